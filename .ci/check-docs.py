@@ -29,6 +29,8 @@ PATH = re.compile(r"`([A-Za-z0-9_.-]+/[A-Za-z0-9_./-]*)`")
 HEADING = re.compile(r"^#{1,6}\s+(.*?)\s*#*$")
 FENCE = re.compile(r"^\s*(```|~~~)")
 METRICS_PAGE = "docs/guide/observe/metrics.md"
+#: Begins a table of counts, each of which is a metric.
+COUNTS = "counts! {\n"
 METRIC = re.compile(r'"(spdl_[a-z]+_[a-z_]+)"')
 LIMITS = "crates/core/insight/src/limit.rs"
 LIMIT = re.compile(r'^    \w+ = "(\w+)",$', re.MULTILINE)
@@ -100,8 +102,8 @@ def faults(name: str, top: set[str]) -> list[str]:
 
 def metric_faults(names: list[str]) -> list[str]:
     """Returns the metrics without a row on their page, and the rows without a metric."""
-    sources = [(ROOT / name).read_text(encoding="utf-8") for name in names if name.endswith("/metrics.rs")]
-    metrics = {metric for text in sources for metric in METRIC.findall(text)}
+    sources = {name: (ROOT / name).read_text(encoding="utf-8") for name in names if name.endswith(".rs")}
+    metrics = {metric for name, text in sources.items() if name.endswith("/metrics.rs") or COUNTS in text for metric in METRIC.findall(text)}
     rows = set(METRIC_ROW.findall((ROOT / METRICS_PAGE).read_text(encoding="utf-8")))
     missing = [f"{METRICS_PAGE}: metric `{metric}` has no row" for metric in sorted(metrics - rows)]
     return missing + [f"{METRICS_PAGE}: there is no metric `{row}`" for row in sorted(rows - metrics)]

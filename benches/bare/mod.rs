@@ -26,7 +26,7 @@ impl Bare {
         for shard in manifest.shards() {
             let index = store.index(&shard).await.expect("an index");
             let object =
-                store.object().get_opts(&store.shard_path(&shard), Default::default()).await.expect("the shard");
+                store.object().get_opts(&store.path_of(shard.url), Default::default()).await.expect("the shard");
             let bytes = object.bytes().await.expect("the shard");
             samples.extend(index.records().map(|record| {
                 ["jpg", "cls"].map(|name| {

@@ -1,14 +1,12 @@
 //! Paths between processes: messages through the codec, and a batch from the home's slot to the client and back.
 
-use std::{
-    hint::black_box,
-    net::{Ipv4Addr, SocketAddr},
-    path::Path,
-};
+use std::{hint::black_box, path::Path};
 
-use spdl_control::messages::{FromHome, Home, ToCoordinator, ToHome, WorkerHeartbeat};
-use spdl_testkit::{LONG, home::attach_request};
-use spdl_types::{NodeId, Stage, StageStats, WorkerId};
+use spdl_control::messages::{FromHome, ToCoordinator, ToHome};
+use spdl_testkit::{
+    LONG,
+    home::{attach_request, worker_heartbeat},
+};
 use spdl_wire::{
     frame::{self, Message},
     home::{Attach, HomeListener, attach_local},
@@ -28,31 +26,7 @@ fn round_trips<M: Message>(message: &M, count: u64) {
 
 /// Encodes and decodes a worker's heartbeat.
 pub(crate) fn heartbeats(_: &Path, count: u64) {
-    let home = Home {
-        worker: WorkerId(1),
-        name: "worker-0".into(),
-        node: NodeId("node-0".into()),
-        quic: SocketAddr::from((Ipv4Addr::LOCALHOST, 7400)),
-        socket: Some("/run/spdl/worker.sock".into()),
-    };
-    let heartbeat = WorkerHeartbeat {
-        home,
-        cores: 8.0,
-        draining: false,
-        ranks: vec![],
-        stages: vec![StageStats { items: 1 << 40, ..StageStats::new(Stage::Decode) }; 8],
-        uptime_ms: 1 << 30,
-        cpu_ns: 1 << 40,
-        store: Default::default(),
-        cache: Default::default(),
-        slow_object: None,
-        tuning: Default::default(),
-        bad_samples: vec![],
-        peer_map: 0,
-        peers: Default::default(),
-        help: Default::default(),
-    };
-    round_trips(&ToCoordinator::WorkerHeartbeat(heartbeat), count);
+    round_trips(&ToCoordinator::WorkerHeartbeat(worker_heartbeat()), count);
 }
 
 /// Encodes and decodes the message with which a rank attaches to its home. It contains the whole session.

@@ -3,11 +3,11 @@
 
 use std::{
     fs::{self, File},
-    io::{Read, Seek, SeekFrom, Write},
+    io::{Read, Seek, SeekFrom},
     net::{Ipv4Addr, SocketAddr},
     path::{Path, PathBuf},
     sync::Arc,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use bytes::Bytes;
@@ -16,7 +16,6 @@ use rustls::{
     crypto::{CryptoProvider, aws_lc_rs},
     pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject},
 };
-use serde::{Deserialize, Serialize};
 use spdl_control::{
     Role,
     messages::{FromHome, ToHome},
@@ -34,14 +33,16 @@ use tokio::{
 };
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
-use crate::{BATCH_BYTES, udp};
+use crate::{
+    BATCH_BYTES,
+    meter::{Meter, print},
+    udp,
+};
 
 /// The file of the batch, in the folder of both ends.
 pub(crate) const BATCH: &str = "replayed/step-00000/image.npy";
 const SLOTS: u32 = 4;
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// Seconds from the first batch that are not measured.
-const WARM_S: f64 = 1.0;
 
 /// A way to transfer batches.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -67,40 +68,6 @@ impl Way {
             Self::Udp => "udp",
         }
     }
-}
-
-/// The bytes received since the first batch; printed at the beginning and at the end of the measured time.
-#[derive(Serialize, Deserialize)]
-pub(crate) struct Mark {
-    pub(crate) bytes: u64,
-    pub(crate) seconds: f64,
-}
-
-/// Counts received bytes and prints the marks.
-pub(crate) struct Meter {
-    started: Option<Instant>,
-    received: u64,
-    due_s: f64,
-    seconds: f64,
-}
-
-impl Meter {
-    pub(crate) fn add(&mut self, bytes: usize) {
-        let started = *self.started.get_or_insert_with(Instant::now);
-        self.received += bytes as u64;
-        let elapsed = started.elapsed().as_secs_f64();
-        if elapsed >= self.due_s {
-            print(&Mark { bytes: self.received, seconds: elapsed });
-            self.due_s = elapsed + self.seconds;
-        }
-    }
-}
-
-/// Prints a line of JSON.
-fn print(value: &impl Serialize) {
-    let mut out = std::io::stdout();
-    writeln!(out, "{}", serde_json::to_string(value).expect("it is JSON")).expect("the parent reads");
-    out.flush().expect("the parent reads");
 }
 
 /// One end of a transfer, as the command line describes it.
@@ -190,7 +157,7 @@ impl End {
     }
 
     async fn receive(&self, address: SocketAddr) {
-        let mut meter = Meter { started: None, received: 0, due_s: WARM_S, seconds: self.seconds };
+        let mut meter = Meter::new(self.seconds);
         match self.way {
             Way::Batches => {
                 let mut connections = Vec::new();

@@ -12,6 +12,7 @@ mod arguments;
 mod columns;
 mod ends;
 mod floor;
+mod meter;
 mod udp;
 
 use std::{
@@ -22,7 +23,8 @@ use std::{
     time::Duration,
 };
 
-use ends::{End, Mark, Way};
+use ends::{End, Way};
+use meter::Mark;
 use spdl_control::Role;
 use spdl_testkit::{
     median,

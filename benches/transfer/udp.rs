@@ -15,7 +15,7 @@ use quinn::{
 };
 use spdl_wire::quic::QuicSettings;
 
-use crate::ends::Meter;
+use crate::meter::Meter;
 
 /// The bytes that may be in flight, and the bytes after which the receiver sends a report.
 const IN_FLIGHT: u64 = 1 << 20;

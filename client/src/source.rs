@@ -1,6 +1,6 @@
 //! The source of a loader's batches: a home in another process, or a pipeline in this one.
 
-use std::{error::Error, future::Future};
+use std::{error::Error, future::Future, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 use spdl_control::client::Progress;
@@ -79,6 +79,11 @@ pub trait Source: Send + 'static {
     /// Returns the diagnoser of the rank. By default, it has no measurements.
     fn diagnoser(&self) -> Diagnoser {
         Diagnoser::default()
+    }
+
+    /// Returns the names of the dataset's classes, in the order of their numbers. By default, they are not known: a home does not send them.
+    fn classes(&self) -> Option<Arc<[String]>> {
+        None
     }
 
     /// Returns the statistics of the stages that run in this process.

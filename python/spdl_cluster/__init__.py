@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     from .job import Column, Function, Job
     from .loader import Epoch, Loader, Start
     from .opening import connect, local
+    from .reading import Dataset, Record, open
+    from .sheet import Sheet, show
     from .writer import Writer
 
 __all__ = [
@@ -51,6 +53,7 @@ __all__ = [
     "Column",
     "ConnectError",
     "DataError",
+    "Dataset",
     "DatasetReport",
     "DeviceError",
     "DeviceMemoryError",
@@ -73,8 +76,10 @@ __all__ = [
     "Position",
     "Prediction",
     "Ragged",
+    "Record",
     "RefusedError",
     "SettingError",
+    "Sheet",
     "SpdlError",
     "Start",
     "StateError",
@@ -86,8 +91,10 @@ __all__ = [
     "jobs",
     "local",
     "merge",
+    "open",
     "pack",
     "remove",
+    "show",
     "status",
     "submit",
 ]
@@ -102,6 +109,8 @@ _MODULES = {
     **dict.fromkeys(["Column", "Function", "Job"], "job"),
     **dict.fromkeys(["Epoch", "Loader", "Start"], "loader"),
     **dict.fromkeys(["connect", "local"], "opening"),
+    **dict.fromkeys(["Dataset", "Record", "open"], "reading"),
+    **dict.fromkeys(["Sheet", "show"], "sheet"),
     "Writer": "writer",
 }
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, NamedTuple, NoReturn, cast
 
-from . import accelerate, environment, insight, misuse, tensors
+from . import accelerate, classes, environment, insight, misuse, sheet, tensors
 from ._native import NativeBatch, NativeLoader
 from .batch import Batch, Position, of_native
 from .errors import FinishedError, SettingError, StateError, UsageError
@@ -52,6 +52,7 @@ class Loader:
         repeat: bool | None,
         has_start: bool = False,
         tuples: tuple[str, ...] | None = None,
+        own_classes: bool = False,
     ) -> None:
         """Not for callers: use `connect` or `local`."""
         self._native = native
@@ -59,6 +60,8 @@ class Loader:
         self._kind = kind
         #: The columns that a `for` gives in place of a batch.
         self._tuples = tuples
+        #: Whether its classes have nothing to do with those of other loaders.
+        self._own_classes = own_classes
         #: Whether there is always another `for`; `None` if the job decides.
         self._repeat = repeat
         #: Whether the launch says where to start: then `set_epoch` does not.
@@ -150,6 +153,18 @@ class Loader:
         return facts.samples - (facts.samples % facts.global_batch if facts.epoch_end == "drop" else 0)
 
     @property
+    def classes(self) -> list[str] | None:
+        """The names of the dataset's classes, in the order of their numbers; `None` if it lists none, or a cluster serves this rank, whose
+        trainers read no datasets. It opens nothing."""
+        return self._native.classes
+
+    @property
+    def class_to_idx(self) -> dict[str, int] | None:
+        """The number of each class by its name, as torchvision's datasets have it; `None` where `classes` is."""
+        names = self.classes
+        return None if names is None else {name: number for number, name in enumerate(names)}
+
+    @property
     def job(self) -> str:
         """The job's name."""
         return self._native.facts.job
@@ -238,6 +253,24 @@ class Loader:
             )
         self._go_to(epoch, 0)
 
+    def sheet(self, samples: int = 16) -> sheet.Sheet:
+        """Draws the batch that comes first, as `show` does, with the names of classes where they are known; the loader then begins with this batch. Call
+        it before the first batch, or after a state was loaded.
+
+        Raises `UsageError` if batches have come: draw these with `spdl_cluster.show(batch)`.
+        """
+        if not self._is_fresh:
+            raise UsageError("`sheet` draws the batch that a loader begins with, and this one has begun", "`spdl_cluster.show(batch)` draws any batch")
+        start, has_state = self.position, self._has_state
+        batch = self.next()
+        if batch is None:
+            raise FinishedError(f"job `{self.job}` is finished, and has no batch to draw")
+        drawn = sheet.show(batch, classes=self.classes, samples=samples)
+        del batch
+        self._native.go_to(*start)
+        self._is_fresh, self._has_state = True, has_state
+        return drawn
+
     @property
     def sampler(self) -> Loader:
         """The loader itself, for programs that call `loader.sampler.set_epoch(epoch)`."""
@@ -291,6 +324,8 @@ class Loader:
                 meant = difflib.get_close_matches(name, columns, 1)
                 hint = f"did you mean `{meant[0]}`?" if meant else f"its columns are {', '.join(f'`{column}`' for column in columns)}"
                 raise SettingError(f"`tuples` has `{name}`, and job `{facts.job}` has no such column", hint)
+        if not self._own_classes:
+            classes.check(self._native, [other._native for other in list(_open) if other is not self and not other._own_classes])
         self._tensors = tensors.choose(self._kind, self.device, facts.columns)
         if facts.global_batch % world and not facts.is_in_order and self.rank == 0:
             fewer = facts.global_batch // world

@@ -141,6 +141,7 @@ def local(
     transform_timeout: float | None = None,
     global_batch: int | None = None,
     seed: int | None = None,
+    own_classes: bool = False,
     repeat: bool | None = None,
     tensors: tensors.Kind = "auto",
     tuples: Sequence[str] | None = None,
@@ -169,6 +170,9 @@ def local(
     transform_timeout: seconds that a function of the job (`transform`) may take for a sample; a sample that takes
         longer is a bad one. Default 30. With a longer one, a function that hangs delays its batch longer.
     seed: the seed of this run, if it differs from the job's. A state belongs to the seed that it was saved with.
+    own_classes: whether the classes of this loader have nothing to do with those of the process's other loaders. If not, and a class number means
+        one class here and another one there, the first batch of either is a `SettingError` that shows both lists. Only loaders of `local` with columns
+        of class numbers are compared.
     global_batch, repeat, tensors, tuples, log_every, device, device_options: as for `connect`.
     """
     ranks = environment.Ranks(rank, world)
@@ -195,7 +199,7 @@ def local(
         device=environment.device_name(device),
         device_options=devices.checked(device_options),
     )
-    return _made(native, ranks, tensors, repeat, state, start is not None, tuples)
+    return _made(native, ranks, tensors, repeat, state, start is not None, tuples, own_classes)
 
 
 def _core_count(cores: float | str | None) -> float | None:
@@ -219,12 +223,13 @@ def _made(
     state: Mapping[str, Any] | str | bytes | None,
     has_start: bool,
     tuples: Sequence[str] | None,
+    own_classes: bool = False,
 ) -> Loader:
     environment.refuse_function_process()
     log.follow()
     if isinstance(tuples, str):
         raise SettingError(f"`tuples` is the text `{tuples}`, not the names of columns", f"one column is `({tuples!r},)`")
-    loader = Loader(native, ranks, kind, repeat, has_start, None if tuples is None else tuple(tuples))
+    loader = Loader(native, ranks, kind, repeat, has_start, None if tuples is None else tuple(tuples), own_classes)
     if kind != "auto":
         # A kind that the caller named must be available: raise the error now rather than at the first batch.
         tensors.choose(kind, loader.device)

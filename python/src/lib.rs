@@ -23,7 +23,7 @@ mod _native {
     #[pymodule_export]
     use crate::batch::{DlpackColumn, NativeBatch};
     #[pymodule_export]
-    use crate::datasets::{NativeWriter, index, merge_parts, pack};
+    use crate::datasets::{NativeDataset, NativeWriter, index, merge_parts, pack, sheet_png};
     #[pymodule_export]
     use crate::diagnosis::{DiagnosisPrediction, DiagnosisTerm, NativeDiagnosis};
     #[pymodule_export]

@@ -3,7 +3,7 @@
 use std::{
     path::PathBuf,
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicU32, Ordering},
     },
     time::{Duration, Instant},
@@ -18,6 +18,7 @@ use spdl_types::Position;
 use crate::{
     batch::NativeBatch,
     batch_memory::SharedBatch,
+    datasets::work,
     device::{DeviceOptionsFields, OpenDevice},
     diagnosis::NativeDiagnosis,
     errors::{self, ErrorKind},
@@ -41,6 +42,8 @@ pub(crate) struct NativeLoader {
     held_batches: Mutex<HeldBatches>,
     /// Finds out what limits the open loader, while another thread has the lock of `phase`.
     diagnoser: Mutex<Option<BlockingDiagnoser>>,
+    /// The dataset's classes, once they are known.
+    classes: OnceLock<Option<Arc<[String]>>>,
 }
 
 enum OpenPhase {
@@ -84,7 +87,15 @@ impl NativeLoader {
     fn new(config: LoaderConfig, ranks: Py<PyAny>) -> Self {
         let process = std::process::id();
         let phase = Mutex::new(OpenPhase::Ahead(None));
-        Self { config, ranks, process, phase, held_batches: Mutex::default(), diagnoser: Mutex::default() }
+        Self {
+            config,
+            ranks,
+            process,
+            phase,
+            held_batches: Mutex::default(),
+            diagnoser: Mutex::default(),
+            classes: OnceLock::new(),
+        }
     }
 
     /// Fails in a forked child, whose copy of the loader has no threads.
@@ -113,6 +124,7 @@ impl NativeLoader {
                 let ranks = Python::attach(|py| self.ranks.call0(py)?.extract(py))?;
                 let loader = self.config.open(ranks, *state, || Python::attach(|py| py.check_signals()))?;
                 let facts = self.config.facts(&*loader);
+                self.classes.get_or_init(|| loader.classes());
                 *self.diagnoser.lock() = Some(loader.diagnoser());
                 *phase = OpenPhase::Open(loader, facts);
             }
@@ -408,6 +420,26 @@ impl NativeLoader {
     #[getter]
     fn facts(&self, py: Python<'_>) -> PyResult<LoaderFacts> {
         self.with_open(py, |_, facts| Ok(facts.clone()))
+    }
+
+    /// Returns the names of the dataset's classes, in the order of their numbers; `None` if they are not known. Opens nothing: a loader in
+    /// this process that is not open yet reads the dataset's manifest.
+    #[getter]
+    fn classes(&self, py: Python<'_>) -> PyResult<Option<Vec<String>>> {
+        self.check_process(py)?;
+        let BatchSource::Process(builder) = &self.config.source else { return Ok(None) };
+        if self.classes.get().is_none() {
+            let builder = builder.clone();
+            let read = work::run(py, None, async move |_, _| Ok(builder.classes().await?))?;
+            self.classes.get_or_init(|| read);
+        }
+        Ok(self.classes.get().and_then(Option::as_ref).map(|classes| classes.to_vec()))
+    }
+
+    /// Returns whether a column has numbers of these classes.
+    #[getter]
+    fn has_class_numbers(&self) -> bool {
+        matches!(&self.config.source, BatchSource::Process(builder) if builder.has_class_numbers())
     }
 
     /// Returns the device that batches are on: `cpu` or `cuda:N`.

@@ -1,7 +1,7 @@
 //! Opens a loader: over a cluster, or in this process. The settings are kept, so that a state can be set before it is
 //! opened.
 
-use std::{future::Future, path::PathBuf, time::Duration};
+use std::{future::Future, path::PathBuf, sync::Arc, time::Duration};
 
 use pyo3::prelude::*;
 use spdl_cli::local;
@@ -161,6 +161,7 @@ pub(crate) trait AnyLoader: Send {
     fn stats(&self) -> Stats;
     fn diagnoser(&self) -> BlockingDiagnoser;
     fn started(&self) -> Started;
+    fn classes(&self) -> Option<Arc<[String]>>;
     fn facts(&self) -> LoaderFacts;
 }
 
@@ -216,6 +217,10 @@ impl<S: Source<Batch: Into<BatchMemory>, Error: Into<DeviceError>>> AnyLoader fo
 
     fn started(&self) -> Started {
         self.loader().started()
+    }
+
+    fn classes(&self) -> Option<Arc<[String]>> {
+        self.loader().classes()
     }
 
     fn facts(&self) -> LoaderFacts {

@@ -3,7 +3,7 @@
 use std::{ops::Deref, sync::Arc};
 
 use bytes::Bytes;
-use object_store::{ObjectStore, path::Path};
+use object_store::ObjectStore;
 use spdl_job::redact;
 use spdl_store::{ContentError, StoreError, StoreFolder, StoreOptions, blocking};
 
@@ -175,12 +175,6 @@ impl DatasetStore {
     fn wrong_base(&self, place: MetadataPlace, base: &str, problem: String) -> StoreError {
         let source = FormatError::Base { base: redact(base).into_owned(), problem };
         StoreError::Format { url: self.url_of(&place.path(MANIFEST_NAME)), source: source.into() }
-    }
-
-    /// Returns the path of `shard` in the store.
-    #[must_use]
-    pub fn shard_path(&self, shard: &Shard<'_>) -> Path {
-        self.path_of(shard.url)
     }
 
     /// Reads and checks the manifest.

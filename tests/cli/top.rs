@@ -2,16 +2,17 @@
 
 use std::{
     io::{Read, Write},
+    num::NonZero,
     process::{Child, ChildStdin, Command, Stdio},
     sync::{Arc, Mutex},
-    thread,
+    thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
 
 use spdl_testkit::processes::{Cluster, ServerProcess, TestDataset, limit, program, run};
 
 /// What `top` writes when it gives the terminal back.
-const LEAVE: &str = "\x1b[0m\x1b[?7h\x1b[?25h\x1b[?1049l";
+const LEAVE: &str = "\x1b[?1049l";
 
 /// A cluster that serves a rank, which pulls for ever.
 struct Busy {
@@ -33,7 +34,14 @@ fn busy() -> Busy {
 struct Terminal {
     script: Child,
     keys: ChildStdin,
-    written: Arc<Mutex<Vec<u8>>>,
+    output: Arc<Mutex<Output>>,
+    reader: Option<JoinHandle<()>>,
+}
+
+/// What a command has written, and what a terminal shows of it.
+struct Output {
+    written: Vec<u8>,
+    screen: vt100::Parser,
 }
 
 impl Terminal {
@@ -46,28 +54,47 @@ impl Terminal {
         script.env("SHELL", "/bin/sh").env("TERM", "xterm").env("LC_ALL", "C.UTF-8").env_remove("NO_COLOR");
         let mut script = script.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("`script` of util-linux");
         let (keys, mut output) = (script.stdin.take().expect("a pipe"), script.stdout.take().expect("a pipe"));
-        let written = Arc::new(Mutex::new(Vec::new()));
-        let kept = written.clone();
-        thread::spawn(move || {
+        let kept = Output { written: Vec::new(), screen: vt100::Parser::default() };
+        let kept = Arc::new(Mutex::new(kept));
+        let shared = kept.clone();
+        let reader = thread::spawn(move || {
             let mut bytes = [0; 4096];
             while let Ok(length @ 1..) = output.read(&mut bytes) {
-                kept.lock().expect("no panic").extend_from_slice(&bytes[..length]);
+                let mut kept = kept.lock().expect("no panic");
+                kept.written.extend_from_slice(&bytes[..length]);
+                kept.screen.process(&bytes[..length]);
             }
         });
-        Self { script, keys, written }
+        Self { script, keys, output: shared, reader: Some(reader) }
     }
 
     fn written(&self) -> String {
-        String::from_utf8_lossy(&self.written.lock().expect("no panic")).into_owned()
+        String::from_utf8_lossy(&self.output.lock().expect("no panic").written).into_owned()
     }
 
-    /// Returns the last whole frame, without its colours.
+    /// Returns the rows that the terminal shows.
     fn frame(&self) -> Vec<String> {
-        let written = self.written();
-        let whole = written.rsplit_once("\x1b[?2026l").map_or("", |(whole, _)| whole);
-        let frame = whole.rsplit_once("\x1b[H").map_or("", |(_, frame)| frame);
-        // The terminal adds a carriage return of its own.
-        frame.split('\n').map(|line| without_colours(line.trim_end_matches('\r'))).collect()
+        let output = self.output.lock().expect("no panic");
+        let screen = output.screen.screen();
+        screen.rows(0, screen.size().1.get()).collect()
+    }
+
+    /// Returns what the terminal shows in each place.
+    fn cells(&self) -> Vec<vt100::Cell> {
+        let output = self.output.lock().expect("no panic");
+        let screen = output.screen.screen();
+        let (rows, columns) = screen.size();
+        let places = (0..rows.get()).flat_map(|row| (0..columns.get()).map(move |column| (row, column)));
+        places.filter_map(|(row, column)| screen.cell(row, column).cloned()).collect()
+    }
+
+    /// Gives the terminal another size, of which the kernel tells the programs on it.
+    fn resize(&self, device: &str, columns: u16, rows: u16) {
+        let number = |number| NonZero::new(number).expect("no terminal is so small");
+        self.output.lock().expect("no panic").screen.screen_mut().set_size(number(rows), number(columns));
+        let size = ["cols".to_owned(), columns.to_string(), "rows".to_owned(), rows.to_string()];
+        let resize = run(Command::new("stty").args(["-F", device]).args(size));
+        assert!(resize.status.success(), "{}", resize.stderr);
     }
 
     /// Waits for a frame of which `holds` is true.
@@ -91,6 +118,7 @@ impl Terminal {
     /// Waits until the command has ended, and returns its exit code.
     fn finish(mut self) -> (Option<i32>, String) {
         let status = self.script.wait().expect("it can be waited for");
+        self.reader.take().expect("it is joined once").join().expect("no panic");
         (status.code(), self.written())
     }
 }
@@ -101,15 +129,6 @@ impl Drop for Terminal {
         let _ = self.script.kill();
         let _ = self.script.wait();
     }
-}
-
-fn without_colours(text: &str) -> String {
-    let mut parts = text.split('\x1b');
-    let first = parts.next().unwrap_or_default().to_owned();
-    // A sequence ends with its first letter.
-    let rest =
-        parts.map(|part| part.split_once(|letter: char| letter.is_ascii_alphabetic()).map_or("", |(_, rest)| rest));
-    first + &rest.collect::<String>()
 }
 
 fn has(frame: &[String], text: &str) -> bool {
@@ -148,7 +167,7 @@ fn a_terminal_shows_the_cluster_live_and_is_as_before_in_the_end() {
     let mut terminal =
         Terminal::run(&format!("stty -g; tty; {top}; code=$?; echo; echo code=$code; stty -g; exit $code"));
     let frame = terminal.wait_for("a frame", |frame| has(frame, "worker node-0: ready") && has(frame, "0  alive"));
-    assert!(frame.len() == 24 && frame[23].starts_with(" q quit"), "{frame:#?}");
+    assert!(frame[23].starts_with(" q quit"), "{frame:#?}");
     let position = |frame: &[String]| frame.iter().find_map(|line| Some(line.split_once(", at ")?.1.to_owned()));
     let before = position(&frame).expect("a position");
     terminal.wait_for("progress", |frame| position(frame).is_some_and(|position| position != before));
@@ -158,15 +177,14 @@ fn a_terminal_shows_the_cluster_live_and_is_as_before_in_the_end() {
     terminal.press("\x1b");
     terminal.wait_for("the ranks", |frame| has(frame, "0  alive"));
 
-    // The kernel tells the programs on a terminal that its size has changed.
     let before = terminal.written();
     let device = before.lines().find(|line| line.starts_with("/dev/")).expect("the terminal's name").trim().to_owned();
-    let resize = run(Command::new("stty").args(["-F", &device, "cols", "60", "rows", "10"]));
-    assert!(resize.status.success(), "{}", resize.stderr);
-    let narrow = terminal.wait_for("a smaller frame", |frame| frame.len() == 10);
-    assert!(narrow.iter().all(|line| line.chars().count() <= 60), "{narrow:#?}");
-    run(Command::new("stty").args(["-F", &device, "cols", "120", "rows", "40"]));
-    terminal.wait_for("a larger frame", |frame| frame.len() == 40);
+    for (columns, rows) in [(60, 10), (120, 40)] {
+        terminal.resize(&device, columns, rows);
+        terminal.wait_for("a frame of the new size", |frame| {
+            frame[0].starts_with("coordinator ") && frame[usize::from(rows) - 1].starts_with(" q quit")
+        });
+    }
 
     // A coordinator that is gone is said, and the view goes on once there is one again.
     busy.cluster.coordinator = None;
@@ -176,10 +194,16 @@ fn a_terminal_shows_the_cluster_live_and_is_as_before_in_the_end() {
     terminal.wait_for("the new one", |frame| has(frame, "worker node-0") && !has(frame, "does not answer"));
 
     terminal.press("\x03");
+    let output = terminal.output.clone();
     let (code, written) = terminal.finish();
     assert_eq!(code, Some(130), "{written:?}");
+    let output = output.lock().expect("no panic");
+    let screen = output.screen.screen();
+    assert!(!screen.alternate_screen() && !screen.hide_cursor(), "{written:?}");
     assert_eq!(written.matches(LEAVE).count(), 1, "{written:?}");
-    let modes: Vec<&str> = written.lines().map(str::trim).filter(|line| line.split(':').count() > 20).collect();
+    let is_modes =
+        |line: &&str| line.contains(':') && line.bytes().all(|byte| byte == b':' || byte.is_ascii_hexdigit());
+    let modes: Vec<&str> = written.lines().map(str::trim).filter(is_modes).collect();
     assert!(modes.len() == 2 && modes[0] == modes[1], "{modes:?}");
     let (_, after) = written.split_once(LEAVE).expect("it was counted");
     assert!(after.contains("code=130") && !after.contains("error"), "{after:?}");
@@ -191,9 +215,10 @@ fn q_ends_it_without_an_error_and_without_colours_if_they_are_not_wanted() {
     let (address, certs) = (busy.cluster.address.clone(), busy.cluster.certs("admin"));
     let mut terminal = Terminal::run(&format!("NO_COLOR=1 {:?} top --coord {address} --certs {certs:?}", program()));
     terminal.wait_for("a frame", |frame| has(frame, "0  alive"));
+    let cells = terminal.cells();
+    assert!(cells.iter().all(|cell| cell.fgcolor() == vt100::Color::Default), "{:?}", terminal.written());
+    assert!(cells.iter().any(vt100::Cell::bold));
     terminal.press("q");
     let (code, written) = terminal.finish();
-    assert_eq!(code, Some(0), "{written:?}");
-    let colours = ["\x1b[3", "\x1b[9", "\x1b[1;3"];
-    assert!(written.contains(LEAVE) && !colours.iter().any(|colour| written.contains(colour)), "{written:?}");
+    assert!(code == Some(0) && written.contains(LEAVE), "{code:?} {written:?}");
 }

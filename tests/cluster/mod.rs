@@ -7,6 +7,7 @@ mod helpers;
 mod kill;
 mod large_pictures;
 mod launches;
+mod lying;
 mod mix;
 mod network_settings;
 mod otlp;

@@ -11,12 +11,12 @@ use spdl_testkit::{
 };
 
 const NODES: [&str; 3] = ["node-0", "node-1", "node-2"];
-const RECORDS: u64 = 4000;
+pub(super) const RECORDS: u64 = 4000;
 const RECORD_BYTES: u64 = 4096;
-const BATCH: u64 = 16;
+pub(super) const BATCH: u64 = 16;
 
 /// Records of noise on a web server behind a proxy.
-struct StoredRecords {
+pub(super) struct StoredRecords {
     dataset: TestDataset,
     proxy: Proxy,
     _server: S3Server,
@@ -24,7 +24,7 @@ struct StoredRecords {
 }
 
 impl StoredRecords {
-    async fn new() -> Self {
+    pub(super) async fn new() -> Self {
         let noise = |record: u64| {
             let words =
                 (0..RECORD_BYTES / 8).map(move |word| (record << 20 | word).wrapping_mul(0x9e37_79b9_7f4a_7c15));
@@ -48,7 +48,7 @@ impl StoredRecords {
     }
 
     /// Writes a job whose lanes neither three ranks divide nor five: a batch has four samples of each of four lanes.
-    fn job(&self, name: &str) -> PathBuf {
+    pub(super) fn job(&self, name: &str) -> PathBuf {
         let text = format!(
             "name = \"{name}\"\ndataset = {:?}\nseed = 5\nglobal_batch = {BATCH}\nepochs = 2\norder = {{ lanes = 4, window = 200 }}\n\
              [[column]]\nname = \"raw\"\nfrom = \"jpg\"\ndecode = \"bytes\"\nmax_bytes = {RECORD_BYTES}\n",
@@ -75,7 +75,7 @@ impl StoredRecords {
     }
 
     /// Returns the bytes of the shard.
-    fn shard(&self) -> Vec<u8> {
+    pub(super) fn shard(&self) -> Vec<u8> {
         fs::read(self.dataset.path("dataset/part-0.tar")).expect("a shard")
     }
 }

@@ -15,7 +15,6 @@ mod parquet;
 mod quality;
 mod quarantine;
 mod s3_job;
-mod s3_server;
 mod tars;
 mod trained;
 mod webdataset;

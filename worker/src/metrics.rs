@@ -8,9 +8,9 @@ use prometheus_client::{
     metrics::{MetricType, counter::Counter, family::Family, gauge::Gauge},
     registry::Registry,
 };
-use spdl_control::{help::HelpStats, messages::RankStats, peers::PeerStats};
+use spdl_control::messages::RankStats;
 use spdl_insight::{
-    StoreStats,
+    CountMetric, CountUnit,
     tuning::{Tunable, TunedValue},
 };
 use spdl_types::{StageStats, histogram::DurationBuckets};
@@ -88,7 +88,7 @@ pub(crate) fn text(resources: &Resources, ranks: &[RankStats], rejections: &Reje
     }
     single("spdl_worker_ranks", "Ranks served", ranks.len() as f64);
     let help = "Workers, this one among them, that read or have read the blocks of its ranks' sessions";
-    single("spdl_worker_peers", help, resources.fetcher.peers().count() as f64);
+    single("spdl_worker_peers", help, resources.fetcher.peers.count() as f64);
     let help = "1 while the coordinator answers heartbeats";
     single("spdl_worker_coordinator_up", help, f64::from(u8::from(is_accepted)));
     let family = Family::<[(&str, &str); 1], Counter>::default();
@@ -98,11 +98,11 @@ pub(crate) fn text(resources: &Resources, ranks: &[RankStats], rejections: &Reje
     let help =
         "Peers that were rejected, by cause: what they sent, their certificate, their role or user, a full server";
     registry.register("spdl_worker_peers_rejected", help, family);
-    pictures(&mut registry, resources.pictures());
-    stores(&mut registry, &resources.store_stats());
-    peers(&mut registry, &resources.fetcher.peers().stats());
-    help_samples(&mut registry, &resources.helpers.stats());
-    sharing(&mut registry, &resources.sharing());
+    pictures(&mut registry, &resources.decoding.pictures);
+    resources.store_stats().metrics().into_iter().for_each(|metric| count(&mut registry, metric));
+    resources.fetcher.peers.stats().metrics().into_iter().for_each(|metric| count(&mut registry, metric));
+    resources.helpers.stats().metrics().into_iter().for_each(|metric| count(&mut registry, metric));
+    sharing(&mut registry, &resources.sharing.stats());
     let cpu = RealCounter::default();
     cpu.inc_by(resources.cpu_time().as_secs_f64());
     registry.register("spdl_worker_cpu_seconds", "CPU time of the process", cpu);
@@ -153,54 +153,20 @@ fn counter(registry: &mut Registry, name: &str, help: &str, value: u64) {
     registry.register(name, help, counter);
 }
 
-fn stores(registry: &mut Registry, stats: &StoreStats) {
-    let StoreStats { retries, timeouts, drips, refusals, hedges, hedge_wins, wrong_bytes, cache_faults, .. } = *stats;
-    let mut counter = |name: &str, help: &str, value: u64| counter(registry, name, help, value);
-    counter("spdl_worker_store_requests", "Requests to stores, hedges among them", stats.requests);
-    counter("spdl_worker_store_answers", "Requests to stores that were answered in the end", stats.answers);
-    counter("spdl_worker_store_retries", "Requests that were made again because the last one failed", retries);
-    counter(
-        "spdl_worker_store_timeouts",
-        "Requests that timed out: the store did not answer or took too long",
-        timeouts,
-    );
-    counter("spdl_worker_store_drips", "Answers that came so slowly that they were asked for again", drips);
-    counter("spdl_worker_store_refusals", "Requests that the store refused", refusals);
-    counter("spdl_worker_store_hedges", "Second requests beside a slow first one", hedges);
-    counter("spdl_worker_store_hedge_wins", "Second requests that answered before the first", hedge_wins);
-    counter("spdl_worker_store_wrong_bytes", "Blocks, indexes and manifests whose checksum was wrong", wrong_bytes);
-    counter("spdl_worker_cache_faults", "Entries of the disk cache that were damaged or not written", cache_faults);
-    let help = "Bytes fetched for one use because memory had no room for their block";
-    counter("spdl_worker_store_single_use_bytes", help, stats.single_use_bytes);
-    let first_byte = RealCounter::default();
-    first_byte.inc_by(stats.first_byte_ns as f64 / 1e9);
-    let help = "Time until the first byte of a reply, over all requests that were answered";
-    registry.register("spdl_worker_store_first_byte_seconds", help, first_byte);
-    let gauge = RealGauge::default();
-    gauge.set(stats.outage_ms as f64 / 1e3);
-    let help = "How long requests for an object have failed, the longest of all objects";
-    registry.register("spdl_worker_store_outage_seconds", help, gauge);
-}
-
-fn peers(registry: &mut Registry, stats: &PeerStats) {
-    let PeerStats { received_blocks, received_bytes, sent_blocks, sent_bytes, misses, failures, late } = *stats;
-    let mut counter = |name: &str, help: &str, value: u64| counter(registry, name, help, value);
-    counter("spdl_worker_peer_received_blocks", "Blocks, or parts of them, from other workers", received_blocks);
-    counter("spdl_worker_peer_received_bytes", "Bytes of blocks from other workers", received_bytes);
-    counter("spdl_worker_peer_sent_blocks", "Blocks, or parts of them, sent to other workers", sent_blocks);
-    counter("spdl_worker_peer_sent_bytes", "Bytes of blocks sent to other workers", sent_bytes);
-    counter("spdl_worker_peer_misses", "Requests to workers that did not have the block", misses);
-    counter("spdl_worker_peer_failures", "Requests to workers that failed", failures);
-    counter("spdl_worker_peer_late", "Requests to workers that were late, so that the store was asked, too", late);
-}
-
-fn help_samples(registry: &mut Registry, stats: &HelpStats) {
-    let HelpStats { received_samples, made_samples, returned_samples } = *stats;
-    let mut counter = |name: &str, help: &str, value: u64| counter(registry, name, help, value);
-    counter("spdl_worker_help_received_samples", "Samples of its ranks that helpers decoded", received_samples);
-    counter("spdl_worker_help_made_samples", "Samples decoded for other workers", made_samples);
-    let help = "Samples that helpers were asked for and that were decoded here after all";
-    counter("spdl_worker_help_returned_samples", help, returned_samples);
+fn count(registry: &mut Registry, CountMetric { name, help, unit, value }: CountMetric) {
+    match unit {
+        CountUnit::Total => counter(registry, name, help, value),
+        CountUnit::TotalNs => {
+            let counter = RealCounter::default();
+            counter.inc_by(value as f64 / 1e9);
+            registry.register(name, help, counter);
+        }
+        CountUnit::CurrentMs => {
+            let gauge = RealGauge::default();
+            gauge.set(value as f64 / 1e3);
+            registry.register(name, help, gauge);
+        }
+    }
 }
 
 fn stages(registry: &mut Registry, stages: &[StageStats]) {

@@ -9,11 +9,12 @@ use std::{
 };
 
 use parking_lot::Mutex;
+use spdl_accounting::StageCounters;
 use spdl_insight::tuning::{Interval, Tunable, Tuner, TuningChange, TuningSettings, TuningStatus};
 use spdl_types::StageStats;
 use tokio::sync::watch;
 
-use crate::{feed::Resources, fetch::UsageTimes};
+use crate::fetch::{StoreClient, UsageTimes};
 
 /// Length of an interval.
 const INTERVAL: Duration = Duration::from_millis(250);
@@ -21,7 +22,11 @@ const INTERVAL: Duration = Duration::from_millis(250);
 /// The tuning of a process.
 #[derive(Debug)]
 pub(crate) struct Tuning {
+    started: Instant,
     tuner: Mutex<Tuner>,
+    store: Arc<StoreClient>,
+    decode: Arc<StageCounters>,
+    fetch: Arc<StageCounters>,
     read_ahead: watch::Sender<u32>,
     /// Whether a task measures.
     is_running: AtomicBool,
@@ -37,15 +42,23 @@ struct Totals {
 }
 
 impl Tuning {
-    pub(crate) fn new(settings: &TuningSettings) -> Self {
+    /// Tunes the requests to stores and the read-ahead by how the stages `decode` and `fetch` fare.
+    pub(crate) fn new(
+        settings: &TuningSettings,
+        store: &Arc<StoreClient>,
+        [decode, fetch]: [&Arc<StageCounters>; 2],
+    ) -> Arc<Self> {
         let tuner = Tuner::new(settings);
-        let read_ahead = watch::Sender::new(tuner.current(Tunable::ReadAhead));
-        Self { tuner: Mutex::new(tuner), read_ahead, is_running: AtomicBool::new(false) }
-    }
-
-    /// Returns the current choice of a value.
-    pub(crate) fn current(&self, value: Tunable) -> u32 {
-        self.tuner.lock().current(value)
+        store.limits.set_requests(tuner.current(Tunable::Requests) as usize);
+        Arc::new(Self {
+            started: Instant::now(),
+            read_ahead: watch::Sender::new(tuner.current(Tunable::ReadAhead)),
+            tuner: Mutex::new(tuner),
+            store: store.clone(),
+            decode: decode.clone(),
+            fetch: fetch.clone(),
+            is_running: AtomicBool::new(false),
+        })
     }
 
     /// Returns a channel that holds how many steps are read ahead.
@@ -59,26 +72,38 @@ impl Tuning {
     }
 
     /// Starts to measure, unless a task of this process does. Must be called inside a tokio runtime.
-    pub(crate) fn start(resources: &Arc<Resources>) {
-        if !resources.tuning.is_running.swap(true, Relaxed) {
-            tokio::spawn(run(RunningTask(Arc::downgrade(resources))));
+    pub(crate) fn start(self: &Arc<Self>) {
+        if !self.is_running.swap(true, Relaxed) {
+            tokio::spawn(run(RunningTask(Arc::downgrade(self))));
         }
     }
 
-    fn handle_interval(&self, now_ms: u64, interval: &Interval) -> Vec<TuningChange> {
+    fn handle_interval(&self, interval: &Interval) {
+        let now_ms = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
         let mut tuner = self.tuner.lock();
         tuner.handle_interval(now_ms, interval);
-        std::iter::from_fn(|| tuner.poll_change()).collect()
+        while let Some(TuningChange { value, from, to, reason, .. }) = tuner.poll_change() {
+            tracing::info!(%value, from, to, reason, "tuned");
+            match value {
+                Tunable::Requests => self.store.limits.set_requests(to as usize),
+                Tunable::ReadAhead => drop(self.read_ahead.send_replace(to)),
+            }
+        }
+    }
+
+    fn totals(&self) -> Totals {
+        let (at, busy, times) = (Instant::now(), self.store.busy(), self.store.limits.units.times());
+        Totals { at, decode: self.decode.stats(at), fetch: self.fetch.stats(at), busy, times }
     }
 }
 
-/// The task that measures. Where its runtime ends before the resources, the next feed starts another one.
-struct RunningTask(Weak<Resources>);
+/// The task that measures. Where its runtime ends before the tuning, the next feed starts another one.
+struct RunningTask(Weak<Tuning>);
 
 impl Drop for RunningTask {
     fn drop(&mut self) {
-        if let Some(resources) = self.0.upgrade() {
-            resources.tuning.is_running.store(false, Relaxed);
+        if let Some(tuning) = self.0.upgrade() {
+            tuning.is_running.store(false, Relaxed);
         }
     }
 }
@@ -89,38 +114,17 @@ async fn run(task: RunningTask) {
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
-        let Some(resources) = task.0.upgrade() else { return };
-        let totals = Totals::of(&resources);
+        let Some(tuning) = task.0.upgrade() else { return };
+        let totals = tuning.totals();
         let interval = last.replace(totals).map(|before| last.as_ref().expect("just set").since(&before));
         // Where nothing is fetched or decoded, there is nothing to learn.
-        let Some(interval) = interval.filter(|interval| interval.active > 0.0 || interval.samples > 0) else {
-            continue;
-        };
-        let now_ms = u64::try_from(resources.uptime(Instant::now()).as_millis()).unwrap_or(u64::MAX);
-        for change in resources.tuning.handle_interval(now_ms, &interval) {
-            carry_out(&resources, &change);
-        }
-    }
-}
-
-fn carry_out(resources: &Resources, change: &TuningChange) {
-    let TuningChange { value, from, to, reason, .. } = change;
-    tracing::info!(%value, from, to, reason, "tuned");
-    match value {
-        Tunable::Requests => resources.fetcher.requests().set_requests(*to as usize),
-        Tunable::ReadAhead => {
-            resources.tuning.read_ahead.send_replace(*to);
+        if let Some(interval) = interval.filter(|interval| interval.active > 0.0 || interval.samples > 0) {
+            tuning.handle_interval(&interval);
         }
     }
 }
 
 impl Totals {
-    fn of(resources: &Resources) -> Self {
-        let (at, requests) = (Instant::now(), resources.fetcher.requests());
-        let (decode, fetch) = (resources.stages.decode.stats(at), resources.stages.fetch.stats(at));
-        Self { at, decode, fetch, busy: requests.busy(), times: requests.limits().times() }
-    }
-
     fn since(&self, before: &Self) -> Interval {
         let seconds = self.at.saturating_duration_since(before.at).as_secs_f64().max(f64::MIN_POSITIVE);
         let part = |now: Duration, before: Duration| (now.saturating_sub(before).as_secs_f64() / seconds).min(1.0);

@@ -25,6 +25,10 @@ pub(super) const INDEX: &str = "Examples:
   spdl-ctl index s3://bucket/photos --table captions.tsv      # loose files, with fields from a table
   spdl-ctl index https://host/shards --out manifest           # where the shards' folder cannot be written";
 
+pub(super) const INFO: &str = "Examples:
+  spdl-ctl info dataset                                       # looks at 256 records
+  spdl-ctl info s3://bucket/train --all --json";
+
 pub(super) const VERIFY: &str = "Examples:
   spdl-ctl verify dataset
   spdl-ctl verify dataset --against imagenet/train            # and every picture with its original";

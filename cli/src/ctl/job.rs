@@ -212,7 +212,7 @@ fn show(job: &Job) -> Result<(), CtlError> {
     };
     let shuffle = if job.order.shuffle { "shuffled" } else { "not shuffled" };
     let bad = format!("{:?}", job.bad_samples).to_lowercase();
-    let allowed = (job.max_bad_fraction * job.samples as f64) as u64;
+    let allowed = job.bad_samples_allowed();
     let lines = [
         ("job", job.name.clone()),
         ("dataset", job.dataset.clone()),

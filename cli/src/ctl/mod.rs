@@ -13,6 +13,7 @@ mod dev;
 mod error;
 mod examples;
 mod index;
+mod info;
 mod interrupt;
 mod job;
 mod job_file;
@@ -89,6 +90,9 @@ pub(crate) enum CtlCommand {
     /// Makes a manifest for shards or loose files that exist, without rewriting them.
     #[command(after_help = examples::INDEX)]
     Index(index::IndexArgs),
+    /// Shows what a dataset has: fields, classes, splits, keys, and a job that reads them.
+    #[command(after_help = examples::INFO)]
+    Info(info::InfoArgs),
     /// Reads a whole dataset and checks every byte against its manifest, and every picture against its original.
     #[command(after_help = examples::VERIFY)]
     Verify(verify::VerifyArgs),
@@ -202,6 +206,7 @@ impl CtlCommand {
             Self::Pack(args) => pack::run(args),
             Self::Merge(args) => merge::run(&args),
             Self::Index(args) => index::run(args),
+            Self::Info(args) => info::run(&args),
             Self::Verify(args) => verify::run(&args),
             Self::Unpack(args) => unpack::run(&args),
             Self::Plan(args) => plan::run(&args),

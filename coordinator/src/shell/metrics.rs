@@ -137,7 +137,7 @@ fn scale(registry: &mut Registry, status: &Status) {
     if let Some(cores) = status.scale.wanted_pool_cores {
         single(registry, "spdl_wanted_pool_cores", help, cores);
     }
-    let help = "Cores in the budgets of workers that take ranks";
+    let help = "Cores in the budgets of all workers that do not drain, of those that only help too";
     single(registry, "spdl_coordinator_worker_cores", help, status.scale.worker_cores);
 }
 

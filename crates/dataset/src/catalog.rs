@@ -13,7 +13,7 @@ use spdl_store::{TemporaryError, TemporaryFolder};
 use super::{
     DatasetError,
     blocks::BlockCutter,
-    dots::DottedRecord,
+    dots,
     keys::KeyCollector,
     scan::{DatasetOddities, Outline, ScannedShard},
 };
@@ -149,7 +149,7 @@ impl Records {
             }
         }
         if self.looks_for_dots && self.odd.dotted.is_none() {
-            self.odd.dotted = DottedRecord::of(shard, &record);
+            self.odd.dotted = dots::dotted(shard, &record);
         }
         let keyed = self.key(number, &record);
         let samples = self.samples(shard, &record);

@@ -19,7 +19,7 @@ use super::{
     originals::{Compared, Original, Originals},
     parts::{IndexedField, MAX_WHOLE_BYTES, ReadShard, WantedContent, WantedOf},
     scalable::{is_scalable, original},
-    source::{ANNOTATION_FIELD, LABEL_FIELD, is_picture},
+    source::{is_picture, may_be_picture},
     stages::cpu_threads,
 };
 
@@ -30,9 +30,6 @@ pub(super) const MAX_FAULTS_PER_SHARD: usize = 10_000;
 const ORIGINALS_AT_ONCE: usize = 8;
 /// Number of checked batches that may be ready to be counted.
 const BATCHES_READY: usize = 4;
-
-/// Fields that are never pictures, whatever they contain.
-const NO_PICTURES: [&str; 4] = [LABEL_FIELD, ANNOTATION_FIELD, "json", "txt"];
 
 /// The checks of the dataset that is being verified.
 pub(super) struct DatasetCheck {
@@ -296,11 +293,6 @@ fn has_checksum(index: &dyn ShardIndex) -> bool {
 /// Returns a fault of a shard, or of a record in it.
 fn fault(shard: &ReadShard, record: Option<RecordKey<'_>>, problem: String) -> VerifyFault {
     VerifyFault { shard: Some(shard.shard().url.to_owned()), record: record.map(|key| key.to_string()), problem }
-}
-
-/// Returns whether a field's content is needed to decide whether it is a picture.
-pub(super) fn may_be_picture(field: &Field<'_>) -> bool {
-    is_picture(field.name) || !NO_PICTURES.contains(&field.name)
 }
 
 /// Returns whether a field holds a picture, by its name or by the first bytes of its content.

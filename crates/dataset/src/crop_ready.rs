@@ -1,6 +1,6 @@
 //! Makes JPEGs crop-ready, without loss, and reverts that.
 
-use spdl_jpeg::{Jpeg, Limits, SegmentTable};
+use spdl_jpeg::{Jpeg, Limits, segment_lengths};
 
 use super::parts::MAX_WHOLE_BYTES;
 
@@ -33,7 +33,7 @@ pub(super) fn crop_ready(picture: &[u8]) -> Option<CropReady> {
         return None;
     }
     let starts = Jpeg::open(&ready, limits).ok()?.segment_starts().ok()?;
-    let lengths = SegmentTable::lengths(TABLE_STEP, &starts).filter(|lengths| !lengths.is_empty());
+    let lengths = segment_lengths(TABLE_STEP, &starts).filter(|lengths| !lengths.is_empty());
     Some(CropReady { picture: ready, segments: lengths.map(|lengths| (TABLE_STEP, lengths)) })
 }
 
@@ -70,7 +70,7 @@ pub(super) fn check(picture: &[u8], step: u32, lengths: &[[u8; 2]]) -> Option<St
     })();
     match found {
         Err(error) => Some(format!("does not decode: {error}")),
-        Ok(starts) if SegmentTable::lengths(step, &starts).as_deref() != Some(lengths) => {
+        Ok(starts) if segment_lengths(step, &starts).as_deref() != Some(lengths) => {
             Some("has restart segments that are not where its table has them".to_owned())
         }
         Ok(_) => None,

@@ -3,11 +3,10 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use spdl_shard::format::{Checksum, ChecksumHasher, Field, FieldValue};
+use spdl_shard::format::{Checksum, ChecksumHasher, Field, FieldValue, OpenError};
 use spdl_store::StoreError;
 
 use super::{
-    fields::problem_of,
     parts::{FieldPlace, IndexedField, ReadShard, WantedContent, WantedOf},
     stages::Memory,
 };
@@ -268,8 +267,23 @@ impl ShardReader {
     }
 }
 
+/// Describes why a field's bytes do not become its content.
+pub(super) fn problem_of(error: OpenError, field: &Field<'_>) -> String {
+    match error {
+        OpenError::Checksum { .. } => other_bytes(field),
+        OpenError::Missing => not_there(field),
+        OpenError::Malformed(problem) => format!("field `{}` {problem}", field.name),
+        OpenError::Damaged { problem, .. } => format!("field `{}` {problem}", field.name),
+    }
+}
+
+/// Describes a field whose bytes are elsewhere.
+pub(super) fn not_there(field: &Field<'_>) -> String {
+    format!("field `{}` is not where its index has it", field.name)
+}
+
 /// Describes a field with another checksum.
-pub(super) fn other_bytes(field: &Field<'_>) -> String {
+fn other_bytes(field: &Field<'_>) -> String {
     format!("field `{}` at byte {} has other bytes than were indexed", field.name, field.offset)
 }
 

@@ -1,24 +1,18 @@
 //! Pictures that are fields of a record, and may be meant as records of their own: `cat.0.jpg`, `cat.1.jpg` and so on in a tar.
 
-use super::{DatasetError, is_picture, scan::DatasetOddities};
+use super::{
+    DatasetError, is_picture,
+    scan::{DatasetOddities, DottedRecord},
+};
 use crate::tar::{ScannedRecord, TarAnomaly};
 
 /// Up to this many views of one thing are not odd, however few things there are.
 const MAX_VIEWS: usize = 8;
 
-/// A record with a picture whose field has a dot in its name.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct DottedRecord {
-    shard: String,
-    key: String,
-}
-
-impl DottedRecord {
-    /// Returns a record if it has such a picture.
-    pub(super) fn of(shard: &str, record: &ScannedRecord) -> Option<Self> {
-        let has_one = record.fields.iter().any(|field| is_dotted(&field.name));
-        has_one.then(|| Self { shard: shard.to_owned(), key: record.key.clone() })
-    }
+/// Returns a record if it has a picture whose field has a dot in its name.
+pub(super) fn dotted(shard: &str, record: &ScannedRecord) -> Option<DottedRecord> {
+    let has_one = record.fields.iter().any(|field| is_dotted(&field.name));
+    has_one.then(|| DottedRecord { shard: shard.to_owned(), key: record.key.clone() })
 }
 
 /// Returns whether a field is a picture with a dot in its name.

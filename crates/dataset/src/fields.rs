@@ -13,7 +13,7 @@ use bytes::{Bytes, BytesMut};
 use futures::{StreamExt, TryStreamExt, stream};
 use spdl_pipeline::{Op, Pipeline, Stages};
 use spdl_shard::{
-    format::{Field, FieldValue, OpenError, ShardIndex},
+    format::{Field, FieldValue, ShardIndex},
     manifest::{Manifest, Shard},
     store::DatasetStore,
 };
@@ -21,7 +21,7 @@ use spdl_store::{StoreError, blocking};
 
 use super::{
     DatasetError,
-    cut::{FieldBatch, FieldCutter, FoundField, ReadContent, ReadPart, other_bytes},
+    cut::{FieldBatch, FieldCutter, FoundField, ReadContent, ReadPart, not_there, problem_of},
     parts::{FieldPlace, IndexedField, PART_FILES, PartContent, ReadShard, ShardPart, WantedContent, WantedOf},
     stages::{Memory, MemoryBound, on_runtime},
 };
@@ -199,16 +199,6 @@ pub(super) async fn read_field(
     Ok(index.open(field, &fetched).map_err(|error| problem_of(error, field)))
 }
 
-/// Describes why a field's bytes do not become its content.
-pub(super) fn problem_of(error: OpenError, field: &Field<'_>) -> String {
-    match error {
-        OpenError::Checksum { .. } => other_bytes(field),
-        OpenError::Missing => not_there(field),
-        OpenError::Malformed(problem) => format!("field `{}` {problem}", field.name),
-        OpenError::Damaged { problem, .. } => format!("field `{}` {problem}", field.name),
-    }
-}
-
 /// Reads the object that holds a compressed shard, and decompresses it.
 async fn decompressed(at: &DatasetStore, open: &ReadShard) -> Result<Bytes, StoreError> {
     let (shard, index) = (open.shard(), open.index());
@@ -261,8 +251,4 @@ pub(super) async fn read_range(
         _ => pieces.concat().into(),
     };
     Ok(if content.len() as u64 == bytes { Ok(content) } else { Err(not_there(field)) })
-}
-
-fn not_there(field: &Field<'_>) -> String {
-    format!("field `{}` is not where its index has it", field.name)
 }

@@ -88,13 +88,9 @@ pub(super) async fn remove_shard(to: &DatasetStore, shard: &str) -> Result<(), D
     remove(to, &MetadataPlace::Hidden.index_path(shard)).await
 }
 
-/// Returns the dataset's name: the given one, or the last part of its folder's URL, without a commit.
+/// Returns the dataset's name: the given one, or that of its folder.
 pub(super) fn dataset_name(to: &DatasetStore, given: Option<&str>) -> String {
-    let last = || {
-        let last = to.url().rsplit('/').next().unwrap_or_default();
-        if to.is_on_hub() { last.split('@').next().unwrap_or_default() } else { last }
-    };
-    given.unwrap_or_else(last).to_owned()
+    given.unwrap_or_else(|| to.name()).to_owned()
 }
 
 pub(super) async fn exists(at: &DatasetStore, name: &str) -> Result<bool, DatasetError> {
@@ -128,4 +124,15 @@ pub(super) fn remove_empty_folders(at: &DatasetStore, name: &str) {
             return;
         }
     }
+}
+
+/// Returns the name of shard `number` of a packed dataset.
+pub(super) fn shard_name(number: u64) -> String {
+    format!("shard-{number:06}.tar")
+}
+
+/// Returns whether a packed dataset can have a shard of this name.
+pub(super) fn is_shard_name(name: &str) -> bool {
+    let number = name.strip_prefix("shard-").and_then(|rest| rest.strip_suffix(".tar"));
+    number.is_some_and(|number| number.len() >= 6 && number.bytes().all(|byte| byte.is_ascii_digit()))
 }

@@ -21,11 +21,12 @@ use super::{
     listing::{FilesSeen, Listing, not_objects},
     old_manifest::OldManifest,
     patterns::{chosen, split_at_commas},
+    progress::Meter,
     replace::{
         NotCommitted, is_metadata, manifest_name, recover, refuse_manifest, remove_unused, settle_indexes,
         staged_index, switch,
     },
-    report::{DatasetTally, LeftOutShard, Meter},
+    report::{DatasetTally, LeftOutShard},
     scan::{BadShard, Scan, ShardResult},
     source::way_out_of,
     split::Splits,

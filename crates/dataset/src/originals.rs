@@ -21,11 +21,13 @@ use tokio::runtime::Handle;
 
 use super::{
     ClassOrder, DatasetError, FieldChoice, PackSource,
-    check::may_be_picture,
     fields::{read_field, read_range},
     parts::{MAX_WHOLE_BYTES, WantedContent},
     scalable::{is_scalable, original},
-    source::{ANNOTATION_FIELD, LABEL_FIELD, ListOptions, SourceFiles, SourceRecord, SourceRecords, is_picture},
+    source::{
+        ANNOTATION_FIELD, LABEL_FIELD, ListOptions, SourceFiles, SourceRecord, SourceRecords, is_picture,
+        may_be_picture,
+    },
 };
 
 /// Number of bytes of markers and metadata by which a JPEG may differ from its original, however short it is.

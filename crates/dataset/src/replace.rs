@@ -32,8 +32,8 @@ use spdl_store::StoreError;
 use super::{
     DatasetError,
     beside::{leave_beside, may_lie_beside},
-    folder::{Overwrite, PART_BYTES, exists, in_use, remove, remove_shard},
-    in_parts::remove_part_names,
+    folder::{Overwrite, PART_BYTES, exists, in_use, is_shard_name, remove, remove_shard, shard_name},
+    in_parts::names::remove_part_names,
     listing::Listing,
 };
 use crate::tar::TAR_SUFFIX;
@@ -50,16 +50,6 @@ const ALL_PACKED: &str = "shard-*.tar";
 const ALL_PARTS: &str = "parts/*.json";
 /// Size of the longest such list that is read, in bytes.
 const MAX_UNFINISHED_BYTES: u64 = 1 << 30;
-
-/// Returns the name of shard `number` of a packed dataset.
-pub(super) fn shard_name(number: u64) -> String {
-    format!("shard-{number:06}.tar")
-}
-
-pub(super) fn is_shard_name(name: &str) -> bool {
-    let number = name.strip_prefix("shard-").and_then(|rest| rest.strip_suffix(".tar"));
-    number.is_some_and(|number| number.len() >= 6 && number.bytes().all(|byte| byte.is_ascii_digit()))
-}
 
 /// Returns the name under which the index called `name` is written if one of that name is in use.
 pub(super) fn staged_index(name: &str) -> String {

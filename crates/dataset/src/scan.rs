@@ -9,7 +9,7 @@ use spdl_shard::{
 };
 use spdl_store::TemporaryFolder;
 
-use super::{DatasetError, IndexOptions, LeftOutTally, dots::DottedRecord, listing::Listing, report::Meter};
+use super::{DatasetError, IndexOptions, LeftOutTally, listing::Listing, progress::Meter};
 use crate::tar::OddTally;
 
 /// Upper limit of the notes that a report keeps; more are only counted.
@@ -112,6 +112,13 @@ pub(crate) struct DatasetOddities {
     /// Files that are in no record.
     pub(crate) left_out: LeftOutTally,
     pub(crate) notes: Vec<String>,
+}
+
+/// A record with a picture whose field has a dot in its name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct DottedRecord {
+    pub(super) shard: String,
+    pub(super) key: String,
 }
 
 /// The key of a record and the names of its fields.

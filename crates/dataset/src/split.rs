@@ -81,7 +81,8 @@ pub(crate) fn refuse_as_classes<'f>(url: &str, folders: impl Iterator<Item = &'f
 }
 
 /// Returns the split that a shard is of, by its path.
-fn split_of(path: &str) -> Option<Cow<'_, str>> {
+#[must_use]
+pub fn split_of(path: &str) -> Option<Cow<'_, str>> {
     let (folders, name) = path.rsplit_once('/').unwrap_or(("", path));
     let numbered = of_numbered(folders, name).map(|split| Cow::Borrowed(canonical(split)));
     let of_folder = || folders.split('/').find_map(|folder| keyword(folder, true));

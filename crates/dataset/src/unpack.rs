@@ -15,14 +15,13 @@ use spdl_shard::{format::RecordKey, manifest::Manifest, store::DatasetStore};
 
 use super::{
     DatasetError, DatasetProgress,
-    check::may_be_picture,
     crop_ready::without_markers,
     cut::{FieldBatch, FoundField, ShardEnd},
     fields::{FieldSource, READ},
     parts::{IndexedField, MAX_WHOLE_BYTES, WantedContent, WantedOf},
-    report::progress_of,
+    progress::progress_of,
     scalable::{is_scalable, original},
-    source::wrong,
+    source::{may_be_picture, wrong},
     stages::{Memory, RunningStages, cpu_threads},
 };
 

@@ -12,7 +12,7 @@ use super::{
     check::{BatchCheck, DatasetCheck, MAX_FAULTS_PER_SHARD, PieceCheck},
     fields::READ,
     originals::{Compared, Originals},
-    report::progress_of,
+    progress::progress_of,
     stages::RunningStages,
 };
 

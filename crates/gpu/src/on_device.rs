@@ -1,6 +1,6 @@
 //! A source of batches on a device, over any source of batches in slots.
 
-use std::fmt;
+use std::{fmt, sync::Arc};
 
 use spdl_client::{Batch, ClientError, Loader, Progress, Serving, Source, SourceEvent};
 use spdl_job::layout::Layout;
@@ -95,6 +95,13 @@ impl<S: Source<Batch = Batch, Error = ClientError>> Source for OnDevice<S> {
         match &self.kind {
             OnDeviceKind::Host { source, .. } => source.serving(),
             OnDeviceKind::Cuda(prefetcher) => prefetcher.serving(),
+        }
+    }
+
+    fn classes(&self) -> Option<Arc<[String]>> {
+        match &self.kind {
+            OnDeviceKind::Host { source, .. } => source.classes(),
+            OnDeviceKind::Cuda(prefetcher) => prefetcher.classes(),
         }
     }
 

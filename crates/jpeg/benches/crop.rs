@@ -20,7 +20,7 @@ use fast_image_resize::{
     pixels::U8x3,
 };
 use spdl_jpeg::{
-    Jpeg, Limits, LowerBound, Rgb, Scratch, SegmentTable, lower_bound, rewrite,
+    Jpeg, Limits, LowerBound, Rgb, Scratch, lower_bound, rewrite,
     scalable::{ScalablePicture, pack},
     testing::{Rect, TARGET, XorShift, random_resized_crop, request},
 };
@@ -32,9 +32,6 @@ use zune_jpeg::{
 const ROUNDS: usize = 9;
 /// The numbers of MCUs between the restart markers of crop-ready files.
 const INTERVALS: [u16; 3] = [2, 4, 8];
-/// The numbers of segments per entry of a table of segments.
-const STEPS: [u32; 3] = [1, 8, 32];
-
 /// One way to compute a crop: gets the index of a picture, and writes the pixels.
 type Way<'w> = Box<dyn FnMut(usize, &mut [u8]) + 'w>;
 
@@ -62,10 +59,6 @@ fn main() {
     for (interval, files) in INTERVALS.iter().zip(&ready) {
         print_lower_bound(&format!("crop-ready, {interval} MCUs"), files, &crops);
     }
-    let tables = STEPS.map(|step| -> Vec<Vec<[u8; 2]>> {
-        let starts = ready[1].iter().map(|bytes| open(bytes).segment_starts().expect("a whole JPEG"));
-        starts.map(|starts| SegmentTable::lengths(step, &starts).expect("short segments")).collect()
-    });
     let start = processor_time();
     let scalable: Vec<Vec<u8>> =
         files.iter().map(|bytes| pack(bytes, Limits::default()).expect("a JPEG that can be packed")).collect();
@@ -79,10 +72,6 @@ fn main() {
     ways.push(("plain files".to_owned(), ours(files, crops, Scratch::new())));
     for (interval, files) in INTERVALS.iter().zip(&ready) {
         ways.push((format!("crop-ready, {interval} MCUs"), ours(files, crops, Scratch::new())));
-    }
-    for (step, tables) in STEPS.iter().zip(&tables) {
-        let name = format!("crop-ready, {} MCUs, table of every {step}", INTERVALS[1]);
-        ways.push((name, with_table(&ready[1], crops, *step, tables)));
     }
     ways.push(("scalable".to_owned(), from_scalable(&scalable, crops, Scratch::new())));
     ways.push(("scalable, no vector instructions".to_owned(), from_scalable(&scalable, crops, Scratch::portable())));
@@ -192,15 +181,6 @@ fn ours<'w>(files: &'w [Vec<u8>], crops: &'w [Rect], mut scratch: Scratch) -> Wa
     Box::new(move |at, out| {
         let mut output = Rgb::new(out, TARGET as usize);
         open(&files[at]).render(&request(crops[at]), &mut scratch, &mut output).expect("a whole JPEG");
-    })
-}
-
-fn with_table<'w>(files: &'w [Vec<u8>], crops: &'w [Rect], step: u32, tables: &'w [Vec<[u8; 2]>]) -> Way<'w> {
-    let mut scratch = Scratch::new();
-    Box::new(move |at, out| {
-        let mut output = Rgb::new(out, TARGET as usize);
-        let jpeg = open(&files[at]).with_segments(SegmentTable::new(step, &tables[at]));
-        jpeg.render(&request(crops[at]), &mut scratch, &mut output).expect("a whole JPEG");
     })
 }
 

@@ -7,7 +7,6 @@ use crate::{
     limits::Limits,
     markers::{ColourFacts, ColourModel, Markers, colour_model, has_end},
     progressive::{Progression, ProgressiveScan},
-    segment_table::SegmentTable,
     standard,
 };
 
@@ -45,7 +44,6 @@ pub struct Jpeg<'b> {
     pub(crate) scan_at: usize,
     /// The scans of a progressive picture; empty for a baseline one.
     pub(crate) scans: Vec<ProgressiveScan<'b>>,
-    pub(crate) segments: Option<SegmentTable<'b>>,
     exif: Option<&'b [u8]>,
     xmp: Option<&'b [u8]>,
     deviations: Deviations,
@@ -104,7 +102,6 @@ impl<'b> Jpeg<'b> {
             ac: [None; 4],
             scan_at: 0,
             scans: Vec::new(),
-            segments: None,
             exif: None,
             xmp: None,
             deviations: Deviations::NONE,

@@ -34,6 +34,7 @@
 //! jpeg.render(&request, &mut Scratch::new(), &mut Rgb::new(&mut pixels, 224)).unwrap();
 //! ```
 
+mod bit_writer;
 mod bits;
 mod deviation;
 mod error;
@@ -54,7 +55,6 @@ mod rewrite;
 mod sanitise;
 pub mod scalable;
 mod scan;
-mod segment_table;
 mod segments;
 mod standard;
 mod taps;
@@ -77,7 +77,7 @@ pub use plan::PictureRequest;
 pub use render::Scratch;
 pub use rewrite::{has_same_coefficients, rewrite};
 pub use sanitise::{Sanitised, sanitised};
-pub use segment_table::SegmentTable;
+pub use segments::segment_lengths;
 pub use taps::Axis;
 
 /// The largest number of pixels that an [`Output`] gets at once.

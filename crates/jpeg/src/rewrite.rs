@@ -2,6 +2,7 @@
 //! decoder finds a crop without decoding what lies before it.
 
 use crate::{
+    bit_writer::BitWriter,
     bits::{BitBlock, Bits, ScanOrder},
     error::Error,
     header::Jpeg,
@@ -196,38 +197,6 @@ fn codes_of(spec: HuffmanSpec<'_>) -> Option<[(u32, u32); 12]> {
         code <<= 1;
     }
     codes.iter().all(|(_, length)| *length > 0).then_some(codes)
-}
-
-/// Writes the bits of a scan.
-pub(crate) struct BitWriter {
-    pub(crate) out: Vec<u8>,
-    reservoir: u64,
-    count: u32,
-}
-
-impl BitWriter {
-    /// Creates a writer that appends to `out`.
-    pub(crate) fn new(out: Vec<u8>) -> Self {
-        Self { out, reservoir: 0, count: 0 }
-    }
-
-    /// Writes the lowest `count` bits of `bits`, at most 32.
-    pub(crate) fn put(&mut self, bits: u32, count: u32) {
-        self.reservoir = self.reservoir << count | u64::from(bits) & ((1 << count) - 1);
-        self.count += count;
-        while self.count >= 8 {
-            self.count -= 8;
-            let byte = (self.reservoir >> self.count) as u8;
-            self.out.push(byte);
-            if byte == 0xff {
-                self.out.push(0);
-            }
-        }
-    }
-
-    pub(crate) fn align(&mut self) {
-        self.put(!0, (8 - self.count) % 8);
-    }
 }
 
 /// Reads all MCUs of a picture in order.

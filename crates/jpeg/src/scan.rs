@@ -8,8 +8,7 @@ use crate::{
     idct::{self, CoefficientPlace},
     kernel::{RowWork, SimdKernel},
     plan::CropPlan,
-    segment_table::SegmentTable,
-    segments::{check_start, next_segment},
+    segments::next_segment,
     window::Window,
 };
 
@@ -48,8 +47,6 @@ pub(crate) struct ScanState<'s, 'b> {
     mcu: u32,
     /// The number of MCUs between restart markers, or `u32::MAX` if there are none.
     interval: u32,
-    scan_at: usize,
-    segments: Option<SegmentTable<'b>>,
     parts: [McuBlock<'s>; BLOCKS],
     part_count: usize,
     order: &'s ScanOrder,
@@ -85,8 +82,6 @@ impl<'s, 'b> ScanState<'s, 'b> {
             last: [0; 3],
             mcu: 0,
             interval,
-            scan_at: jpeg.scan_at,
-            segments: jpeg.segments,
             parts,
             part_count,
             order,
@@ -150,13 +145,6 @@ impl<'s, 'b> ScanState<'s, 'b> {
                 self.finish()?;
             }
             let mut at = self.window.at();
-            if let Some(table) = self.segments
-                && let (known, bytes) = table.nearest(segment)
-                && known > current
-            {
-                (current, at) = (known, self.scan_at + bytes);
-                check_start(self.raw, at, current)?;
-            }
             while current < segment {
                 current += 1;
                 at = next_segment(kernel, self.raw, at, current)?;

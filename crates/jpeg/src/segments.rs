@@ -4,18 +4,9 @@ use crate::{
     error::Error,
     header::Jpeg,
     kernel::{Portable, SimdKernel},
-    segment_table::SegmentTable,
 };
 
-impl<'b> Jpeg<'b> {
-    /// Adds a table of restart segments to the picture. With the table of another picture, decoding fails or gives
-    /// wrong pixels.
-    #[must_use]
-    pub fn with_segments(mut self, segments: SegmentTable<'b>) -> Self {
-        self.segments = Some(segments);
-        self
-    }
-
+impl Jpeg<'_> {
     /// Returns where each restart segment begins, found by the markers. A picture without markers has one segment. So
     /// has a progressive one, because its segments are found only by reading all before them.
     ///
@@ -33,20 +24,26 @@ impl<'b> Jpeg<'b> {
     }
 }
 
+/// Returns the entries of a table of the restart segments that begin at `starts`: the number of bytes from the first
+/// segment to segment number `step`, from there to segment number `2 * step`, and so on to the last such segment;
+/// little-endian. `None` if an entry would be 64 KiB or more.
+///
+/// # Panics
+/// Panics when `step` is 0.
+#[must_use]
+pub fn segment_lengths(step: u32, starts: &[usize]) -> Option<Vec<[u8; 2]>> {
+    let known: Vec<usize> = starts.iter().step_by(step as usize).copied().collect();
+    let lengths = known.windows(2).map(|pair| u16::try_from(pair[1] - pair[0]).ok().map(u16::to_le_bytes));
+    lengths.collect()
+}
+
 /// Returns where segment number `segment` begins. `at` is a position within the segment before it.
 #[inline(always)]
 pub(crate) fn next_segment<K: SimdKernel>(kernel: K, raw: &[u8], at: usize, segment: u32) -> Result<usize, Error> {
     let marker = kernel.next_marker(raw, at).ok_or(Error::Truncated)?;
-    if raw[marker + 1] == restart_marker(segment) { Ok(marker + 2) } else { Err(OUT_OF_TURN) }
+    let is_next = raw[marker + 1] == restart_marker(segment);
+    if is_next { Ok(marker + 2) } else { Err(Error::Corrupt("a restart marker out of turn")) }
 }
-
-/// Checks that segment number `segment` can begin at `at`.
-pub(crate) fn check_start(raw: &[u8], at: usize, segment: u32) -> Result<(), Error> {
-    let marker = raw.get(..at).and_then(|before| before.last_chunk());
-    if marker == Some(&[0xff, restart_marker(segment)]) { Ok(()) } else { Err(OUT_OF_TURN) }
-}
-
-const OUT_OF_TURN: Error = Error::Corrupt("a restart marker out of turn");
 
 /// Returns the second byte of the marker before segment number `segment`, which counts from 1.
 const fn restart_marker(segment: u32) -> u8 {

@@ -40,6 +40,14 @@ fn each_whole_block(pass: &mut PixelPass<'_>, change: &impl ChangeBlock) {
     }
 }
 
+/// Returns whether the processor shuffles 64 bytes at a time.
+#[cfg(target_arch = "x86_64")]
+pub(super) fn has_vbmi() -> bool {
+    is_x86_feature_detected!("avx512f")
+        && is_x86_feature_detected!("avx512bw")
+        && is_x86_feature_detected!("avx512vbmi")
+}
+
 /// How the channels of pixels are split and joined: with 64-byte vector instructions or without. Both give the same
 /// result. For Arm, the compiler turns the plain loops into instructions that load and store every third byte.
 #[derive(Clone, Copy, Debug)]
@@ -53,7 +61,7 @@ impl Ways {
     pub(super) fn detect() -> Self {
         Self {
             #[cfg(target_arch = "x86_64")]
-            has_vbmi: super::lookup::has_vbmi(),
+            has_vbmi: has_vbmi(),
         }
     }
 

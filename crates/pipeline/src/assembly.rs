@@ -7,9 +7,8 @@ use futures::stream::AbortHandle;
 use crate::{
     engine::{Engine, StageExecutor, ThreadStage},
     error::BuildError,
-    link::Link,
+    link::{Link, OutputOrder},
     numbers::{Crew, LinkState, StageKind, StageState},
-    op::OutputOrder,
     pipeline_state::PipelineState,
 };
 
@@ -25,17 +24,8 @@ pub(crate) struct Assembly {
     pub(crate) aborts: Vec<AbortHandle>,
     /// The first reason why the pipeline cannot be built.
     problem: Option<BuildError>,
-    /// The rule of the branch to which stages are being added, with the name of the stage that has the branch.
-    pub(crate) branch: Option<(String, BranchRule)>,
-}
-
-/// A rule for the stages of a branch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum BranchRule {
-    /// Results in the order of the items.
-    InOrder,
-    /// One result for each item, in the order of the items.
-    OneInOrder,
+    /// The stage with the branch to which stages are being added, if they have to keep the order of the items.
+    pub(crate) branch: Option<String>,
 }
 
 /// What takes the steps of a stage.
@@ -79,14 +69,10 @@ impl Assembly {
         }
     }
 
-    /// Checks that a stage keeps the rule of the branch that it is in.
-    pub(crate) fn check_branch(&mut self, stage: &str, order: OutputOrder, gives_one: bool) {
-        let Some((branches, rule)) = &self.branch else { return };
-        let (stage, branches) = (stage.to_owned(), branches.clone());
-        if order == OutputOrder::Completion {
-            self.fail(BuildError::BranchOrder { stage, branches });
-        } else if *rule == BranchRule::OneInOrder && !gives_one {
-            self.fail(BuildError::BranchResults { stage, branches });
+    /// Checks that a stage keeps the order of the items if the branch that it is in has to.
+    pub(crate) fn check_branch(&mut self, stage: &str, order: OutputOrder) {
+        if let (Some(branches), OutputOrder::Completion) = (&self.branch, order) {
+            self.fail(BuildError::BranchOrder { stage: stage.to_owned(), branches: branches.clone() });
         }
     }
 

@@ -1,17 +1,17 @@
 //! Branches: stages that items are dealt to and whose results are merged again, and sources that are merged. None of these
 //! stages has an operation, so they need no threads: see `aggregate.rs`.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use crate::{
-    assembly::{Assembly, BranchRule, ServedBy},
-    builder::{PipelineBuilder, Stages, add_pipe},
+    assembly::{Assembly, ServedBy},
+    builder::{PipelineBuilder, Stages},
     engine::{Engine, Locked, ThreadStage},
     error::{BuildError, PipelineError},
-    link::{Link, LinkMessage, NoItem, TakenMessage},
+    link::{Link, OutputOrder, TakenMessage, pass_on},
     numbers::{Dealt, Reads, StageKind},
-    op::{Op, OutputOrder},
-    pipeline_state::{Count, PipelineState},
+    op::Op,
+    pipeline_state::PipelineState,
     sync::{Mutex, lock},
 };
 
@@ -81,67 +81,33 @@ impl<T: Send + 'static> Stages<T> {
         self.pipe(&name, op, concurrency).then(move |assembly, input| {
             let Branches { branches, order } = branches;
             let reads = if order == OutputOrder::Input { Reads::Dealt } else { Reads::Any };
-            assembly.check_branch(&name, order, true);
+            assembly.check_branch(&name, order);
             let deal_name = format!("{name}-deal");
             let deal = assembly.stage(&deal_name, StageKind::Deal, 1, 1, &[input.id]);
             let outputs: Vec<_> = branches.iter().map(|_| assembly.link(deal, OutputOrder::Input)).collect();
             let step = BranchRouter { name: name.clone(), input, outputs: outputs.clone(), held: Mutex::new(None) };
             assembly.serve_by_thread(ServedBy::Neighbours, step);
-            let rule = (order == OutputOrder::Input).then_some(BranchRule::InOrder);
             let results = branches.into_iter().zip(outputs);
-            let results = results.map(|(branch, link)| add_branch(assembly, &name, rule, branch, link)).collect();
+            let results = results.map(|(branch, link)| add_branch(assembly, &name, order, branch, link)).collect();
             if order == OutputOrder::Input {
                 assembly.stages[deal].merge = Some(assembly.stages.len());
             }
             add_merge(assembly, &format!("{name}-merge"), results, reads)
         })
     }
-
-    /// Gives each item to two branches and joins their results to a pair. Where one of them leaves an item out, the pair is
-    /// left out. The branches must give one result for each item in the order of the items; for results that do not belong
-    /// together, let an operation make several numbered copies of an item for [`route`](Self::route).
-    #[must_use]
-    pub fn fan_out<A: Send + 'static, B: Send + 'static>(
-        self,
-        name: &str,
-        first: impl FnOnce(Stages<T>) -> Stages<A> + Send + 'static,
-        second: impl FnOnce(Stages<T>) -> Stages<B> + Send + 'static,
-    ) -> Stages<(A, B)>
-    where
-        T: Clone,
-    {
-        let name = name.to_owned();
-        self.then(move |assembly, input| {
-            let copy = Op::cpu(|item: T| Ok::<_, std::convert::Infallible>((item.clone(), item)));
-            let (input, _) = add_pipe(assembly, name.clone(), copy, 1, input);
-            let deal = assembly.stage(&format!("{name}-deal"), StageKind::Inline, 1, 1, &[input.id]);
-            let outputs = (assembly.link(deal, OutputOrder::Input), assembly.link(deal, OutputOrder::Input));
-            assembly.serve_by_thread(ServedBy::Neighbours, DealBoth { input, outputs: outputs.clone() });
-            let rule = Some(BranchRule::OneInOrder);
-            let first = add_branch(assembly, &name, rule, Box::new(first), outputs.0);
-            let second = add_branch(assembly, &name, rule, Box::new(second), outputs.1);
-            let stage = assembly.stage(&format!("{name}-join"), StageKind::Inline, 1, 1, &[first.id, second.id]);
-            assembly.stages[stage].reads = Reads::All;
-            assembly.stages[deal].merge = Some(stage);
-            let output = assembly.link(stage, OutputOrder::Input);
-            assembly
-                .serve_by_thread(ServedBy::Neighbours, JoinBoth { inputs: (first, second), output: output.clone() });
-            output
-        })
-    }
 }
 
-/// Adds the stages of a branch behind `link`, under `rule` or under the rule of the branch around it.
+/// Adds the stages of a branch behind `link`.
 fn add_branch<T: Send + 'static, U: Send + 'static>(
     assembly: &mut Assembly,
     name: &str,
-    rule: Option<BranchRule>,
+    order: OutputOrder,
     branch: Branch<T, U>,
     link: Arc<Link<T>>,
 ) -> Arc<Link<U>> {
     let around = assembly.branch.clone();
-    if let (Some(rule), None | Some((_, BranchRule::InOrder))) = (rule, &around) {
-        assembly.branch = Some((name.to_owned(), rule));
+    if order == OutputOrder::Input {
+        assembly.branch = Some(name.to_owned());
     }
     let output = (branch(Stages::new(move |_| link)).assemble)(assembly);
     assembly.branch = around;
@@ -227,24 +193,6 @@ impl<T> BranchRouter<T> {
     }
 }
 
-/// Passes a message on unchanged.
-pub(crate) fn pass_on<T>(
-    stage: usize,
-    state: &mut PipelineState,
-    output: &Link<T>,
-    is_last: bool,
-    message: LinkMessage<T>,
-) {
-    match &message {
-        Ok(_) => state.count(stage, Count::Item(0), Duration::ZERO),
-        Err(NoItem::Failed(_)) => state.halt(stage),
-        Err(NoItem::LeftOut) => {}
-    }
-    let slot = output.reserve(state, is_last);
-    let is_left_out = matches!(message, Err(NoItem::LeftOut));
-    output.place(state, slot, (!is_left_out).then_some(message));
-}
-
 /// Merges the results of branches, or of pipelines.
 struct Merge<T> {
     inputs: Vec<Arc<Link<T>>>,
@@ -257,56 +205,6 @@ impl<T: Send> ThreadStage for Merge<T> {
         let TakenMessage { message, is_last } = self.inputs[input].take(&mut state);
         let ended = if is_last { state.change(stage).dealt.pop_front() } else { None };
         pass_on(stage, &mut state, &self.output, ended.is_some_and(|dealt| dealt.is_last), message);
-        state
-    }
-}
-
-/// Deals each pair of copies to two branches.
-struct DealBoth<T> {
-    input: Arc<Link<(T, T)>>,
-    outputs: (Arc<Link<T>>, Arc<Link<T>>),
-}
-
-impl<T: Send + 'static> ThreadStage for DealBoth<T> {
-    fn step<'e>(&self, _: &'e Engine, stage: usize, mut state: Locked<'e>) -> Locked<'e> {
-        let TakenMessage { message, is_last } = self.input.take(&mut state);
-        let (first, second) = match message {
-            Ok((first, second)) => (Ok(first), Ok(second)),
-            Err(none) => (Err(none), Err(NoItem::LeftOut)),
-        };
-        let join = state.stages[stage].merge.expect("what is dealt to two branches is joined");
-        state.change(join).dealt.push_back(Dealt { branch: 0, is_last });
-        pass_on(stage, &mut state, &self.outputs.0, true, first);
-        pass_on(stage, &mut state, &self.outputs.1, true, second);
-        state
-    }
-}
-
-/// Joins the results that two branches give for an item.
-struct JoinBoth<A, B> {
-    inputs: (Arc<Link<A>>, Arc<Link<B>>),
-    output: Arc<Link<(A, B)>>,
-}
-
-impl<A: Send + 'static, B: Send + 'static> ThreadStage for JoinBoth<A, B> {
-    fn step<'e>(&self, _: &'e Engine, stage: usize, mut state: Locked<'e>) -> Locked<'e> {
-        let first = self.inputs.0.take(&mut state).message;
-        let second = self.inputs.1.take(&mut state).message;
-        let dealt = state.change(stage).dealt.pop_front().expect("each pair was dealt");
-        let pair = match (first, second) {
-            (Ok(first), Ok(second)) => Ok((first, second)),
-            (first, second) => {
-                let mut failed = None;
-                let mut note = |none| match none {
-                    NoItem::Failed(error) => drop(failed.get_or_insert(error)),
-                    NoItem::LeftOut => {}
-                };
-                let left = (first.map_err(&mut note).ok(), second.map_err(note).ok());
-                state.discarded.push(Box::new(left));
-                Err(failed.map_or(NoItem::LeftOut, NoItem::Failed))
-            }
-        };
-        pass_on(stage, &mut state, &self.output, dealt.is_last, pair);
         state
     }
 }

@@ -11,10 +11,10 @@ use crate::{
     engine::StageExecutor,
     error::BuildError,
     followed::Followed,
-    link::Link,
+    link::{Link, OutputOrder},
     many::{ManyPipe, OpenItems},
     numbers::StageKind,
-    op::{Op, OpWork, OutputOrder, Threads},
+    op::{Op, OpWork, Threads},
     pipe::{AsyncPipe, OnePipe, Pipe},
     source::{IteratorSource, StreamSource},
     sync::Mutex,
@@ -111,7 +111,7 @@ impl<T: Send + 'static> Stages<T> {
         self.then(move |assembly, input| {
             let name = assembly.unused("aggregate");
             assembly.check(|| format!("`count` of stage `{name}`"), count);
-            assembly.check_branch(&name, OutputOrder::Input, false);
+            assembly.check_branch(&name, OutputOrder::Input);
             let stage = assembly.stage(&name, StageKind::Inline, 1, 1, &[input.id]);
             let output = assembly.link(stage, OutputOrder::Input);
             let list = Mutex::new(Vec::new());
@@ -126,7 +126,7 @@ impl<T: Send + 'static> Stages<T> {
     pub fn followed_by(self, name: &str, last: T) -> Self {
         let name = name.to_owned();
         self.then(move |assembly, input| {
-            assembly.check_branch(&name, OutputOrder::Input, false);
+            assembly.check_branch(&name, OutputOrder::Input);
             let stage = assembly.stage(&name, StageKind::Inline, 1, 1, &[input.id]);
             assembly.stages[stage].has_rest = true;
             let output = assembly.link(stage, OutputOrder::Input);
@@ -164,13 +164,10 @@ pub(crate) fn add_pipe<T: Send + 'static, U: Send + 'static>(
     concurrency: usize,
     input: Arc<Link<T>>,
 ) -> (Arc<Link<U>>, usize) {
-    let Op { work, order, failures: policy, bytes, memo } = op;
+    let Op { work, order, failures: policy, bytes } = op;
     let kind = if matches!(work, OpWork::Many(..)) { StageKind::Many } else { StageKind::One };
     assembly.check(|| format!("`concurrency` of stage `{name}`"), concurrency);
-    assembly.check_branch(&name, order, kind == StageKind::One);
-    if kind == StageKind::Many && memo.is_some() {
-        assembly.fail(BuildError::CacheOfMany { stage: name.clone() });
-    }
+    assembly.check_branch(&name, order);
     let stage = assembly.stage(&name, kind, concurrency, concurrency, &[input.id]);
     let output = assembly.link(stage, order);
     let pipe = Pipe { name, policy, bytes, failures: AtomicU64::new(0), input, output: output.clone() };
@@ -179,16 +176,13 @@ pub(crate) fn add_pipe<T: Send + 'static, U: Send + 'static>(
         Threads::OwnStage => ServedBy::Threads(concurrency),
     };
     match work {
-        OpWork::One(f, threads) => assembly.serve_by_thread(served_by(threads), OnePipe { pipe, f, memo }),
+        OpWork::One(f, threads) => assembly.serve_by_thread(served_by(threads), OnePipe { pipe, f }),
         OpWork::Many(f, threads) => {
             let open = Mutex::new(OpenItems::default());
             assembly.serve_by_thread(served_by(threads), ManyPipe { pipe, f, order, open });
         }
         OpWork::Asynchronous(f, spawner) => {
-            assembly.serve(
-                ServedBy::Tasks(concurrency),
-                StageExecutor::Task(Arc::new(AsyncPipe { pipe, f, spawner, memo })),
-            );
+            assembly.serve(ServedBy::Tasks(concurrency), StageExecutor::Task(Arc::new(AsyncPipe { pipe, f, spawner })));
         }
     }
     (output, stage)

@@ -90,28 +90,9 @@ pub enum BuildError {
         /// Name of the stage with the branches.
         branches: String,
     },
-    /// A stage can give any number of results for an item, in a branch that has to give one.
-    #[error(
-        "stage `{stage}` can give any number of results for an item, but `{branches}` joins one result of each branch; put \
-         the stage in front of `{branches}` or behind it"
-    )]
-    BranchResults {
-        /// Name of the stage.
-        stage: String,
-        /// Name of the stage with the branches.
-        branches: String,
-    },
     /// A stage merges branches or pipelines, but none is given.
     #[error("stage `{stage}` has nothing to merge; it must have at least one branch or pipeline")]
     NothingToMerge {
-        /// Name of the stage.
-        stage: String,
-    },
-    /// An operation that makes many items of one is to be cached.
-    #[error(
-        "stage `{stage}` makes many items of one, which a cache does not keep; cache an operation that returns a list"
-    )]
-    CacheOfMany {
         /// Name of the stage.
         stage: String,
     },

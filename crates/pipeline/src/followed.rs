@@ -3,9 +3,8 @@
 use std::sync::Arc;
 
 use crate::{
-    branch::pass_on,
     engine::{Engine, Locked, ThreadStage},
-    link::{Link, NoItem, TakenMessage},
+    link::{Link, NoItem, TakenMessage, pass_on},
     sync::{Mutex, lock},
 };
 

@@ -4,12 +4,11 @@
 //!
 //! - [`Op`] is what a stage does to an item: it waits ([`Op::asynchronous`]), computes on the pipeline's threads
 //!   ([`Op::cpu`]), blocks on threads of its own ([`Op::blocking`]), or makes many items of one ([`Op::cpu_many`],
-//!   [`Op::blocking_many`]). It has an order of results, and a policy for failures: fail, skip, replace, retry, a bound.
-//!   With a [`Cache`] it runs once per key ([`Op::cached`]).
+//!   [`Op::blocking_many`]). It has an order of results, and a policy for failures: fail, skip, a bound.
 //! - [`Stages`] chains them: [`pipe`](Stages::pipe), [`aggregate`](Stages::aggregate),
 //!   [`disaggregate`](Stages::disaggregate), [`followed_by`](Stages::followed_by), [`sink`](Stages::sink). It branches, too:
-//!   [`route`](Stages::route) sends each item to one of several [`Branches`], [`fan_out`](Stages::fan_out) to two whose
-//!   results it joins, and [`merge`](PipelineBuilder::merge) takes items from several sources.
+//!   [`route`](Stages::route) sends each item to one of several [`Branches`], and [`merge`](PipelineBuilder::merge) takes items
+//!   from several sources.
 //! - [`Pipeline`] runs: [`iter`](Pipeline::iter) gives the items, [`stats`](Pipeline::stats) shows where the time goes,
 //!   [`set_concurrency`](Pipeline::set_concurrency) changes it, [`drain`](Pipeline::drain) and [`stop`](Pipeline::stop) end it.
 //!
@@ -45,7 +44,6 @@ mod error;
 mod followed;
 mod link;
 mod many;
-mod memo;
 mod numbers;
 mod op;
 mod pipe;
@@ -65,8 +63,8 @@ use tokio::runtime::Runtime;
 pub use branch::Branches;
 pub use builder::{PipelineBuilder, PipelinePlan, Stages};
 pub use error::{BuildError, ConcurrencyError, OpError, PipelineError};
-pub use memo::{Cache, ResultCacheStats};
-pub use op::{Op, OutputOrder};
+pub use link::OutputOrder;
+pub use op::Op;
 
 use engine::{Engine, deadline_in};
 use link::{Link, NoItem};

@@ -1,14 +1,23 @@
 //! The link between two stages: a bounded queue with numbered slots, so that a result is placed at the number that its item
 //! had. Its producers reserve a slot before they work, hence a result always has room.
 
-use std::collections::VecDeque;
+use std::{collections::VecDeque, time::Duration};
 
 use crate::{
     error::PipelineError,
-    op::OutputOrder,
-    pipeline_state::PipelineState,
+    pipeline_state::{Count, PipelineState},
     sync::{Mutex, lock},
 };
+
+/// The order in which results leave a pipe whose concurrency is above 1.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OutputOrder {
+    /// The order of the inputs: one slow item holds up the items behind it.
+    #[default]
+    Input,
+    /// The order of completion. The results of one item keep their order.
+    Completion,
+}
 
 /// A message of a link: an item, or what has taken its place.
 pub(crate) type LinkMessage<T> = Result<T, NoItem>;
@@ -125,4 +134,22 @@ impl<T> LinkQueue<T> {
             }
         }
     }
+}
+
+/// Passes a message on unchanged.
+pub(crate) fn pass_on<T>(
+    stage: usize,
+    state: &mut PipelineState,
+    output: &Link<T>,
+    is_last: bool,
+    message: LinkMessage<T>,
+) {
+    match &message {
+        Ok(_) => state.count(stage, Count::Item(0), Duration::ZERO),
+        Err(NoItem::Failed(_)) => state.halt(stage),
+        Err(NoItem::LeftOut) => {}
+    }
+    let slot = output.reserve(state, is_last);
+    let is_left_out = matches!(message, Err(NoItem::LeftOut));
+    output.place(state, slot, (!is_left_out).then_some(message));
 }

@@ -8,8 +8,8 @@ use std::{
 
 use crate::{
     engine::{Engine, Locked, ThreadStage},
-    link::{LinkMessage, NoItem, TakenMessage},
-    op::{OutputOrder, Results, ThreadFn},
+    link::{LinkMessage, NoItem, OutputOrder, TakenMessage},
+    op::{Results, ThreadFn},
     pipe::{Outcome, Pipe},
     pipeline_state::{Count, PipelineState},
     sync::{Mutex, lock},

@@ -70,8 +70,6 @@ pub(crate) enum StageKind {
 pub(crate) enum Reads {
     /// Any, in turn.
     Any,
-    /// One of each.
-    All,
     /// The input with the branch of the first item of `dealt`. When none is left, the rest that each branch has at its
     /// end, branch by branch.
     Dealt,

@@ -1,7 +1,6 @@
 //! Operations of a pipeline: their work on an item, the order of their results, and their failure policy.
 
 use std::{
-    hash::Hash,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, ready},
@@ -11,7 +10,7 @@ use futures::task::Spawn;
 
 use crate::{
     error::{OpError, PipelineError},
-    memo::{Cache, KeyedMemo, Memo},
+    link::OutputOrder,
 };
 
 /// The results of an operation that makes many items of one.
@@ -25,9 +24,8 @@ pub(crate) type ThreadFn<T, U> = dyn Fn(T) -> Result<U, OpError> + Send + Sync;
 pub struct Op<T, U> {
     pub(crate) work: OpWork<T, U>,
     pub(crate) order: OutputOrder,
-    pub(crate) failures: FailurePolicy<T, U>,
+    pub(crate) failures: FailurePolicy,
     pub(crate) bytes: fn(&U) -> u64,
-    pub(crate) memo: Option<Box<dyn Memo<T, U>>>,
 }
 
 pub(crate) enum OpWork<T, U> {
@@ -79,32 +77,17 @@ pub(crate) enum Threads {
     OwnStage,
 }
 
-/// The order in which results leave a pipe whose concurrency is above 1.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum OutputOrder {
-    /// The order of the inputs: one slow item holds up the items behind it.
-    #[default]
-    Input,
-    /// The order of completion. The results of one item keep their order.
-    Completion,
-}
-
 /// The effect on the pipeline when an operation fails or panics.
-pub(crate) struct FailurePolicy<T, U> {
-    /// Number of times that a failed item is tried again.
-    retries: u32,
-    /// Copies an item before an attempt that may be followed by another; `None` without retries.
-    copy: Option<fn(&T) -> T>,
-    /// Number of failures that are skipped or replaced; one more fails the pipeline.
+pub(crate) struct FailurePolicy {
+    /// Number of failures that are skipped; one more fails the pipeline.
     max: u64,
-    action: OnFailure<U>,
+    action: OnFailure,
 }
 
-enum OnFailure<U> {
+enum OnFailure {
     Fail,
     Skip,
     SkipWhile(Box<dyn Fn() -> bool + Send + Sync>),
-    Replace(Box<dyn Fn(&PipelineError) -> U + Send + Sync>),
 }
 
 impl<T: Send + 'static> Op<T, (usize, T)> {
@@ -182,7 +165,7 @@ impl<T: Send + 'static, U: Send + 'static> Op<T, U> {
 
     /// Creates an operation that computes many items of one. The iterator that `f` returns runs on the pipeline's thread
     /// pool, one item at a time: it is asked for the next one when there is room for it. An error that it returns is a
-    /// failure of that result alone, so where failures are skipped or replaced the iterator is asked for the next.
+    /// failure of that result alone, so where failures are skipped the iterator is asked for the next.
     pub fn cpu_many<F, I, E>(f: F) -> Self
     where
         F: Fn(T) -> Result<I, E> + Send + Sync + 'static,
@@ -204,8 +187,8 @@ impl<T: Send + 'static, U: Send + 'static> Op<T, U> {
     }
 
     fn new(work: OpWork<T, U>) -> Self {
-        let failures = FailurePolicy { retries: 0, copy: None, max: u64::MAX, action: OnFailure::Fail };
-        Self { work, order: OutputOrder::default(), failures, bytes: |_| 0, memo: None }
+        let failures = FailurePolicy { max: u64::MAX, action: OnFailure::Fail };
+        Self { work, order: OutputOrder::default(), failures, bytes: |_| 0 }
     }
 
     /// Lets `spawner` run an asynchronous operation, in place of the pipeline's event loop; it has no effect on other
@@ -241,45 +224,11 @@ impl<T: Send + 'static, U: Send + 'static> Op<T, U> {
         self
     }
 
-    /// Replaces failed items by `replacement` and counts them.
-    #[must_use]
-    pub fn replace_failures(mut self, replacement: impl Fn(&PipelineError) -> U + Send + Sync + 'static) -> Self {
-        self.failures.action = OnFailure::Replace(Box::new(replacement));
-        self
-    }
-
-    /// Skips or replaces at most `count` failures; one more fails the pipeline. Default: no limit. Without
-    /// [`skip_failures`](Self::skip_failures) or [`replace_failures`](Self::replace_failures), the first failure fails
-    /// the pipeline.
+    /// Skips at most `count` failures; one more fails the pipeline. Default: no limit. Without
+    /// [`skip_failures`](Self::skip_failures), the first failure fails the pipeline.
     #[must_use]
     pub fn max_failures(mut self, count: u64) -> Self {
         self.failures.max = count;
-        self
-    }
-
-    /// Runs the operation on a failed item again, at most `count` times and at once, before the failure counts. An operation
-    /// that makes many items of one is called again, but an error of its iterator is not tried again.
-    #[must_use]
-    pub fn retry(mut self, count: u32) -> Self
-    where
-        T: Clone,
-    {
-        self.failures.retries = count;
-        self.failures.copy = Some(T::clone);
-        self
-    }
-
-    /// Runs the operation once for each key that `key` returns, and keeps the result in `cache`. Later items with that
-    /// key get a copy of the result. So do items that come while the operation runs; they count as worked on until it
-    /// ends. Large results are best an [`Arc`]. A failure is not kept, nor is an item that is left out, so the next
-    /// item with the key runs the operation again. Operations that make many items of one cannot be cached.
-    #[must_use]
-    pub fn cached<K>(mut self, cache: &Cache<K, U>, key: impl Fn(&T) -> K + Send + Sync + 'static) -> Self
-    where
-        K: Hash + Eq + Send + 'static,
-        U: Clone,
-    {
-        self.memo = Some(Box::new(KeyedMemo::new(cache.clone(), key)));
         self
     }
 
@@ -312,24 +261,18 @@ where
     })
 }
 
-impl<T, U> FailurePolicy<T, U> {
-    /// Returns what takes the place of the failed item, or `None` if it is left out. `count` is the number of failures of
-    /// the stage, this one included.
-    pub(crate) fn decide(&self, error: PipelineError, count: u64, stage: &str) -> Option<Result<U, PipelineError>> {
+impl FailurePolicy {
+    /// Returns the error that takes the place of the failed item, or `None` if the item is left out. `count` is the number
+    /// of failures of the stage, this one included.
+    pub(crate) fn decide(&self, error: PipelineError, count: u64, stage: &str) -> Option<PipelineError> {
         if !matches!(self.action, OnFailure::Fail) && count > self.max {
             let stage = stage.to_owned();
-            return Some(Err(PipelineError::TooManyFailures { stage, max: self.max, last: Box::new(error) }));
+            return Some(PipelineError::TooManyFailures { stage, max: self.max, last: Box::new(error) });
         }
         match &self.action {
-            OnFailure::Fail => Some(Err(error)),
+            OnFailure::Fail => Some(error),
             OnFailure::Skip => None,
-            OnFailure::SkipWhile(condition) => (!condition()).then_some(Err(error)),
-            OnFailure::Replace(replacement) => Some(Ok(replacement(&error))),
+            OnFailure::SkipWhile(condition) => (!condition()).then_some(error),
         }
-    }
-
-    /// Returns a copy of `item` if a failure of attempt number `attempt`, from 0, is to be tried again.
-    pub(crate) fn copy_for_retry(&self, item: &T, attempt: u32) -> Option<T> {
-        self.copy.filter(|_| attempt < self.retries).map(|copy| copy(item))
     }
 }

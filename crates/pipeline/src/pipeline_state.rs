@@ -136,7 +136,6 @@ impl PipelineState {
         let ready = |link: &usize| self.links[*link].ready;
         match reads {
             Reads::Any => inputs.iter().map(ready).sum(),
-            Reads::All => inputs.iter().map(ready).min().unwrap_or(0),
             Reads::Dealt => self.next_dealt(stage).map_or(0, |input| ready(&inputs[input])),
         }
     }

@@ -7,9 +7,10 @@ use object_store::{ObjectStore, path::Path};
 
 use crate::{
     StoreError, StoreOptions, TemporaryFolder,
-    hub::HubStore,
     location::{self, StoreMode},
+    stores::{FolderVersions, Store},
 };
+use spdl_job::scheme::UrlScheme;
 
 /// A folder on disk or in an object store. It is cheap to clone.
 #[derive(Clone)]
@@ -17,14 +18,13 @@ pub struct StoreFolder {
     pub(crate) object: Arc<dyn ObjectStore>,
     pub(crate) folder: Path,
     pub(crate) url: Arc<str>,
-    /// Whether the store's etags survive copying a dataset; a local file's etag is its inode and time.
-    pub(crate) keeps_etags: bool,
+    pub(crate) store: &'static dyn Store,
     /// The folder's path on disk, if it is a local one.
     pub(crate) local: Option<Arc<std::path::Path>>,
     /// How the folder was opened.
     pub(crate) access: Arc<FolderAccess>,
-    /// The repository, if the folder is on the Hugging Face Hub.
-    pub(crate) hub: Option<Arc<HubStore>>,
+    /// The folder's versions, if the store has versions.
+    pub(crate) versions: Option<Arc<dyn FolderVersions>>,
 }
 
 impl fmt::Debug for StoreFolder {
@@ -40,7 +40,7 @@ pub(crate) struct FolderAccess {
 }
 
 impl StoreFolder {
-    /// Opens the folder at `url_or_path`: a path, or a URL with `file`, `s3`, `gs`, `az`, `hf`, `http` or `https`. Options
+    /// Opens the folder at `url_or_path`: a path, or a URL with a scheme of [`URL_SCHEMES`](spdl_job::scheme::URL_SCHEMES). Options
     /// come from the environment, see [`StoreOptions::from_env`]. Opening does not read from the dataset.
     ///
     /// # Errors
@@ -66,22 +66,22 @@ impl StoreFolder {
         location::open(url_or_path, FolderAccess { options: StoreOptions::from_env(), mode: StoreMode::ReadOnce })
     }
 
-    /// Returns the folder fixed to the version that it has now: on the Hugging Face Hub, [`url`](Self::url) names the
-    /// commit of the revision, so that a later push changes nothing.
+    /// Returns the folder fixed to the version that it has now: in a store with versions, [`url`](Self::url) names
+    /// it, such as the commit of a revision, so that a later push changes nothing.
     ///
     /// # Errors
-    /// If the Hub cannot be asked.
+    /// If the store cannot be asked.
     pub async fn pinned(&self) -> Result<Self, StoreError> {
-        let Some(hub) = &self.hub else { return Ok(self.clone()) };
-        let url = hub.pinned().await.map_err(|source| StoreError::of(self.url(), source))?;
+        let Some(versions) = &self.versions else { return Ok(self.clone()) };
+        let url = versions.pinned().await.map_err(|source| StoreError::of(self.url(), source))?;
         Ok(Self { url: url.into(), ..self.clone() })
     }
 
     /// Returns the URL by which a job names the folder of `dataset`, which was opened
-    /// and [pinned](Self::pinned): as it was given, or with a commit of the Hugging Face Hub.
+    /// and [pinned](Self::pinned): as it was given, or with its version.
     #[must_use]
     pub fn pinned_url(&self, dataset: &str) -> String {
-        if self.is_on_hub() { self.url().to_owned() } else { dataset.to_owned() }
+        if self.versions.is_some() { self.url().to_owned() } else { dataset.to_owned() }
     }
 
     /// Returns the same folder, read through the store that `wrap` makes from this one's store.
@@ -139,13 +139,13 @@ impl StoreFolder {
     /// Returns whether the store can list a folder; a web server cannot.
     #[must_use]
     pub fn can_list(&self) -> bool {
-        !self.url.starts_with("http://") && !self.url.starts_with("https://")
+        self.store.can_list()
     }
 
-    /// Returns whether the folder is on the Hugging Face Hub.
+    /// Returns the folder's name: the last part of its URL, without a revision.
     #[must_use]
-    pub const fn is_on_hub(&self) -> bool {
-        self.hub.is_some()
+    pub fn name(&self) -> &str {
+        UrlScheme::name(&self.url)
     }
 
     /// Returns the folder's path on disk, if it is a local one.
@@ -229,7 +229,7 @@ impl StoreFolder {
     /// Returns the etag to record for an object, if the etag would survive copying the dataset.
     #[must_use]
     pub fn lasting_etag(&self, etag: Option<String>) -> Option<String> {
-        // A weak etag names a representation, not bytes.
-        etag.filter(|etag| self.keeps_etags && !etag.starts_with("W/"))
+        // A weak etag names a representation, not bytes. That of a local file is its inode and time.
+        etag.filter(|etag| self.local.is_none() && !etag.starts_with("W/"))
     }
 }

@@ -4,23 +4,23 @@
 //! It knows nothing of datasets and their formats: `spdl-shard` does.
 
 mod blocking;
+mod cause;
 mod error;
 mod folder;
-mod hub;
 mod layer;
 mod listed;
 mod location;
 mod mapped;
 mod no_retry;
-mod page_cache;
-mod profile;
 mod read;
 mod settings;
+mod stores;
 mod temporary;
 mod tls;
 
 pub use blocking::blocking;
-pub use error::{ContentError, StoreError, cause, is_refusal};
+pub use cause::{cause, is_refusal};
+pub use error::{ContentError, StoreError};
 pub use folder::StoreFolder;
 pub use layer::StoreLayer;
 pub use listed::ListedObject;

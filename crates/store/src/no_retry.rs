@@ -9,7 +9,7 @@ use object_store::{
 };
 
 use crate::{
-    error::chain,
+    cause::chain,
     tls::{self, TrustedCertificates},
 };
 

@@ -1,22 +1,13 @@
 //! The settings of stores, which come from the environment: they are read in one place, trimmed, and checked before a
 //! store is made from them. The library `object_store` panics on some of the values that are refused here.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::collections::BTreeMap;
 
-use object_store::{aws::AmazonS3ConfigKey, azure::AzureConfigKey, gcp::GoogleConfigKey};
 use url::Url;
 
-use crate::{StoreError, hub, tls};
+use crate::{StoreError, stores, tls};
 use spdl_job::redact;
 
-/// The variable that names a netrc file.
-const NETRC: &str = "NETRC";
-/// The variables of the Hugging Face Hub, and those that name the place of its token. AWS's profiles lie in `HOME`,
-/// too.
-const HUB: [&str; 7] =
-    ["HF_ENDPOINT", "HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_TOKEN_PATH", "HF_HOME", "XDG_CACHE_HOME", "HOME"];
-/// Size of the largest file that is read for the Hub's token, in bytes.
-const MAX_TOKEN_BYTES: u64 = 4096;
 /// Suffixes of the variables that hold the address of a server.
 const ADDRESSES: [&str; 8] = [
     "ENDPOINT",
@@ -44,10 +35,8 @@ impl StoreOptions {
     #[must_use]
     pub fn from_env() -> Self {
         let ours = |name: &str| {
-            name == NETRC
-                || HUB.contains(&name)
-                || tls::OF_ALL.contains(&name)
-                || ["AWS_", "GOOGLE_", "AZURE_"].iter().any(|prefix| name.starts_with(prefix))
+            let is_one = |own: &&str| name == *own || own.ends_with('_') && name.starts_with(own);
+            tls::OF_ALL.contains(&name) || stores::all().any(|store| store.variables().iter().any(is_one))
         };
         let variables =
             std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
@@ -60,6 +49,7 @@ impl StoreOptions {
     /// # Errors
     /// [`StoreError::Setting`], which names the variable.
     pub fn check(&self) -> Result<(), StoreError> {
+        let is_known = |name: &str| stores::all().any(|store| store.checks(name));
         self.0.iter().filter(|(name, _)| is_known(name)).try_for_each(|(name, value)| {
             let wrong = |problem: String| Err(StoreError::Setting { name: name.clone(), problem });
             if value.chars().any(|c| c.is_control() || !c.is_ascii()) {
@@ -93,41 +83,6 @@ impl StoreOptions {
     pub(crate) fn value(&self, name: &str) -> Option<&str> {
         self.0.get(name).map(String::as_str)
     }
-
-    /// Returns the address of the Hugging Face Hub.
-    pub(crate) fn hub_endpoint(&self) -> &str {
-        self.value("HF_ENDPOINT").unwrap_or(hub::ENDPOINT)
-    }
-
-    /// Returns the `Authorization` header for the Hugging Face Hub, if there is a token: in the environment, or in the
-    /// file where its own programs keep it.
-    pub(crate) fn hub_authorization(&self) -> Option<Arc<str>> {
-        let home = || {
-            let cache = || Some(format!("{}/.cache", self.value("HOME")?));
-            let cache = || self.value("XDG_CACHE_HOME").map(str::to_owned).or_else(cache);
-            self.value("HF_HOME").map(str::to_owned).or_else(|| Some(format!("{}/huggingface", cache()?)))
-        };
-        let in_file = || {
-            let path = self.value("HF_TOKEN_PATH").map(str::to_owned).or_else(|| Some(format!("{}/token", home()?)))?;
-            let is_small = std::fs::metadata(&path).is_ok_and(|file| file.is_file() && file.len() <= MAX_TOKEN_BYTES);
-            std::fs::read_to_string(path).ok().filter(|_| is_small)
-        };
-        let in_environment = ["HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"].into_iter().find_map(|name| self.value(name));
-        let token = in_environment.map(str::to_owned).or_else(in_file)?;
-        let token = token.trim();
-        let is_token = !token.is_empty() && token.bytes().all(|byte| byte.is_ascii_graphic());
-        is_token.then(|| format!("Bearer {token}").into())
-    }
-
-    /// Returns the `Authorization` header for `host`, if the netrc file has an entry for it.
-    pub(crate) fn authorization(&self, host: &str) -> Result<Option<Arc<str>>, StoreError> {
-        let Some(path) = self.value(NETRC) else { return Ok(None) };
-        let text = std::fs::read_to_string(path).map_err(|error| StoreError::Setting {
-            name: NETRC.to_owned(),
-            problem: format!("names `{path}`, which cannot be read: {error}"),
-        })?;
-        Ok(credentials(&text, host).map(|(user, password)| basic(&user, &password).into()))
-    }
 }
 
 impl<N: Into<String>, V: Into<String>> FromIterator<(N, V)> for StoreOptions {
@@ -137,16 +92,6 @@ impl<N: Into<String>, V: Into<String>> FromIterator<(N, V)> for StoreOptions {
         let trimmed = options.into_iter().map(|(name, value)| (name.into(), value.into().trim().to_owned()));
         Self(trimmed.filter(|(_, value)| !value.is_empty()).collect())
     }
-}
-
-/// Returns whether a store reads this variable; other variables with such names belong to other programs.
-fn is_known(name: &str) -> bool {
-    let key = name.to_ascii_lowercase();
-    key.parse::<AmazonS3ConfigKey>().is_ok()
-        || key.parse::<GoogleConfigKey>().is_ok()
-        || key.parse::<AzureConfigKey>().is_ok()
-        || name == "HF_TOKEN"
-        || name == "HF_ENDPOINT"
 }
 
 fn address(value: &str) -> Result<(), String> {
@@ -163,41 +108,6 @@ fn address(value: &str) -> Result<(), String> {
         Ok(_) => Err(format!("is `{shown}`: the scheme is https or http")),
         Err(error) => Err(format!("is `{shown}`, which is not a URL: {error}")),
     }
-}
-
-/// Returns the user and password for `host` in the text of a netrc file.
-fn credentials(text: &str, host: &str) -> Option<(String, String)> {
-    let mut words = text.lines().filter(|line| !line.trim_start().starts_with('#')).flat_map(str::split_whitespace);
-    let (mut is_ours, mut user, mut password) = (false, None, None);
-    while let Some(word) = words.next() {
-        match word {
-            "machine" | "default" => {
-                if is_ours && let Some(password) = password.take() {
-                    return Some((user.unwrap_or_default(), password));
-                }
-                is_ours = word == "default" || words.next() == Some(host);
-                (user, password) = (None, None);
-            }
-            "login" => user = words.next().map(str::to_owned),
-            "password" => password = words.next().map(str::to_owned),
-            _ => {}
-        }
-    }
-    password.filter(|_| is_ours).map(|password| (user.unwrap_or_default(), password))
-}
-
-/// Returns the value of the `Authorization` header for a user (RFC 7617).
-fn basic(user: &str, password: &str) -> String {
-    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut text = "Basic ".to_owned();
-    for chunk in format!("{user}:{password}").as_bytes().chunks(3) {
-        let bits = chunk.iter().fold(0_u32, |bits, byte| bits << 8 | u32::from(*byte)) << (8 * (3 - chunk.len()));
-        for place in 0..4 {
-            let digit = DIGITS[(bits >> (18 - 6 * place)) as usize & 63];
-            text.push(if place <= chunk.len() { char::from(digit) } else { '=' });
-        }
-    }
-    text
 }
 
 #[cfg(test)]
@@ -234,17 +144,5 @@ mod tests {
         assert_eq!(options.value("AWS_ENDPOINT"), Some("http://minio:9000"));
         assert_eq!(options.value("AWS_SECRET_ACCESS_KEY"), Some("secret"));
         assert_eq!(options.value("AWS_REGION"), None);
-    }
-
-    #[test]
-    fn a_netrc_file_gives_each_host_its_own_user_and_password() {
-        let text = "# mine\nmachine a login me password one\nmachine b\n  login you\n  password two\ndefault login x password y";
-        assert_eq!(credentials(text, "a"), Some(("me".to_owned(), "one".to_owned())));
-        assert_eq!(credentials(text, "b"), Some(("you".to_owned(), "two".to_owned())));
-        assert_eq!(credentials(text, "c"), Some(("x".to_owned(), "y".to_owned())));
-        assert_eq!(credentials("machine a login me", "a"), None);
-        assert_eq!(basic("Aladdin", "open sesame"), "Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ==");
-        assert_eq!(basic("a", "b"), "Basic YTpi");
-        assert_eq!(basic("a", "bc"), "Basic YTpiYw==");
     }
 }

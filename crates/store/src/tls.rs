@@ -20,8 +20,6 @@ use rustls::{
 
 use crate::{StoreError, StoreOptions};
 
-/// The variable of AWS's own programs.
-const OF_AWS: &str = "AWS_CA_BUNDLE";
 /// The variables of Python's and of OpenSSL's programs.
 pub(crate) const OF_ALL: [&str; 2] = ["REQUESTS_CA_BUNDLE", "SSL_CERT_FILE"];
 /// Size of the largest file of certificates that is read, in bytes.
@@ -42,9 +40,10 @@ impl fmt::Debug for TrustedCertificates {
 }
 
 impl TrustedCertificates {
-    /// Reads the certificates that the first of the variables names; `None` if none is set, which means those of the system.
-    pub(crate) fn of(options: &StoreOptions, is_aws: bool) -> Result<Option<Self>, StoreError> {
-        let mut names = is_aws.then_some(OF_AWS).into_iter().chain(OF_ALL);
+    /// Reads the certificates that the first of the variables names: the store's own one, or those of all; `None` if none is
+    /// set, which means those of the system.
+    pub(crate) fn of(options: &StoreOptions, own: Option<&'static str>) -> Result<Option<Self>, StoreError> {
+        let mut names = own.into_iter().chain(OF_ALL);
         let Some((name, path)) = names.find_map(|name| Some((name, options.value(name)?))) else { return Ok(None) };
         let wrong = |problem: String| StoreError::Setting {
             name: name.to_owned(),

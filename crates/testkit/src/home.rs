@@ -1,8 +1,12 @@
-//! The session and the request with which a rank attaches to a home, for tests and benchmarks of the channel between
-//! them.
+//! Messages of a rank and of its home, for tests and benchmarks of the channels between processes.
 
-use spdl_control::{client::testing, messages::Session};
-use spdl_types::{Position, SessionId};
+use std::net::{Ipv4Addr, SocketAddr};
+
+use spdl_control::{
+    client::testing,
+    messages::{Home, Session, WorkerHeartbeat},
+};
+use spdl_types::{NodeId, Position, SessionId, Stage, StageStats, WorkerId};
 use spdl_wire::home::Attach;
 
 /// Returns a session of one rank.
@@ -21,5 +25,33 @@ pub fn attach_request(slots: u32) -> Attach {
         slots,
         client: "test".into(),
         receive: Attach::counters(),
+    }
+}
+
+/// Returns the heartbeat of a worker with eight stages.
+pub fn worker_heartbeat() -> WorkerHeartbeat {
+    let home = Home {
+        worker: WorkerId(1),
+        name: "worker-0".into(),
+        node: NodeId("node-0".into()),
+        quic: SocketAddr::from((Ipv4Addr::LOCALHOST, 7400)),
+        socket: Some("/run/spdl/worker.sock".into()),
+    };
+    WorkerHeartbeat {
+        home,
+        cores: 8.0,
+        draining: false,
+        ranks: vec![],
+        stages: vec![StageStats { items: 1 << 40, ..StageStats::new(Stage::Decode) }; 8],
+        uptime_ms: 1 << 30,
+        cpu_ns: 1 << 40,
+        store: Default::default(),
+        cache: Default::default(),
+        slow_object: None,
+        tuning: Default::default(),
+        bad_samples: vec![],
+        peer_map: 0,
+        peers: Default::default(),
+        help: Default::default(),
     }
 }

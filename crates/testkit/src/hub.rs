@@ -1,6 +1,7 @@
 //! A server that answers like the Hugging Face Hub, and behind it, as at the Hub, a second one that has the files:
 //! pages of lists, revisions, redirects, ranges, tokens, limits of requests.
 
+use percent_encoding::percent_decode_str;
 use std::{
     collections::{BTreeMap, VecDeque},
     fs,
@@ -316,20 +317,5 @@ impl HubState {
 
 /// Decodes the percent signs of a path.
 fn decoded(path: &str) -> String {
-    let mut bytes = Vec::new();
-    let mut rest = path.as_bytes();
-    while let Some((first, after)) = rest.split_first() {
-        let digits = after.get(..2).and_then(|digits| std::str::from_utf8(digits).ok());
-        match digits.filter(|_| *first == b'%').and_then(|digits| u8::from_str_radix(digits, 16).ok()) {
-            Some(byte) => {
-                bytes.push(byte);
-                rest = &after[2..];
-            }
-            None => {
-                bytes.push(*first);
-                rest = after;
-            }
-        }
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
+    percent_decode_str(path).decode_utf8_lossy().into_owned()
 }

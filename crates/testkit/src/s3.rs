@@ -107,18 +107,13 @@ impl S3Server {
 
     /// Returns a client of the bucket.
     pub fn client(&self) -> AmazonS3 {
-        self.client_with(&self.secret_key)
-    }
-
-    /// Returns a client that signs with `secret_key`, which may be wrong.
-    pub fn client_with(&self, secret_key: &str) -> AmazonS3 {
         AmazonS3Builder::new()
             .with_endpoint(&self.endpoint)
             .with_allow_http(true)
             .with_region("us-east-1")
             .with_bucket_name(&self.bucket)
             .with_access_key_id(&self.access_key)
-            .with_secret_access_key(secret_key)
+            .with_secret_access_key(&self.secret_key)
             .with_skip_signature(self.is_open)
             .build()
             .expect("a valid endpoint")

@@ -13,10 +13,9 @@ use bytes::Bytes;
 use criterion::{BenchmarkGroup, Criterion, Throughput, criterion_group, criterion_main, measurement::WallTime};
 use spdl_control::{
     Role,
-    messages::{FromHome, Home, ToCoordinator, ToHome, WorkerHeartbeat},
+    messages::{FromHome, ToCoordinator, ToHome},
 };
-use spdl_testkit::home::attach_request;
-use spdl_types::{NodeId, Stage, StageStats, WorkerId};
+use spdl_testkit::home::{attach_request, worker_heartbeat};
 use spdl_wire::{
     certs::{ClusterCa, Identity, LEAF_VALIDITY},
     codec,
@@ -42,32 +41,7 @@ fn round_trip<M: Message>(message: &M, bytes: &mut Vec<u8>) -> M {
 }
 
 fn codecs(criterion: &mut Criterion) {
-    let stages = vec![StageStats { items: 1 << 40, ..StageStats::new(Stage::Decode) }; 8];
-    let home = Home {
-        worker: WorkerId(1),
-        name: "worker-0".into(),
-        node: NodeId("node-0".into()),
-        quic: SocketAddr::from((Ipv4Addr::LOCALHOST, 7400)),
-        socket: Some("/run/spdl/worker.sock".into()),
-    };
-    let heartbeat = WorkerHeartbeat {
-        home,
-        cores: 8.0,
-        draining: false,
-        ranks: vec![],
-        stages,
-        uptime_ms: 1 << 30,
-        cpu_ns: 1 << 40,
-        store: Default::default(),
-        cache: Default::default(),
-        slow_object: None,
-        tuning: Default::default(),
-        bad_samples: vec![],
-        peer_map: 0,
-        peers: Default::default(),
-        help: Default::default(),
-    };
-    let heartbeat = ToCoordinator::WorkerHeartbeat(heartbeat);
+    let heartbeat = ToCoordinator::WorkerHeartbeat(worker_heartbeat());
     let filled = FromHome::Filled { sequence: 1000, slot: 3, used_bytes: BATCH_BYTES as u64 };
     let Attach { session, rank, from, slots, client, .. } = attach_request(SLOTS);
     let attach = ToHome::Attach { session, rank, from, slots, client, join_key: None };

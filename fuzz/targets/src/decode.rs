@@ -4,7 +4,7 @@ use std::io::Cursor;
 
 use bytes::Bytes;
 use image::{DynamicImage, ImageFormat, Rgb, RgbImage};
-use spdl_job::{Column, JobFile};
+use spdl_job::{Column, ColumnKind, JobFile};
 use spdl_order::DatasetFacts;
 use spdl_shard::format::FieldValue;
 use spdl_types::{Fingerprint, SampleId};
@@ -17,37 +17,36 @@ use crate::{
 
 const LIMITS: PictureLimits = PictureLimits { side_pixels: 1024, pixels: 1 << 18 };
 
-const COLUMNS: [&str; 23] = [
-    "decode = \"image\"\nops = [{ random_resized_crop = { size = 16 } }, { random_flip = {} }]",
+/// The columns that examples of kinds follow.
+const FOLLOWED: &str = "[[column]]\nname = \"image\"\nfrom = \"jpg\"\ndecode = \"image\"\n\
+     ops = [{ random_affine = { degrees = 30, scale = [0.5, 2.0], shear = 20 } }, { letterbox = 16 }]\n[[column]]\n\
+     name = \"boxes\"\nfrom = \"xml\"\ndecode = \"boxes\"\nfollows = \"image\"\nstored_as = \"coco\"\nmax_rows = 20";
+
+/// Further columns than the example of each kind.
+const COLUMNS: [&str; 13] = [
     "decode = \"image\"\nops = [{ resize = { size = 20 } }, { center_crop = { size = [9, 31] } }]\ndtype = \"f16\"\n\
      layout = \"nchw\"\nnormalise = { mean = [0.5, 0.4, 0.3], std = [0.2, 0.2, 0.2] }",
     "decode = \"image\"\nops = [{ crop_box = { margin = 0.3 } }, { resize = { size = [8, 8] } }]",
     "decode = \"int\"\ndtype = \"i32\"",
-    "decode = \"json\"\npath = \"a.0\"",
-    "decode = \"box_class\"",
-    "decode = \"tensor\"\nshape = [2, 3]",
     "decode = \"tensor\"\nshape = [2, 3]\narray = \"second\"",
     "decode = \"tensor\"\nshape = [3]\nmax_rows = 100",
-    "decode = \"float\"",
-    "decode = \"text\"\nmax_bytes = 100",
-    "decode = \"category\"\nnames = [\"a\", \"b\"]",
-    "decode = \"mask\"\nfollows = \"image\"\n[[column]]\nname = \"image\"\nfrom = \"jpg\"\ndecode = \"image\"\n\
-     ops = [{ random_affine = { degrees = 30, scale = [0.5, 2.0] } }, { pad = 3 }, { random_resized_crop = 16 }]",
-    "decode = \"image\"\nops = [{ random_perspective = 0.9 }, { random_resized_crop = 16 }]\n[[column]]\n\
-     name = \"boxes\"\nfrom = \"xml\"\ndecode = \"boxes\"\nfollows = \"c\"\nstored_as = \"coco\"\nmax_rows = 20\n[[column]]\n\
-     name = \"labels\"\nfrom = \"xml\"\ndecode = \"box_labels\"\nfollows = \"boxes\"",
-    "decode = \"one_hot\"\nclasses = 5",
-    "decode = \"image\"\nops = [{ random_affine = { degrees = 30, shear = 20 } }, \"random_flip\", { letterbox = 16 }]\n[[column]]\n\
-     name = \"geometry\"\nfrom = \"jpg\"\ndecode = \"geometry\"\nfollows = \"c\"\n[[column]]\n\
-     name = \"size\"\nfrom = \"jpg\"\ndecode = \"image_size\"\nfollows = \"c\"",
+    "decode = \"image\"\nops = [{ random_perspective = 0.9 }, { pad = 3 }, { random_resized_crop = 16 }]",
     "decode = \"image\"\nops = [{ random_resized_crop = 16 }]\ncolor = \"gray\"\nbackground = [255, 128, 0]",
-    "decode = \"bool\"",
     "decode = \"image\"\nops = [{ random_resized_crop = 16 }, { pad = 2 }]\ncolor = \"rgba\"",
     "decode = \"image\"\nops = [{ letterbox = 16 }, \"random_flip\"]\ndtype = \"u16\"\nbackground = 9",
     "decode = \"image\"\nops = [{ resize = [9, 7] }]\ndtype = \"f32\"\ndepth = 32\ncolor = \"gray_alpha\"\nlayout = \"nchw\"",
     "decode = \"image\"\nops = [{ random_resized_crop = 16 }, \"random_flip\"]\nmax_rows = 5",
     "decode = \"image\"\nops = [{ five_crop = 16 }]\npictures = 2\ndtype = \"u16\"",
+    "decode = \"boxes\"\nfollows = \"image\"\nstored_as = \"coco\"\nmax_rows = 20\n[[column]]\n\
+     name = \"labels\"\nfrom = \"xml\"\ndecode = \"box_labels\"\nfollows = \"c\"",
 ];
+
+/// Returns the columns that the first byte of an input chooses from: a picture first.
+fn columns() -> Vec<String> {
+    let example = |(name, keys): &(&str, &str)| format!("decode = \"{name}\"\n{keys}");
+    let columns = ColumnKind::CATALOG.iter().map(example).chain(COLUMNS.map(str::to_owned));
+    columns.map(|column| format!("{column}\n{FOLLOWED}")).collect()
+}
 
 /// Decodes a record in which every field has the input's bytes, except the annotation, which has its own. Checks that a
 /// sample either decodes, and then every byte of it is written, or has a cause; and that it decodes the same way twice.
@@ -73,10 +72,12 @@ fn is_tiff(field: &[u8]) -> bool {
 
 fn decode(data: &[u8]) {
     let mut input = FuzzInput(data);
-    let column = COLUMNS[usize::from(input.byte()) % COLUMNS.len()];
+    let columns = columns();
+    let column = &columns[usize::from(input.byte()) % columns.len()];
     let annotation = Bytes::copy_from_slice(input.piece());
     let field = Bytes::copy_from_slice(input.0);
-    let from = if column.contains("box_class") { "xml" } else { "jpg" };
+    let is_annotation = |kind: &&str| column.starts_with(&format!("decode = \"{kind}\""));
+    let from = if ["box_class", "boxes", "box_labels"].iter().any(is_annotation) { "xml" } else { "jpg" };
     let text = format!(
         "name = \"a\"\ndataset = \"b\"\nseed = 17\nglobal_batch = 1\n[[column]]\nname = \"c\"\nfrom = \"{from}\"\n{column}"
     );
@@ -157,35 +158,40 @@ pub(crate) fn tiff_seeds() -> Vec<Vec<u8>> {
 }
 
 pub(crate) fn seeds() -> Vec<Vec<u8>> {
-    let seed = |column: u8, annotation: &str, field: &[u8]| {
-        let mut bytes = vec![column];
+    let columns = columns();
+    // The first column with these keys.
+    let seed = |keys: &str, annotation: &str, field: &[u8]| {
+        let column = columns.iter().position(|column| column.contains(keys)).expect("a column that is there");
+        let mut bytes = vec![u8::try_from(column).expect("few columns")];
         append_piece(&mut bytes, annotation.as_bytes());
         bytes.extend(field);
         bytes
     };
     let pictures = pictures();
-    let mut seeds: Vec<Vec<u8>> =
-        pictures.iter().zip((0..2).cycle()).map(|(picture, column)| seed(column, "", picture)).collect();
-    seeds.push(seed(2, ANNOTATION, &pictures[0]));
-    seeds.push(seed(3, "", b" -17\n"));
-    seeds.push(seed(4, "", b"{\"a\": [1.5, 2]}"));
-    seeds.push(seed(5, ANNOTATION, b""));
-    seeds.push(seed(6, "", include_bytes!("../../../worker/tests/data/tensor/fortran.npy")));
-    seeds.push(seed(7, "", include_bytes!("../../../worker/tests/data/tensor/stored.npz")));
-    seeds.push(seed(7, "", include_bytes!("../../../worker/tests/data/tensor/deflated.npz")));
-    seeds.push(seed(8, "", include_bytes!("../../../worker/tests/data/tensor/fortran.npy")));
-    seeds.push(seed(8, "", include_bytes!("../../../worker/tests/data/tensor/single.npz")));
+    let mut seeds = vec![
+        seed("crop_box", ANNOTATION, &pictures[0]),
+        seed("\"int\"", "", b" -17\n"),
+        seed("\"json\"", "", b"{\"a\": [1.5, 2]}"),
+        seed("\"box_class\"", ANNOTATION, b""),
+        seed("\"tensor\"", "", include_bytes!("../../../worker/tests/data/tensor/fortran.npy")),
+        seed("second", "", include_bytes!("../../../worker/tests/data/tensor/stored.npz")),
+        seed("second", "", include_bytes!("../../../worker/tests/data/tensor/deflated.npz")),
+        seed("max_rows = 100", "", include_bytes!("../../../worker/tests/data/tensor/fortran.npy")),
+        seed("max_rows = 100", "", include_bytes!("../../../worker/tests/data/tensor/single.npz")),
+        seed("\"bool\"", "", b"true"),
+    ];
     let boxes = r#"[{"bbox": [3, 2, 9, 7.5], "category_id": 4}, {"bbox": [0, 0, 24, 16], "category_id": "dog"}]"#;
-    seeds.push(seed(13, boxes, &pictures[0]));
-    for column in [16, 18, 19, 20] {
-        seeds.extend(pictures.iter().map(|picture| seed(column, "", picture)));
+    seeds.push(seed("follows = \"c\"", boxes, &pictures[0]));
+    for keys in ["\"image\"", "\"f16\"", "gray\"", "rgba", "background = 9", "gray_alpha"] {
+        seeds.extend(pictures.iter().map(|picture| seed(keys, "", picture)));
     }
-    for column in [21, 22] {
+    for keys in ["max_rows = 5", "pictures = 2"] {
         let mut list = vec![1];
         append_piece(&mut list, &pictures[0]);
-        seeds.extend(pictures.iter().map(|last| seed(column, "", &[&list[..], last].concat())));
+        seeds.extend(pictures.iter().map(|last| seed(keys, "", &[&list[..], last].concat())));
     }
-    seeds.push(seed(17, "", b"true"));
-    seeds.extend(pictures.iter().filter(|picture| picture.starts_with(b"\x89PNG")).map(|mask| seed(12, "", mask)));
+    seeds.extend(
+        pictures.iter().filter(|picture| picture.starts_with(b"\x89PNG")).map(|mask| seed("\"mask\"", "", mask)),
+    );
     seeds
 }

@@ -9,22 +9,10 @@ use spdl_shard::{
 use spdl_types::{Fingerprint, SampleId};
 use xxhash_rust::xxh3::xxh3_128;
 
-use crate::indexes::{check_plan, manifest_of, opened};
+use crate::indexes::{check_plan, manifest_of, opened, with_checksum};
 
-/// Bytes of the envelope's head and of a manifest's header: `docs/spec/formats.md` and `docs/spec/formats/manifest.md`.
-const HEAD_BYTES: usize = 40;
+/// Bytes of a manifest's header: `docs/spec/formats/manifest.md`.
 const MANIFEST_HEADER_BYTES: u64 = 112;
-
-/// Returns a file with the correct length and checksum.
-pub(crate) fn with_checksum(data: &[u8]) -> Vec<u8> {
-    let mut file = data.to_vec();
-    if file.len() >= HEAD_BYTES {
-        let (length, checksum) = (file.len() as u64, xxh3_128(&file[HEAD_BYTES..]));
-        file[16..24].copy_from_slice(&length.to_le_bytes());
-        file[24..40].copy_from_slice(&checksum.to_le_bytes());
-    }
-    file
-}
 
 /// Returns a file with the correct length, checksum and fingerprint; the fingerprint only if the sections are valid
 /// enough to have one.

@@ -8,8 +8,21 @@ use spdl_shard::{
     manifest::{Manifest, ManifestBuilder, ShardFacts},
 };
 use spdl_types::Fingerprint;
+use xxhash_rust::xxh3::xxh3_128;
 
-use crate::files::with_checksum;
+/// Bytes of the head of a file: `docs/spec/formats.md`.
+const HEAD_BYTES: usize = 40;
+
+/// Returns a file with the correct length and checksum.
+pub(crate) fn with_checksum(data: &[u8]) -> Vec<u8> {
+    let mut file = data.to_vec();
+    if file.len() >= HEAD_BYTES {
+        let (length, checksum) = (file.len() as u64, xxh3_128(&file[HEAD_BYTES..]));
+        file[16..24].copy_from_slice(&length.to_le_bytes());
+        file[24..40].copy_from_slice(&checksum.to_le_bytes());
+    }
+    file
+}
 
 /// Opens an index of `format` unchanged, and with the correct length and checksum. Returns the second one if it opens.
 pub(crate) fn opened(format: &str, data: &[u8]) -> Option<Arc<dyn ShardIndex>> {

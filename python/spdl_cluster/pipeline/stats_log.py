@@ -5,18 +5,21 @@ from __future__ import annotations
 import logging
 import threading
 import weakref
-from typing import TYPE_CHECKING, Any
+from typing import Protocol
 
-if TYPE_CHECKING:
-    from .running import Pipeline
+from .stats import StageStats
 
 _LOGGER = logging.getLogger("spdl_cluster.pipeline")
+
+
+class _HasStats(Protocol):
+    def stats(self) -> list[StageStats]: ...
 
 
 class StatsLog:
     """Logs the statistics of a pipeline at an interval, on a thread of its own."""
 
-    def __init__(self, pipeline: Pipeline[Any], interval_s: float) -> None:
+    def __init__(self, pipeline: _HasStats, interval_s: float) -> None:
         self._is_over = threading.Event()
         arguments = (weakref.ref(pipeline), interval_s, self._is_over)
         self._thread = threading.Thread(target=_log, args=arguments, name="spdl-stats", daemon=True)
@@ -30,7 +33,7 @@ class StatsLog:
         self._thread.join()
 
 
-def _log(pipeline: weakref.ref[Pipeline[Any]], interval_s: float, is_over: threading.Event) -> None:
+def _log(pipeline: weakref.ref[_HasStats], interval_s: float, is_over: threading.Event) -> None:
     while not is_over.wait(interval_s):
         running = pipeline()
         if running is None:

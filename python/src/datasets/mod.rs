@@ -1,7 +1,9 @@
 //! Datasets that Python makes: packed, indexed and merged as `spdl-ctl` does it, or written sample by sample.
 
 mod failure;
-mod work;
+mod reading;
+mod sheet;
+pub(crate) mod work;
 mod writer;
 
 use std::{path::PathBuf, str::FromStr, sync::Arc};
@@ -20,8 +22,8 @@ use spdl_shard::{
 use spdl_store::{StoreError, StoreOptions};
 use spdl_types::size::parse_bytes;
 
-pub(crate) use self::writer::NativeWriter;
 use self::{failure::of_dataset, work::run};
+pub(crate) use self::{reading::NativeDataset, sheet::sheet_png, writer::NativeWriter};
 use crate::errors::ErrorKind;
 
 /// A number of bytes: an int, or a text as `"256MiB"`.

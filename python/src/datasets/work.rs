@@ -30,7 +30,7 @@ type WorkProgress = (u64, u64, u64, Option<u64>, Option<u64>);
 
 /// Runs work on another thread. Meanwhile shows its progress and handles signals. The first interruption stops the
 /// work, which then gets some seconds to remove the files that it wrote. The second returns at once.
-pub(super) fn run<T, W, F>(py: Python<'_>, on_progress: Option<Py<PyAny>>, work: W) -> PyResult<T>
+pub(crate) fn run<T, W, F>(py: Python<'_>, on_progress: Option<Py<PyAny>>, work: W) -> PyResult<T>
 where
     T: Send + 'static,
     W: FnOnce(Stopped, OnProgress) -> F + Send + 'static,
@@ -91,9 +91,9 @@ where
 }
 
 /// A future that is ready when the work has to stop.
-pub(super) type Stopped = Pin<Box<dyn Future<Output = ()>>>;
+pub(crate) type Stopped = Pin<Box<dyn Future<Output = ()>>>;
 /// A callback for the progress of the work.
-pub(super) type OnProgress = Box<dyn Fn(DatasetProgress) + Send + Sync>;
+pub(crate) type OnProgress = Box<dyn Fn(DatasetProgress) + Send + Sync>;
 
 pub(super) fn runtime() -> std::io::Result<Runtime> {
     Builder::new_multi_thread().worker_threads(2).enable_all().build()

@@ -15,8 +15,6 @@ use spdl_shard::store::DatasetStore;
 use spdl_store::StoreError;
 use tokio::runtime::Runtime;
 
-use super::native::Problem;
-
 /// Folders whose stores stay open, so that their connections are used again.
 const OPEN_FOLDERS: usize = 64;
 
@@ -62,7 +60,7 @@ impl<T> OfProcess<T> {
 }
 
 /// Returns the runtime for downloads outside of pipelines. It lives as long as the process, as do connections.
-pub(crate) fn runtime() -> Result<Arc<Runtime>, Problem> {
+pub(crate) fn runtime() -> Result<Arc<Runtime>, String> {
     static RUNTIME: Mutex<OfProcess<Arc<Runtime>>> = Mutex::new(OfProcess::EMPTY);
     let mut of_process = RUNTIME.lock();
     let runtime = of_process.get();
@@ -81,7 +79,7 @@ impl Downloader {
     }
 
     /// Reads a whole object.
-    pub(crate) async fn read(&self, url: &str) -> Result<Bytes, Problem> {
+    pub(crate) async fn read(&self, url: &str) -> Result<Bytes, String> {
         let is_http = ["http://", "https://"]
             .iter()
             .any(|scheme| url.get(..scheme.len()).is_some_and(|start| start.eq_ignore_ascii_case(scheme)));
@@ -91,7 +89,7 @@ impl Downloader {
     }
 
     /// Reads an object of a store, or a file.
-    async fn stored(&self, url: &str) -> Result<Bytes, Problem> {
+    async fn stored(&self, url: &str) -> Result<Bytes, String> {
         let text = |error: StoreError| error.to_string();
         let (folder, name) = url.rsplit_once('/').unwrap_or((".", url));
         let is_remote = url.contains("://");
@@ -121,7 +119,7 @@ impl Downloader {
     }
 
     /// Reads what a URL with a query names. The URL is sent as it is, since its signature covers all of it.
-    async fn presigned(&self, url: &str) -> Result<Bytes, Problem> {
+    async fn presigned(&self, url: &str) -> Result<Bytes, String> {
         let of = |error: &dyn std::fmt::Display| format!("`{url}` cannot be read: {error}");
         let mut request = HttpRequest::new(HttpRequestBody::empty());
         *request.uri_mut() = url.parse().map_err(|_| format!("`{url}` is no URL"))?;
@@ -153,7 +151,7 @@ impl Downloader {
         Ok(clients.presigned.insert(client).clone())
     }
 
-    fn too_large(&self, url: &str, bytes: u64) -> Problem {
+    fn too_large(&self, url: &str, bytes: u64) -> String {
         StoreError::TooLarge { url: url.to_owned(), bytes, limit_bytes: self.max_bytes }.to_string()
     }
 }

@@ -10,7 +10,7 @@ use pyo3::{
     types::{PyList, PyTuple},
 };
 use spdl_canvas::AxisSpan;
-use spdl_pixels::{ChannelFormat, Frame, PictureLimits, PictureScratch, PictureSpec, PixelWriter};
+use spdl_pixels::{Frame, PictureLimits, PictureScratch, PixelWriter};
 use spdl_types::{DType, ImageLayout, Normalise};
 use spdl_worker::decode::read_numpy;
 
@@ -18,17 +18,12 @@ use super::{
     array::OwnedArray,
     download::{self, Downloader},
     item::{ItemValue, attached},
-    pictures::{PictureNormaliser, PictureResizer},
+    pictures::{KEPT_BYTES, PictureNormaliser, PictureResizer, Problem, shape, shown_part, spec},
 };
 use crate::errors::ErrorKind;
 
 /// Objects of one list that are downloaded at a time.
 const DOWNLOADS_AT_ONCE: usize = 16;
-/// Bytes of buffers that a thread keeps for its next picture.
-pub(super) const KEPT_BYTES: usize = 16 << 20;
-
-/// The error of a native operation, as text that names its item.
-pub(crate) type Problem = String;
 
 /// An operation that runs without Python. It can be called, too.
 #[pyclass(frozen, module = "spdl_cluster._native")]
@@ -258,30 +253,6 @@ impl ImageDecoder {
             })
             .map_err(problem)?;
         Ok(array)
-    }
-}
-
-/// Returns the description of RGB pictures with this width and height.
-pub(super) fn spec(size: [u32; 2], dtype: DType, layout: ImageLayout, normalise: Option<Normalise>) -> PictureSpec {
-    PictureSpec { size, format: ChannelFormat::default(), dtype, layout, normalise: normalise.map(Normalise::into) }
-}
-
-/// Returns width and height of the part of a picture that is shown as `size`, height and width.
-pub(super) fn shown_part([width, height]: [u32; 2], [rows, columns]: [u32; 2], crops_centre: bool) -> [u32; 2] {
-    if !crops_centre {
-        return [width, height];
-    }
-    let (wide, high) = (u64::from(width) * u64::from(rows), u64::from(height) * u64::from(columns));
-    let share = |side: u32, of: u64, other: u64| ((u64::from(side) * other / of) as u32).max(1);
-    if wide > high { [share(width, wide, high), height] } else { [width, share(height, high, wide)] }
-}
-
-/// Returns the shape of the array of a picture of `rows` and `columns`.
-pub(super) fn shape(layout: ImageLayout, [rows, columns]: [u32; 2]) -> [usize; 3] {
-    let [rows, columns] = [rows as usize, columns as usize];
-    match layout {
-        ImageLayout::Nhwc => [rows, columns, 3],
-        ImageLayout::Nchw => [3, rows, columns],
     }
 }
 

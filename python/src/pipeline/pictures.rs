@@ -4,15 +4,18 @@ use std::cell::RefCell;
 
 use spdl_canvas::Filter;
 use spdl_pixels::{
-    Frame, Orientation, PixelWriter,
+    ChannelFormat, Frame, Orientation, PictureSpec, PixelWriter,
     resize::{Area, Picture, Resizer},
 };
 use spdl_types::{DType, ImageLayout, Normalise};
 
-use super::{
-    array::OwnedArray,
-    native::{KEPT_BYTES, Problem, shape, shown_part, spec},
-};
+use super::array::OwnedArray;
+
+/// Bytes of buffers that a thread keeps for its next picture.
+pub(super) const KEPT_BYTES: usize = 16 << 20;
+
+/// The error of a native operation, as text that names its item.
+pub(crate) type Problem = String;
 
 /// Resizes pictures.
 pub(crate) struct PictureResizer {
@@ -76,4 +79,28 @@ fn sides(picture: &OwnedArray, operation: &str) -> Result<[u32; 2], Problem> {
             "`{operation}` takes pictures as bytes with the shape [height, width, 3], and this is {dtype} {shape:?}"
         )
     })
+}
+
+/// Returns the description of RGB pictures with this width and height.
+pub(super) fn spec(size: [u32; 2], dtype: DType, layout: ImageLayout, normalise: Option<Normalise>) -> PictureSpec {
+    PictureSpec { size, format: ChannelFormat::default(), dtype, layout, normalise: normalise.map(Normalise::into) }
+}
+
+/// Returns width and height of the part of a picture that is shown as `size`, height and width.
+pub(super) fn shown_part([width, height]: [u32; 2], [rows, columns]: [u32; 2], crops_centre: bool) -> [u32; 2] {
+    if !crops_centre {
+        return [width, height];
+    }
+    let (wide, high) = (u64::from(width) * u64::from(rows), u64::from(height) * u64::from(columns));
+    let share = |side: u32, of: u64, other: u64| ((u64::from(side) * other / of) as u32).max(1);
+    if wide > high { [share(width, wide, high), height] } else { [width, share(height, high, wide)] }
+}
+
+/// Returns the shape of the array of a picture of `rows` and `columns`.
+pub(super) fn shape(layout: ImageLayout, [rows, columns]: [u32; 2]) -> [usize; 3] {
+    let [rows, columns] = [rows as usize, columns as usize];
+    match layout {
+        ImageLayout::Nhwc => [rows, columns, 3],
+        ImageLayout::Nchw => [3, rows, columns],
+    }
 }

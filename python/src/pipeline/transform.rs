@@ -18,7 +18,7 @@ use spdl_operations::{OperationScratch, RgbPicture};
 use spdl_pixels::PictureLimits;
 use spdl_worker::decode::PictureOps;
 
-use super::{array::OwnedArray, native::KEPT_BYTES};
+use super::{array::OwnedArray, pictures::KEPT_BYTES};
 use crate::{errors::ErrorKind, job};
 
 /// The operations of an `image` column of a job, on arrays; `transform` makes it.

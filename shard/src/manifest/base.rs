@@ -1,9 +1,9 @@
 //! The base of a manifest: the folder that the shards lie in, if it is not the manifest's own folder. It is text from a
 //! file that anyone may have written; what it may refer to is checked here and where the folder is opened.
 
-use spdl_job::{redact, secret_in};
+use spdl_job::{redact, scheme::UrlScheme, secret_in};
 
-use super::open::is_relative_path;
+use super::names::is_relative_path;
 
 /// Length of the longest base, in bytes.
 pub(super) const MAX_BASE_BYTES: usize = 4096;
@@ -60,7 +60,7 @@ pub(crate) fn base_between(manifest: &str, shards: &str) -> Option<String> {
     }
     let below = |folder: &str| Some(shards.strip_prefix(folder)?.strip_prefix('/')?.to_owned());
     let beside = || {
-        let parent = parent(manifest)?;
+        let parent = UrlScheme::parent(manifest)?;
         if parent == shards { Some("..".to_owned()) } else { Some(format!("../{}", below(parent)?)) }
     };
     let relative = below(manifest).or_else(beside);
@@ -70,20 +70,8 @@ pub(crate) fn base_between(manifest: &str, shards: &str) -> Option<String> {
 
 /// Returns the folder that a relative base names, in or beside `manifest`; `None` if that would leave the store.
 pub(crate) fn folder_at(manifest: &str, up: usize, path: &str) -> Option<String> {
-    let folder = if up == 0 { manifest } else { parent(manifest)? };
+    let folder = if up == 0 { manifest } else { UrlScheme::parent(manifest)? };
     Some(if path.is_empty() { folder.to_owned() } else { format!("{folder}/{path}") })
-}
-
-/// Returns the folder above `folder`; `None` above the root of a store: a bucket, a server, a repository of the Hugging
-/// Face Hub, or the file system.
-fn parent(folder: &str) -> Option<&str> {
-    let (parent, _) = folder.rsplit_once('/')?;
-    let root_parts = match folder.split_once("://") {
-        Some(("hf", _)) => "hf://datasets/ORG/NAME".split('/').count(),
-        Some(_) => "s3://BUCKET".split('/').count(),
-        None => "/FOLDER".split('/').count(),
-    };
-    (parent.split('/').count() >= root_parts).then_some(parent)
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use spdl_types::Fingerprint;
 use super::{
     BLOCK_BYTES, HEADER_BYTES, KIND, Manifest, ManifestError, SHARD_BYTES,
     base::{self, BaseKind},
-    open, version_of,
+    names, version_of,
 };
 use crate::{
     envelope::{HEAD_BYTES, seal},
@@ -130,7 +130,7 @@ impl ManifestBuilder {
     /// # Errors
     /// If the shard's path is not relative or a number does not fit the format.
     pub fn shard(&mut self, shard: &ShardFacts, blocks: &[BlockFacts]) -> Result<(), ManifestError> {
-        if !open::is_relative_path(&shard.url) {
+        if !names::is_relative_path(&shard.url) {
             return Err(unwritable(format!("`{}` cannot be a shard's place in the dataset's folder", shard.url)));
         }
         let too_much = || unwritable(format!("shard `{}` does not fit: too many shards, blocks or samples", shard.url));
@@ -225,7 +225,7 @@ impl ManifestBuilder {
 pub fn check_names(classes: &[String]) -> Result<(), ManifestError> {
     let mut names = HashSet::with_capacity(classes.len());
     for class in classes {
-        if !open::is_class_name(class) {
+        if !names::is_class_name(class) {
             let class = class.escape_debug();
             return Err(unwritable(format!(
                 "`{class}` cannot be a class's name: 1 to 4096 bytes without tabs, line ends and other control characters"

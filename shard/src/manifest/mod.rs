@@ -6,12 +6,13 @@
 
 mod base;
 mod build;
+mod names;
 mod open;
 mod place;
 
 pub(crate) use base::{BaseKind, base_between, folder_at};
 pub use build::{BlockFacts, ManifestBuilder, ShardFacts, check_names};
-pub use open::{is_class_name, is_relative_path};
+pub use names::{is_class_name, is_relative_path};
 pub use place::{MANIFEST_NAME, METADATA_FOLDER, MetadataPlace, in_metadata_folder};
 
 pub use crate::envelope::FormatError as ManifestError;

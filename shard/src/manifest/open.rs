@@ -7,9 +7,9 @@ use bytes::Bytes;
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::{
-    BLOCK_BYTES, HEADER_BYTES, KIND, MAX_CLASS_BYTES, MAX_URL_BYTES, Manifest, ManifestError, MetadataPlace,
-    SHARD_BYTES, Sections,
+    BLOCK_BYTES, HEADER_BYTES, KIND, Manifest, ManifestError, MetadataPlace, SHARD_BYTES, Sections,
     base::{self, BaseKind},
+    names::{is_class_name, is_relative_path},
     version_of,
 };
 use crate::{
@@ -245,22 +245,6 @@ fn pieces<'a>(text: &'a str, ends: impl Iterator<Item = u32> + 'a) -> impl Itera
         start = end as usize;
         piece
     })
-}
-
-/// Returns whether `url` is a path to something inside the dataset's folder.
-#[must_use]
-pub fn is_relative_path(url: &str) -> bool {
-    url.len() <= MAX_URL_BYTES && !has_control(url) && url.split('/').all(|part| !matches!(part, "" | "." | ".."))
-}
-
-/// Returns whether `name` can be the name of a class.
-#[must_use]
-pub fn is_class_name(name: &str) -> bool {
-    (1..=MAX_CLASS_BYTES).contains(&name.len()) && !has_control(name)
-}
-
-fn has_control(text: &str) -> bool {
-    text.as_bytes().iter().any(u8::is_ascii_control)
 }
 
 fn utf8<'a>(bytes: &'a [u8], what: &str) -> Result<&'a str, ManifestError> {

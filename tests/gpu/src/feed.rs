@@ -13,12 +13,12 @@ use spdl_client::{Batch, Blocking, ClientError, FreeSlot, Loader, Progress, Serv
 use spdl_control::messages::Session;
 use spdl_gpu::{Device, DeviceError, DeviceOptions, LoaderExt, OnDevice};
 use spdl_job::{
-    BadSamples, BytesColumn, Column, ColumnKind, ImageColumn, IntColumn, Job,
+    BytesColumn, Column, ColumnKind, ImageColumn, IntColumn,
     layout::{Entry, Header, Layout},
+    testing,
 };
-use spdl_order::{EpochEnd, OrderParams};
 use spdl_types::{
-    DType, Fingerprint, Position, SessionId,
+    DType, Position, SessionId,
     mix::{GAMMA, splitmix64},
 };
 use spdl_wire::slab::Slab;
@@ -149,22 +149,7 @@ impl FeedConfig {
 
     fn session(&self) -> Session {
         let samples = u64::from(self.samples) * self.batches;
-        let job = Job {
-            name: "made".into(),
-            dataset: "memory".into(),
-            dataset_fingerprint: Fingerprint(1),
-            view: None,
-            mix: None,
-            samples,
-            seed: 0,
-            global_batch: self.samples,
-            epochs: 1,
-            epoch_end: EpochEnd::Drop,
-            bad_samples: BadSamples::Substitute,
-            max_bad_fraction: 0.001,
-            order: OrderParams { version: 1, lanes: 1, window: 10, shuffle: true },
-            columns: columns(self.size, self.max_text_bytes()),
-        };
+        let job = testing::job(samples, self.samples, columns(self.size, self.max_text_bytes()));
         Session { id: SessionId(1), job, world: 1, global_batch: self.samples, start: Position::START }
     }
 

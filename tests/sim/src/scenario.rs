@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use spdl_control::{client::AllowedTransports, coordinator::CoordinatorConfig};
-use spdl_job::{BadSamples, Column, ColumnKind, IntColumn, Job};
+use spdl_job::{BadSamples, Column, ColumnKind, IntColumn, Job, testing};
 use spdl_order::{EpochEnd, Located, OrderParams, Plan};
 use spdl_types::{DType, Fingerprint, mix::splitmix64};
 
@@ -298,15 +298,11 @@ fn dataset(number: usize, help: Help, same: Option<&JobDataset>, dice: &mut Dice
         true => [BadSamples::Fail; 3],
         false => [BadSamples::Substitute, BadSamples::Substitute, BadSamples::Mask],
     };
+    let columns = vec![Column::new("label", "cls", ColumnKind::Int(IntColumn), DType::I64)];
     let job = Job {
         name: format!("train{number}"),
-        dataset: "data".into(),
         dataset_fingerprint,
-        view: None,
-        mix: None,
-        samples,
         seed,
-        global_batch,
         epochs: dice.within(1, 3),
         epoch_end: dice.pick(&[
             EpochEnd::Drop,
@@ -318,7 +314,7 @@ fn dataset(number: usize, help: Help, same: Option<&JobDataset>, dice: &mut Dice
         bad_samples: dice.pick(&policies),
         max_bad_fraction: if fails { allowed } else { 1.0 },
         order,
-        columns: vec![Column::new("label", "cls", ColumnKind::Int(IntColumn), DType::I64)],
+        ..testing::job(samples, global_batch, columns)
     };
     JobDataset { job, plan, blocks, bad }
 }

@@ -10,6 +10,11 @@ const QUOTED_BYTES: usize = 40;
 /// Maximum bytes of a decoder's message that an error repeats.
 const REASON_BYTES: usize = 200;
 
+/// Returns the problem of boxes in a field.
+pub(super) fn wrong_boxes(field: &str, problem: impl std::fmt::Display) -> BadSampleProblem {
+    BadSampleProblem::Boxes { field: field.to_owned(), problem: reason(problem) }
+}
+
 /// The error of a sample that cannot be decoded as the job requires. A retry gives the same error.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("column `{column}`: {problem}")]

@@ -9,10 +9,7 @@ use serde::{
 };
 use serde_json::{Number, Value};
 
-use super::{
-    boxes::wrong,
-    cause::{BadSampleProblem, reason},
-};
+use super::cause::{BadSampleProblem, reason, wrong_boxes};
 
 /// Most bytes of a field with annotations: what is kept of them can take several times as many.
 const MAX_BYTES: usize = 16 << 20;
@@ -45,11 +42,14 @@ impl CocoAnnotation {
 /// references do: their boxes lie around groups of objects.
 pub(super) fn read(file: &[u8], field: &str) -> Result<Vec<CocoAnnotation>, BadSampleProblem> {
     if file.len() > MAX_BYTES {
-        return Err(wrong(field, format_args!("has {} bytes of annotations; {MAX_BYTES} are the most", file.len())));
+        return Err(wrong_boxes(
+            field,
+            format_args!("has {} bytes of annotations; {MAX_BYTES} are the most", file.len()),
+        ));
     }
     let list: List = spdl_shard::json::read(file)
         .map_err(|error| BadSampleProblem::NotJson { field: field.to_owned(), reason: reason(error) })?;
-    let mut annotations = list.0.ok_or_else(|| wrong(field, "has no list of annotations"))?;
+    let mut annotations = list.0.ok_or_else(|| wrong_boxes(field, "has no list of annotations"))?;
     annotations.retain(|annotation| !annotation.is_of_crowd());
     Ok(annotations)
 }

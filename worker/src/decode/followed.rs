@@ -6,7 +6,11 @@ use spdl_job::{Column, ColumnKind, ImageOp, PicturePlan};
 use spdl_pixels::{PictureError, PictureLimits};
 use spdl_types::Draw;
 
-use super::{SampleKey, cause::BadSampleProblem, record::SampleRecord};
+use super::{
+    SampleKey,
+    cause::BadSampleProblem,
+    record::{FollowedPlan, SampleRecord},
+};
 
 /// An `image` column that other columns follow.
 pub(super) struct FollowedPicture {
@@ -14,14 +18,6 @@ pub(super) struct FollowedPicture {
     number: usize,
     from: Vec<String>,
     ops: Vec<ImageOp>,
-}
-
-/// The size of a sample's picture, and the plan of how it is decoded and changed.
-#[derive(Clone, Debug)]
-pub(super) struct FollowedPlan {
-    /// Width and height of the upright picture.
-    pub(super) size: [u32; 2],
-    pub(super) plan: PicturePlan,
 }
 
 impl FollowedPicture {

@@ -5,7 +5,6 @@
 //! the job, the record and the [`SampleKey`], never on the thread, the machine's vector instructions or earlier
 //! samples.
 
-mod boxes;
 mod call;
 mod cause;
 mod coco;

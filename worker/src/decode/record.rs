@@ -9,6 +9,7 @@ use std::{
 use bytes::Bytes;
 use smallvec::SmallVec;
 use spdl_canvas::PixelBox;
+use spdl_job::PicturePlan;
 use spdl_shard::{
     format::{Content, FieldValue},
     voc::{Annotation, VocObject},
@@ -16,10 +17,8 @@ use spdl_shard::{
 use spdl_types::DType;
 
 use super::{
-    boxes::KeptBoxes,
     cause::{BadSampleProblem, reason},
     coco::{self, CocoAnnotation},
-    followed::FollowedPlan,
     gzip::{CompressedField, is_compressed},
 };
 
@@ -44,6 +43,22 @@ impl<F: Fn(&str) -> Option<FieldValue>> FieldLookup for F {
     fn value(&self, name: &str) -> Option<FieldValue> {
         self(name)
     }
+}
+
+/// The size of a sample's picture, and the plan of how it is decoded and changed.
+#[derive(Clone, Debug)]
+pub(super) struct FollowedPlan {
+    /// Width and height of the upright picture.
+    pub(super) size: [u32; 2],
+    pub(super) plan: PicturePlan,
+}
+
+/// The boxes of a sample that are kept.
+pub(super) struct KeptBoxes {
+    /// Number of boxes that the record has.
+    pub(super) count: usize,
+    /// The kept boxes, in order: the number of each box in the record, and its value in the column.
+    pub(super) kept: Vec<(usize, [f32; 4])>,
 }
 
 /// One record, from the view of one of its samples.

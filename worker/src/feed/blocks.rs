@@ -1,6 +1,10 @@
 //! Decodes the blocks of columnar formats: as many at once as there are cores, each in memory that it reserves, as a picture does.
 
-use std::{fmt, ops::Range, sync::Arc};
+use std::{
+    fmt,
+    ops::{Deref, Range},
+    sync::Arc,
+};
 
 use parking_lot::Mutex;
 use spdl_shard::format::{DecodedBlock, FieldValue, NumberRun, OpenError, ShardIndex};
@@ -8,10 +12,7 @@ use spdl_store::blocking;
 use spdl_types::DType;
 use tokio::sync::Semaphore;
 
-use super::{
-    dataset::IndexHold,
-    journal::{InDecoding, Journal, Suspicion},
-};
+use super::journal::{InDecoding, Journal, Suspicion};
 use crate::{
     decode::{DecodeMemory, NeverFits},
     fetch::{BlockContent, FetchedBlock},
@@ -45,10 +46,14 @@ impl BlockDecoding {
 
     /// Decodes the records of a block. If that would take too much memory, or the worker may have died of it, the
     /// returned block contains only the reason why it cannot be read.
-    pub(crate) async fn decode(self: &Arc<Self>, block: FetchedBlock, index: IndexHold) -> BlockContent {
+    pub(crate) async fn decode(
+        self: &Arc<Self>,
+        block: FetchedBlock,
+        index: impl Deref<Target = dyn ShardIndex> + Send + 'static,
+    ) -> BlockContent {
         let _core = self.cores.acquire().await.expect("the semaphore is never closed");
         let decoding = self.clone();
-        blocking(move || BlockContent::Decoded(decoding.decode_now(&block, index.index()))).await
+        blocking(move || BlockContent::Decoded(decoding.decode_now(&block, &*index))).await
     }
 
     fn decode_now(&self, block: &FetchedBlock, index: &dyn ShardIndex) -> Arc<dyn DecodedBlock> {

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use spdl_control::messages::{RankStats, Session};
+use spdl_control::messages::RankStats;
 use spdl_insight::{Stall, Transport};
 use spdl_shard::manifest::MANIFEST_NAME;
 use spdl_types::{SessionId, Stage};
 
 use super::{
-    Resources,
+    open::ReservedFeed,
     progress::{FeedPhase, FeedProgress, Wait},
     room::RoomWait,
 };
@@ -31,21 +31,15 @@ struct RankViewState {
 }
 
 impl FeedView {
-    pub(super) fn new(
-        resources: &Resources,
-        session: &Session,
-        rank: u32,
-        slots: u32,
-        progress: Arc<FeedProgress>,
-    ) -> Self {
+    pub(super) fn new(ReservedFeed { resources, session, rank, slab, progress, .. }: &ReservedFeed) -> Self {
         Self(Arc::new(RankViewState {
-            worker: resources.name.clone(),
+            worker: resources.name().to_owned(),
             session: session.id,
             job: session.job.name.clone(),
             dataset: session.job.dataset.clone(),
-            rank,
-            slots,
-            progress,
+            rank: *rank,
+            slots: slab.slots(),
+            progress: progress.clone(),
             fetcher: resources.fetcher.clone(),
         }))
     }

@@ -6,14 +6,21 @@ use std::{
 };
 
 use bytes::Bytes;
-use spdl_feed::cache::{BlockKey, Released};
+use parking_lot::Mutex;
+use spdl_feed::cache::{BlockKey, FirstCome, MemoryCache, Released};
 use spdl_shard::format::DecodedBlock;
 use tokio::{
     sync::{OwnedSemaphorePermit, watch},
     task::AbortHandle,
 };
 
-use super::{FetchError, Fetcher, KIB, Pieces};
+use super::{error::FetchError, pieces::Pieces};
+
+pub(super) const KIB: u64 = 1 << 10;
+
+/// The blocks in memory.
+pub(super) type BlockMemory = Mutex<BlockCache>;
+type BlockCache = MemoryCache<BlockKey, Arc<BlockLoad>, FirstCome>;
 
 /// A block that is in memory, or on its way there.
 #[derive(Debug)]
@@ -35,15 +42,21 @@ pub(super) enum LoadState {
 /// Keeps a block in memory, or keeps its load going. A load is cancelled when its last hold is dropped.
 #[derive(Debug)]
 pub struct BlockHold {
-    pub(super) fetcher: Arc<Fetcher>,
+    pub(super) memory: Arc<BlockMemory>,
     pub(super) key: BlockKey,
     pub(super) id: u64,
     pub(super) load: Arc<BlockLoad>,
 }
 
+/// Holds a block that is in memory, or on its way there; `locked` is the memory.
+pub(super) fn hold(memory: &Arc<BlockMemory>, locked: &mut BlockCache, key: BlockKey) -> Option<BlockHold> {
+    let (id, load) = locked.hold(&key)?;
+    Some(BlockHold { memory: memory.clone(), key, id, load: load.clone() })
+}
+
 impl Drop for BlockHold {
     fn drop(&mut self) {
-        let mut memory = self.fetcher.memory.lock();
+        let mut memory = self.memory.lock();
         let released = memory.release(self.id);
         if released == Released::Idle && !matches!(*self.load.state.borrow(), LoadState::Ready(_)) {
             memory.retire_entry(&self.key, self.id);

@@ -11,10 +11,11 @@ use object_store::{
     Error, GetOptions, GetRange, GetResult, GetResultPayload, ObjectMeta, ObjectStore, Result, path::Path,
 };
 use parking_lot::Mutex;
+use spdl_feed::cache::BlockKey;
 use spdl_store::{StoreLayer, blocking};
 use spdl_types::Fingerprint;
 
-use super::{BlockKey, disk::DiskCache, pieces::Pieces};
+use super::{disk::DiskCache, pieces::Pieces};
 
 /// Ranges are numbered by where they begin, in units of this many bytes.
 const KEPT_UNIT: u64 = 1 << 20;

@@ -6,489 +6,52 @@
 //! work.
 
 mod admission;
-mod attempt;
 mod client;
+mod counted;
 mod disk;
 mod error;
+mod fetcher;
 #[cfg(test)]
 pub mod flaky;
+mod hedged;
 mod hold;
 mod kept;
+mod limited;
 mod object;
 mod outage;
 mod peers;
-mod permits;
 mod pieces;
+mod place;
+mod request;
+mod retried;
 mod retrying;
+mod serve;
 mod settings;
 mod slowest;
+mod timed;
 mod units;
 mod window;
 
-use std::{
-    ops::Range,
-    pin::pin,
-    sync::{
-        Arc, OnceLock,
-        atomic::{AtomicU64, Ordering::Relaxed},
-    },
-};
-
-use futures::future::{Either, select};
-use parking_lot::Mutex;
-use spdl_accounting::StageCounters;
 pub use spdl_feed::cache::BlockKey;
-use spdl_feed::cache::{FirstCome, MemoryCache};
-use spdl_insight::{SlowObject, StoreStats};
-use spdl_types::Fingerprint;
-use tokio::sync::{Notify, Semaphore, SemaphorePermit, watch};
-use tracing::Instrument;
 
-use admission::{Admission, QuarterWanted};
-pub use client::RetrySettings;
 pub(crate) use client::StoreClient;
 pub(crate) use disk::DiskCache;
 pub use error::FetchError;
+pub use fetcher::Fetcher;
 pub use hold::{BlockBytes, BlockHold};
-pub(crate) use hold::{BlockContent, Transit, Wanted};
-use hold::{BlockLoad, Guard, LoadState};
+pub(crate) use hold::{BlockContent, Wanted};
 pub(crate) use kept::KeptRanges;
-pub(crate) use object::{FetchedBlock, ObjectRead, ShardSource, read_all};
+pub(crate) use object::{ObjectRead, read_all};
 pub use object::{ShardObject, ShardsBase};
-pub(crate) use peers::{BlockPeers, BlockSource, PeerLinks, Peers, answer_block};
-use peers::{Need, Route};
-pub(crate) use permits::UsageTimes;
-use permits::{Permit, ReadUse};
+pub(crate) use peers::{PeerLinks, Peers};
 pub(crate) use pieces::{MERGE_GAP_BYTES, Pieces};
+pub use place::BlockPlace;
+pub(crate) use place::{BlockPeers, BlockSource, FetchedBlock, ShardSource};
 pub(crate) use retrying::RetryingStore;
-pub use settings::{BlockPlace, CachedBytes, DiskCacheState, FetchSettings};
-use units::{ReadState, current_batch};
-pub(crate) use units::{for_batch, for_batch_now};
+pub(crate) use serve::answer_block;
+pub use settings::{DiskCacheState, RetrySettings};
+pub(crate) use units::{UsageTimes, for_batch, for_batch_now};
 pub(crate) use window::WorkingWindow;
-
-use crate::budget::DiskBudget;
-
-const KIB: u64 = 1 << 10;
-
-/// Fetches blocks and caches them, for all ranks of a process.
-#[derive(Debug)]
-pub struct Fetcher {
-    memory: Mutex<BlockMemory>,
-    admission: Box<dyn Admission>,
-    disk: Option<Arc<DiskCache>>,
-    /// Has a clone for each block that is to be written to the disk.
-    to_write: Arc<()>,
-    transit: Arc<Semaphore>,
-    transit_kib: u32,
-    single_use_bytes: AtomicU64,
-    requests: Arc<StoreClient>,
-    peers: Peers,
-}
-
-type BlockMemory = MemoryCache<BlockKey, Arc<BlockLoad>, FirstCome>;
-
-impl Fetcher {
-    /// Creates a fetcher with empty memory, and opens the disk cache with what it holds. If that cannot be used, logs a warning
-    /// and goes on without it.
-    pub fn new(settings: FetchSettings, disk: Option<&DiskBudget>, stage: Arc<StageCounters>) -> Arc<Self> {
-        let disk = disk.and_then(DiskCache::open).map(Arc::new);
-        let transit_kib = u32::try_from(settings.transit_bytes / KIB).unwrap_or(u32::MAX >> 4).max(1);
-        Arc::new(Self {
-            memory: Mutex::new(MemoryCache::new(settings.memory_bytes)),
-            admission: Box::new(QuarterWanted),
-            disk,
-            to_write: Arc::default(),
-            transit: Arc::new(Semaphore::new(transit_kib as usize)),
-            transit_kib,
-            single_use_bytes: AtomicU64::new(0),
-            requests: Arc::new(StoreClient::new(settings.requests as usize, settings.retry, stage)),
-            peers: Peers::default(),
-        })
-    }
-
-    /// Notes that one more rank reads a dataset.
-    fn enter(&self, dataset: Fingerprint) {
-        self.memory.lock().enter(dataset);
-        if let Some(disk) = &self.disk {
-            disk.enter(dataset);
-        }
-    }
-
-    /// Notes that a rank does not read a dataset any more.
-    fn leave(&self, dataset: Fingerprint) {
-        self.memory.lock().leave(dataset);
-        if let Some(disk) = &self.disk {
-            disk.leave(dataset);
-        }
-    }
-
-    /// Changes the limit of bytes in memory; blocks in use stay until they are released.
-    pub fn set_memory(&self, bytes: u64) {
-        self.memory.lock().set_budget(bytes);
-    }
-
-    /// Returns the size of the transit memory: the most bytes that may be held of those that are fetched for one use.
-    pub(crate) fn transit_bytes(&self) -> u64 {
-        u64::from(self.transit_kib) * KIB
-    }
-
-    /// Returns the bytes of blocks in memory.
-    #[must_use]
-    pub fn memory_bytes(&self) -> u64 {
-        self.memory.lock().used_bytes()
-    }
-
-    /// Starts to fetch a block that will be needed; `None` if the blocks in use leave no room at all. A block takes
-    /// room only when its turn to be read comes, so that blocks that are read ahead displace no others before. Must be
-    /// called inside a tokio runtime.
-    #[must_use]
-    pub fn prefetch(self: &Arc<Self>, key: BlockKey, place: impl FnOnce() -> BlockPlace) -> Option<BlockHold> {
-        let mut memory = self.memory.lock();
-        if let Some(hold) = self.hold(&mut memory, key) {
-            return Some(hold);
-        }
-        let place = place();
-        let load = Arc::new(BlockLoad { state: watch::Sender::new(LoadState::Pending), task: OnceLock::new() });
-        let id = memory.insert(key, 0, load.clone())?;
-        drop(memory);
-        let span = place.span();
-        let loading = for_batch(current_batch(), self.clone().load(place, id, load.clone()));
-        let task = tokio::spawn(loading.instrument(span).in_current_span());
-        load.task.set(task.abort_handle()).expect("set once");
-        Some(BlockHold { fetcher: self.clone(), key, id, load })
-    }
-
-    /// Returns the block if it is completely in memory.
-    pub(crate) fn in_memory(self: &Arc<Self>, key: BlockKey) -> Option<BlockBytes> {
-        let hold = self.hold(&mut self.memory.lock(), key)?;
-        let LoadState::Ready(content) = hold.load.state.borrow().clone() else { return None };
-        Some(BlockBytes { content, _guard: Guard::Held(hold) })
-    }
-
-    fn hold(self: &Arc<Self>, memory: &mut BlockMemory, key: BlockKey) -> Option<BlockHold> {
-        let (id, load) = memory.hold(&key)?;
-        Some(BlockHold { fetcher: self.clone(), key, id, load: load.clone() })
-    }
-
-    /// Returns the client for reading objects other than blocks.
-    pub(crate) const fn requests(&self) -> &Arc<StoreClient> {
-        &self.requests
-    }
-
-    /// Returns what is known about the workers that read the same blocks.
-    pub(crate) const fn peers(&self) -> &Peers {
-        &self.peers
-    }
-
-    /// Returns the number of reads that wait for a request, or for memory.
-    pub(crate) fn reads_waiting(&self) -> usize {
-        self.requests.units().waiting()
-    }
-
-    /// Returns the counts of faults of stores and of the disk cache that were recovered from.
-    #[must_use]
-    pub fn store_stats(&self) -> StoreStats {
-        let cache_faults = self.disk.as_ref().map_or(0, |disk| disk.faults());
-        let single_use_bytes = self.single_use_bytes.load(Relaxed);
-        StoreStats { cache_faults, single_use_bytes, ..self.requests.stats() }
-    }
-
-    /// Returns the state of the larger block cache, memory or disk: the disk has the blocks in memory, too.
-    #[must_use]
-    pub fn cached_bytes(&self) -> CachedBytes {
-        let memory = {
-            let memory = self.memory.lock();
-            let is_loaded = |load: &Arc<BlockLoad>| matches!(*load.state.borrow(), LoadState::Ready(_));
-            let used_bytes = memory.bytes_of(is_loaded);
-            CachedBytes { used_bytes, limit_bytes: memory.budget_bytes(), window_bytes: memory.window_bytes() }
-        };
-        let disk = self.disk.as_ref().map(|disk| disk.bytes());
-        let disk = disk.map(|(used_bytes, limit_bytes)| CachedBytes { used_bytes, limit_bytes, window_bytes: 0 });
-        disk.filter(|disk| disk.limit_bytes > memory.limit_bytes).unwrap_or(memory)
-    }
-
-    /// Returns the cache on disk, if there is one.
-    pub(crate) const fn disk(&self) -> Option<&Arc<DiskCache>> {
-        self.disk.as_ref()
-    }
-
-    /// Returns the state of the cache on disk, if there is one.
-    pub(crate) fn disk_cache(&self) -> Option<DiskCacheState> {
-        self.disk.as_ref().map(|disk| {
-            let (used_bytes, limit_bytes) = disk.bytes();
-            let to_write = Arc::strong_count(&self.to_write) - 1;
-            let (refused, is_failing) = (disk.refused(), disk.is_failing());
-            DiskCacheState { used_bytes, limit_bytes, refused, is_failing, to_write }
-        })
-    }
-
-    /// Returns the object whose requests took much longer than all others lately, if there is one.
-    #[must_use]
-    pub fn slow_object(&self) -> Option<SlowObject> {
-        self.requests.slow_object()
-    }
-
-    /// Describes the outage that delays `shard`, or else another object of `dataset`, if there is one.
-    pub(crate) fn outage(&self, dataset: &str, shard: &str) -> Option<String> {
-        let wanted = |path: &object_store::path::Path| {
-            let object = path.as_ref();
-            let object = object.strip_suffix(spdl_shard::index::INDEX_SUFFIX).unwrap_or(object);
-            object.strip_suffix(shard).is_some_and(|folder| folder.is_empty() || folder.ends_with('/'))
-        };
-        self.requests.outage(dataset, wanted).map(|outage| outage.to_string())
-    }
-
-    /// Waits until it is the turn of a block to be read from the store ahead of need.
-    async fn ahead(&self) -> Permit<'_> {
-        let limits = self.requests.limits();
-        match limits.ahead.try_acquire() {
-            Some(permit) => permit,
-            None => {
-                let _waiting = (self.requests.units().enter(ReadState::Ahead), limits.count(ReadUse::Waiting));
-                limits.ahead.acquire().await
-            }
-        }
-    }
-
-    async fn load(self: Arc<Self>, place: BlockPlace, id: u64, load: Arc<BlockLoad>) {
-        let route = self.peers.route(&place, Need::Ahead).await;
-        // A block that another worker fetches takes no request of this worker's: otherwise two workers could wait for
-        // each other.
-        let turn = match route.owner {
-            Some(_) => ReadPermit::Peer(self.peers.turn().await),
-            None => ReadPermit::Store(self.ahead().await),
-        };
-        if !self.memory.lock().reserve(id, place.bytes()) {
-            load.state.send_replace(LoadState::NoRoom);
-            self.memory.lock().retire_entry(&place.key, id);
-            return;
-        }
-        match self.whole(&place, None, place.bytes(), &route, turn).await {
-            Ok(block) => {
-                if let BlockContent::Decoded(records) = &block.content {
-                    self.memory.lock().shrink(id, records.bytes());
-                }
-                load.state.send_replace(LoadState::Ready(block.content.clone()));
-                let hold = self.hold(&mut self.memory.lock(), place.key);
-                if hold.is_some() {
-                    self.keep_on_disk(&place, block).await;
-                }
-            }
-            Err(error) => {
-                load.state.send_replace(LoadState::Failed(error));
-                self.memory.lock().retire_entry(&place.key, id);
-            }
-        }
-    }
-
-    /// Returns the whole block, from the disk if it is there; of decoded records only those in `only`, if that is
-    /// given. The block has `room_bytes` of memory.
-    async fn whole(
-        &self,
-        place: &BlockPlace,
-        only: Option<Arc<[u32]>>,
-        room_bytes: u64,
-        route: &Route,
-        turn: ReadPermit<'_>,
-    ) -> Result<WholeBlock, FetchError> {
-        let decode =
-            |ranges, pieces| place.shard.decode(FetchedBlock { key: place.key, ranges, pieces, only, room_bytes });
-        let parts = place.shard.parts(place.range.clone()).await?;
-        let mut discards = 0;
-        if let Some(disk) = &self.disk {
-            discards = disk.discards(&place.key);
-            let (disk, key, wanted) = (disk.clone(), place.key, parts.clone());
-            let read = move || disk.read(&key, &wanted);
-            if let Ok(Some(pieces)) = tokio::task::spawn_blocking(read).await {
-                let content = decode(parts, pieces).await?;
-                return Ok(WholeBlock { content, is_of_store: false, to_keep: None });
-            }
-        }
-        let (pieces, is_of_store) = self.read(place, &parts, &parts, route, turn).await?;
-        let to_keep = self.disk.is_some().then(|| BlockToKeep {
-            parts: parts.clone(),
-            pieces: pieces.clone(),
-            discards,
-            _counted: self.to_write.clone(),
-        });
-        Ok(WholeBlock { content: decode(parts, pieces).await?, is_of_store, to_keep })
-    }
-
-    /// Returns ranges of a block that consists of these parts, and whether they came from the store. Other workers are
-    /// asked first; while one is late, the store is asked, too.
-    async fn read(
-        &self,
-        place: &BlockPlace,
-        parts: &[Range<u64>],
-        wanted: &[Range<u64>],
-        route: &Route,
-        turn: ReadPermit<'_>,
-    ) -> Result<(Pieces, bool), FetchError> {
-        let from_store = async {
-            let _ahead = if matches!(turn, ReadPermit::Peer(_)) { Some(self.ahead().await) } else { None };
-            let pieces = place.shard.read(wanted, &self.requests).await?;
-            self.peers.forget_sender(&place.key);
-            Ok((pieces, true))
-        };
-        if route.is_empty() {
-            return from_store.await;
-        }
-        let late = Notify::new();
-        let (asking, from_store) = (pin!(self.peers.ask(route, place, parts, wanted, &late)), pin!(from_store));
-        match select(asking, pin!(late.notified())).await {
-            Either::Left((Some(pieces), _)) => Ok((pieces, false)),
-            Either::Left((None, _)) => from_store.await,
-            Either::Right(((), asking)) => {
-                self.peers.note_late();
-                match select(asking, from_store).await {
-                    Either::Left((Some(pieces), _)) => Ok((pieces, false)),
-                    Either::Left((None, from_store)) => from_store.await,
-                    Either::Right((read, _)) => read,
-                }
-            }
-        }
-    }
-
-    /// Writes a block that was read from the store to the disk.
-    async fn keep_on_disk(&self, place: &BlockPlace, block: WholeBlock) {
-        if let (Some(disk), Some(block)) = (self.disk.clone(), block.to_keep) {
-            let key = place.key;
-            let write = move || disk.write(&key, &block.parts, &block.pieces, block.discards);
-            // A failed write has already been logged, and a panic in it affects no block.
-            let _ = tokio::task::spawn_blocking(write).await;
-        }
-    }
-
-    /// Returns the wanted ranges of a block. Uses the whole block if it is in memory, being loaded, or mostly wanted;
-    /// otherwise fetches the wanted ranges alone.
-    ///
-    /// # Errors
-    /// [`FetchError`] if they cannot be fetched.
-    pub(crate) async fn fetch(
-        self: &Arc<Self>,
-        place: &BlockPlace,
-        wanted: impl Into<Wanted>,
-    ) -> Result<BlockBytes, FetchError> {
-        let Wanted { ranges: wanted, records } = wanted.into();
-        let known = self.hold(&mut self.memory.lock(), place.key);
-        if let Some(hold) = known
-            && let Some(bytes) = hold.bytes().await?
-        {
-            return Ok(bytes);
-        }
-        let wanted = pieces::merge(wanted, place.shard.merge_gap_bytes());
-        let bytes = |ranges: &[Range<u64>]| ranges.iter().map(|range| range.end - range.start).sum::<u64>();
-        let wanted_bytes = bytes(&wanted);
-        // Only the columns of the job are read from a block of a columnar format.
-        let whole_bytes = bytes(&place.shard.parts(place.range.clone()).await?);
-        if self.admission.admits(whole_bytes, wanted_bytes)
-            && let Some(hold) = self.prefetch(place.key, || place.clone())
-            && let Some(bytes) = hold.bytes().await?
-        {
-            return Ok(bytes);
-        }
-        self.in_transit(place, wanted, records, wanted_bytes).instrument(place.span()).await
-    }
-
-    async fn in_transit(
-        &self,
-        place: &BlockPlace,
-        wanted: Vec<Range<u64>>,
-        records: Arc<[u32]>,
-        wanted_bytes: u64,
-    ) -> Result<BlockBytes, FetchError> {
-        let fits_on_disk = self.disk.is_some() && place.bytes() / KIB <= u64::from(self.transit_kib);
-        let is_whole = fits_on_disk || place.shard.is_read_whole();
-        let bytes = if is_whole { place.bytes() } else { wanted_bytes };
-        let transit = self.transit(bytes).await;
-        let route = self.peers.route(place, Need::Now).await;
-        let content = if is_whole {
-            let block = self.whole(place, Some(records), transit.bytes(), &route, ReadPermit::Taken).await?;
-            if block.is_of_store {
-                self.single_use_bytes.fetch_add(bytes, Relaxed);
-            }
-            let content = block.content.clone();
-            self.keep_on_disk(place, block).await;
-            content
-        } else {
-            let parts = if route.is_empty() { Vec::new() } else { place.shard.parts(place.range.clone()).await? };
-            let (pieces, is_of_store) = self.read(place, &parts, &wanted, &route, ReadPermit::Taken).await?;
-            if is_of_store {
-                self.single_use_bytes.fetch_add(bytes, Relaxed);
-            }
-            let (key, only, room_bytes) = (place.key, Some(records), transit.bytes());
-            place.shard.decode(FetchedBlock { key, ranges: wanted, pieces, only, room_bytes }).await?
-        };
-        Ok(BlockBytes { content, _guard: Guard::Transit(transit) })
-    }
-
-    /// Waits for transit memory, which holds bytes that are fetched for one use; asks for at most the whole pool.
-    pub(crate) async fn transit(&self, bytes: u64) -> Transit {
-        let kib = u32::try_from(bytes.div_ceil(KIB)).unwrap_or(u32::MAX).clamp(1, self.transit_kib);
-        Transit(match self.transit.clone().try_acquire_many_owned(kib) {
-            Ok(permit) => permit,
-            Err(_) => {
-                let _waiting = self.requests.units().enter(ReadState::NoMemory);
-                self.transit.clone().acquire_many_owned(kib).await.expect("the semaphore is never closed")
-            }
-        })
-    }
-
-    /// Reads ranges of a block from the store for one use. The caller has reserved memory for them in
-    /// [transit](Self::transit). Ranges with a gap of at most `gap_bytes` are read by one request.
-    ///
-    /// # Errors
-    /// [`FetchError`] if they cannot be read.
-    pub(crate) async fn read_ranges(
-        &self,
-        place: &BlockPlace,
-        wanted: Vec<Range<u64>>,
-        gap_bytes: u64,
-    ) -> Result<Pieces, FetchError> {
-        let ranges = pieces::merge(wanted, gap_bytes);
-        place.shard.read(&ranges, &self.requests).instrument(place.span()).await
-    }
-
-    /// Removes a block whose bytes are wrong from memory and disk.
-    pub fn discard(&self, key: &BlockKey) {
-        self.requests.note_wrong_bytes();
-        self.peers.note_wrong(*key);
-        self.memory.lock().retire(key);
-        if let Some(disk) = &self.disk {
-            disk.discard(key);
-        }
-    }
-}
-
-/// The reason why a read may be made now, with its permit.
-#[allow(dead_code, reason = "permits are held to be dropped")]
-enum ReadPermit<'f> {
-    /// A batch waits for it.
-    Taken,
-    /// One of the requests to stores that may be made ahead of need.
-    Store(Permit<'f>),
-    /// One of the blocks that other workers may be asked for at once.
-    Peer(SemaphorePermit<'f>),
-}
-
-/// A block that was read whole.
-struct WholeBlock {
-    content: BlockContent,
-    /// Whether it was not on the disk.
-    is_of_store: bool,
-    /// The bytes to write to the disk; `None` if the disk has them, or there is no disk cache.
-    to_keep: Option<BlockToKeep>,
-}
-
-/// The bytes of a block for the disk.
-struct BlockToKeep {
-    parts: Vec<Range<u64>>,
-    pieces: Pieces,
-    /// How often the block had been discarded from the disk cache before it was fetched.
-    discards: u32,
-    /// Counts the block as still to be written while this exists.
-    _counted: Arc<()>,
-}
 
 #[cfg(test)]
 mod tests;

@@ -1,21 +1,18 @@
 //! Reads byte ranges of shards in parallel parts, and refuses an object that has changed since it was indexed.
 
-use std::{fmt, ops::Range, sync::Arc};
+use std::{ops::Range, sync::Arc};
 
 use bytes::Bytes;
-use futures::{
-    FutureExt, StreamExt, TryStreamExt,
-    future::{BoxFuture, ready},
-    stream,
-};
+use futures::{FutureExt, StreamExt, TryStreamExt, future::BoxFuture, stream};
 use object_store::{GetOptions, GetRange, ObjectStore, path::Path};
 use spdl_shard::format::StoredObject;
 
 use super::{
-    BlockContent, BlockKey, FetchError,
-    attempt::{RequestError, RequestTarget},
     client::StoreClient,
+    error::FetchError,
     pieces::{MERGE_GAP_BYTES, Pieces},
+    place::ShardSource,
+    request::{RequestError, StoreRequest},
 };
 
 /// A range longer than this is read in parts of about this size, in bytes. When raised, one slow connection delays more
@@ -25,50 +22,6 @@ const PART_BYTES: u64 = 4 << 20;
 const BYTES_AT_ONCE: u64 = 4 * PART_BYTES;
 /// Maximum number of parts of one block that are read at once.
 const MAX_PARTS_AT_ONCE: usize = 64;
-
-/// Where the bytes of a shard are read from.
-pub(crate) trait ShardSource: fmt::Debug + Send + Sync {
-    /// Returns the URL of the shard.
-    fn url(&self) -> &str;
-
-    /// Ranges of the shard with a gap of at most this many bytes are read by one request.
-    fn merge_gap_bytes(&self) -> u64;
-
-    /// Returns whether all of the shard is read, whatever the ranges.
-    fn is_read_whole(&self) -> bool {
-        false
-    }
-
-    /// Returns the parts of `range` of the shard that are read, in order; the range is that of a block.
-    fn parts(&self, range: Range<u64>) -> BoxFuture<'_, Result<Vec<Range<u64>>, FetchError>> {
-        ready(Ok(vec![range])).boxed()
-    }
-
-    /// Converts the bytes of a block to the content that is kept of it.
-    fn decode(&self, block: FetchedBlock) -> BoxFuture<'_, Result<BlockContent, FetchError>> {
-        ready(Ok(BlockContent::Stored(block.pieces))).boxed()
-    }
-
-    /// Reads ranges of the shard.
-    fn read<'r>(
-        &'r self,
-        ranges: &'r [Range<u64>],
-        requests: &'r StoreClient,
-    ) -> BoxFuture<'r, Result<Pieces, FetchError>>;
-}
-
-/// The bytes of a block, or of parts of it.
-#[derive(Debug)]
-pub(crate) struct FetchedBlock {
-    pub(crate) key: BlockKey,
-    /// The ranges of the shard that the bytes come from.
-    pub(crate) ranges: Vec<Range<u64>>,
-    pub(crate) pieces: Pieces,
-    /// The decoded records to keep; `None` for all.
-    pub(crate) only: Option<Arc<[u32]>>,
-    /// Bytes of memory that are reserved for this block.
-    pub(crate) room_bytes: u64,
-}
 
 /// An object that holds bytes of a shard, and where to read it.
 #[derive(Clone, Debug)]
@@ -153,17 +106,18 @@ impl ShardObject {
     }
 
     async fn read_part(&self, part: Range<u64>, requests: &StoreClient) -> Result<Bytes, FetchError> {
-        let (store, dataset, path) = (&*self.store, &self.dataset, &self.path);
-        let target = RequestTarget { store, dataset, path, expected: Some(&self.object) };
         let options = GetOptions { range: Some(GetRange::Bounded(part)), ..GetOptions::default() };
+        let request = StoreRequest {
+            store: &*self.store,
+            dataset: &self.dataset,
+            path: &self.path,
+            expected: Some(&self.object),
+            options: &options,
+            given_up: 0,
+        };
         let (shard, role) = (|| self.name(), self.object.role);
-        match requests.get(&target, &options).await {
-            Ok(got) => {
-                if let Some(etags) = target.other_etag(&got.meta) {
-                    requests.note_other_etag(&target, etags);
-                }
-                Ok(got.bytes.expect("a range is taken whole"))
-            }
+        match requests.get(request).await {
+            Ok(got) => Ok(got.bytes.expect("a range is taken whole")),
             Err(RequestError::Changed { expected, actual }) => {
                 Err(FetchError::Changed { shard: shard(), role, expected, actual })
             }

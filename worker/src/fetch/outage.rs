@@ -5,20 +5,15 @@ use std::{collections::HashMap, fmt, sync::Arc, time::Instant};
 use object_store::path::Path;
 use parking_lot::Mutex;
 
+use super::request::ObjectName;
+
 /// Maximum bytes of a store's error text that are kept.
 const MAX_CAUSE_BYTES: usize = 300;
 
 /// The objects for which requests fail, of all datasets of a process.
 #[derive(Debug, Default)]
 pub(crate) struct OutageTracker {
-    open: Mutex<HashMap<StoreObject, Outage>>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct StoreObject {
-    /// URL of the dataset.
-    dataset: Arc<str>,
-    path: Path,
+    open: Mutex<HashMap<ObjectName, Outage>>,
 }
 
 /// The outage of one object: the requests for it fail.
@@ -45,15 +40,14 @@ impl fmt::Display for Outage {
 #[derive(Debug)]
 pub(crate) struct OutageGuard {
     outages: Arc<OutageTracker>,
-    object: StoreObject,
+    object: ObjectName,
 }
 
 impl OutageTracker {
-    pub(crate) fn enter(self: &Arc<Self>, dataset: &Arc<str>, path: &Path) -> OutageGuard {
-        let object = StoreObject { dataset: dataset.clone(), path: path.clone() };
+    pub(crate) fn enter(self: &Arc<Self>, object: ObjectName) -> OutageGuard {
         let mut open = self.open.lock();
         let outage = open.entry(object.clone()).or_insert_with(|| Outage {
-            path: path.clone(),
+            path: object.1.clone(),
             since: Instant::now(),
             failures: 0,
             cause: String::new(),
@@ -66,8 +60,8 @@ impl OutageTracker {
     /// Returns the oldest outage of an object of `dataset`, preferably of one that is `wanted`.
     pub(crate) fn oldest(&self, dataset: &str, wanted: impl Fn(&Path) -> bool) -> Option<Outage> {
         let open = self.open.lock();
-        let of_dataset = open.iter().filter(|(object, _)| &*object.dataset == dataset);
-        let oldest = of_dataset.min_by_key(|(object, outage)| (!wanted(&object.path), outage.since));
+        let of_dataset = open.iter().filter(|((of, _), _)| &**of == dataset);
+        let oldest = of_dataset.min_by_key(|((_, path), outage)| (!wanted(path), outage.since));
         oldest.map(|(_, outage)| outage.clone())
     }
 
@@ -108,11 +102,11 @@ mod tests {
         let outages = Arc::new(OutageTracker::default());
         let dataset: Arc<str> = "s3://b/d".into();
         let (one, other) = (Path::from("d/1.tar"), Path::from("d/2.tar"));
-        let first = outages.enter(&dataset, &one);
+        let first = outages.enter((dataset.clone(), one.clone()));
         first.note("503");
-        let second = outages.enter(&dataset, &one);
+        let second = outages.enter((dataset.clone(), one.clone()));
         second.note(&"ä".repeat(1000));
-        let third = outages.enter(&dataset, &other);
+        let third = outages.enter((dataset.clone(), other.clone()));
         third.note("reset");
         let reported = outages.oldest(&dataset, |path| *path == other).unwrap();
         assert!(reported.to_string().contains("`d/2.tar`") && reported.to_string().contains("reset"), "{reported}");

@@ -8,8 +8,8 @@ use object_store::{Error, GetOptions, GetResult, GetResultPayload, ObjectStore, 
 use spdl_store::StoreLayer;
 
 use super::{
-    attempt::{RequestError, RequestTarget},
     client::StoreClient,
+    request::{RequestError, StoreRequest},
 };
 
 /// Makes the reads of `inner` through [`StoreClient`].
@@ -38,8 +38,9 @@ impl StoreLayer for RetryingStore {
     }
 
     async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
-        let target = RequestTarget { store: &*self.inner, dataset: &self.dataset, path: location, expected: None };
-        let got = self.requests.get(&target, &options).await.map_err(|failed| match failed {
+        let (store, dataset) = (&*self.inner, &self.dataset);
+        let request = StoreRequest { store, dataset, path: location, expected: None, options: &options, given_up: 0 };
+        let got = self.requests.get(request).await.map_err(|failed| match failed {
             RequestError::Refused(error) => error,
             RequestError::Changed { expected, actual } => generic(format!("{actual} instead of {expected}")),
             RequestError::Later { cause, .. } => generic(cause),

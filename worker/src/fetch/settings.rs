@@ -1,68 +1,8 @@
-//! The settings of a [`Fetcher`](super::Fetcher), the places of blocks that it fetches, and the state of its caches.
+//! The settings for reading from stores, and the state of the cache on disk.
 
-use std::{ops::Range, sync::Arc};
+use std::time::Duration;
 
-use spdl_feed::cache::BlockKey;
-use spdl_insight::tuning::Tunable;
-use spdl_wire::spans;
-use tracing::Span;
-
-use super::{BlockPeers, RetrySettings, ShardSource};
-
-/// A block and the place of its bytes.
-#[derive(Clone, Debug)]
-pub struct BlockPlace {
-    /// The block's identity.
-    pub key: BlockKey,
-    /// Where the bytes of the block's shard are read from.
-    pub(crate) shard: Arc<dyn ShardSource>,
-    /// Byte range of the block in the shard.
-    pub range: Range<u64>,
-    /// Decides which other workers are asked for the block; `None` if no worker is asked.
-    pub(crate) peers: Option<BlockPeers>,
-}
-
-impl BlockPlace {
-    pub(super) fn bytes(&self) -> u64 {
-        self.range.end - self.range.start
-    }
-
-    pub(super) fn span(&self) -> Span {
-        spans::fetch(self.shard.url(), self.key.block)
-    }
-}
-
-/// The settings of a [`Fetcher`](super::Fetcher).
-#[derive(Clone, Debug)]
-pub struct FetchSettings {
-    /// Maximum bytes of blocks in memory.
-    pub memory_bytes: u64,
-    /// Maximum bytes that are fetched for a single use because their block has no room in memory.
-    pub transit_bytes: u64,
-    /// Maximum concurrent requests at first. Default: 32.
-    pub requests: u32,
-    /// Retry policy of reads.
-    pub retry: RetrySettings,
-}
-
-impl FetchSettings {
-    /// Returns the default settings with these limits.
-    #[must_use]
-    pub fn new(memory_bytes: u64, transit_bytes: u64) -> Self {
-        Self { memory_bytes, transit_bytes, requests: Tunable::Requests.initial(), retry: RetrySettings::default() }
-    }
-}
-
-/// The state of a cache of blocks.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct CachedBytes {
-    /// Bytes of the blocks in it.
-    pub used_bytes: u64,
-    /// The most bytes of blocks that it may hold.
-    pub limit_bytes: u64,
-    /// Bytes of blocks that are in use, or that a plan uses soon.
-    pub window_bytes: u64,
-}
+use spdl_types::backoff::Backoff;
 
 /// The state of a cache on disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,4 +17,49 @@ pub struct DiskCacheState {
     pub is_failing: bool,
     /// Blocks that are still to be written.
     pub to_write: usize,
+}
+
+/// The retry policy of reads. A store that is away, fails or is slow is retried for ever; only what it refuses ends a
+/// job.
+#[derive(Clone, Debug)]
+pub struct RetrySettings {
+    /// Number of requests after which a refusal is final: no such object, no access, another object. Default: 4. When
+    /// raised, a mistake in a URL or in credentials is reported later; when lowered, a single wrong answer of a gateway
+    /// ends a job.
+    pub refusals: u32,
+    /// Maximum delay before the second request; it doubles with each further one. Default: 50 ms. When raised, a single
+    /// failure costs more time.
+    pub first_delay: Duration,
+    /// Upper bound of the delay. Default: 5 s. When raised, a store that is back is noticed later.
+    pub max_delay: Duration,
+    /// Limit for one request. Default: 60 s. It doubles with each time that the request is given up after the first. When raised, a very slow
+    /// connection is given up later.
+    pub request_timeout: Duration,
+    /// Limit for which a store may send nothing, before or within an answer. Default: 10 s. It doubles as the limit for one
+    /// request does. When raised, a connection that hangs is given up later; when lowered, slow answers of a busy store are
+    /// thrown away.
+    pub silence_timeout: Duration,
+    /// Percentage of requests that may be made a second time because the first is slow; 0 for none. Default: 3. When
+    /// raised, the store gets more load exactly when it is slow.
+    pub hedge_percent: f64,
+}
+
+impl Default for RetrySettings {
+    fn default() -> Self {
+        Self {
+            refusals: 4,
+            first_delay: Duration::from_millis(50),
+            max_delay: Duration::from_secs(5),
+            request_timeout: Duration::from_secs(60),
+            silence_timeout: Duration::from_secs(10),
+            hedge_percent: 3.0,
+        }
+    }
+}
+
+impl RetrySettings {
+    /// Returns the back-off between the requests.
+    pub(crate) const fn backoff(&self) -> Backoff {
+        Backoff::new(self.first_delay, self.max_delay)
+    }
 }

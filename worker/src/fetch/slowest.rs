@@ -2,7 +2,6 @@
 
 use std::{
     collections::HashMap,
-    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -10,6 +9,8 @@ use object_store::path::Path;
 use parking_lot::Mutex;
 use spdl_accounting::nanoseconds;
 use spdl_insight::SlowObject;
+
+use super::request::ObjectName;
 
 /// Times count for at least this long, and at most twice as long.
 const SPAN: Duration = Duration::from_secs(5);
@@ -20,7 +21,7 @@ const SLOWER: u64 = 4;
 /// Minimum number of requests for an object, and for all others, before they are compared.
 const LEAST: (u64, u64) = (2, 8);
 
-type TimesByObject = HashMap<(Arc<str>, Path), ObjectTime>;
+type TimesByObject = HashMap<ObjectName, ObjectTime>;
 
 #[derive(Clone, Copy, Debug, Default)]
 struct ObjectTime {
@@ -56,12 +57,11 @@ impl Spans {
 
 impl ObjectTimes {
     /// Counts an answered request.
-    pub(crate) fn note(&self, dataset: &Arc<str>, path: &Path, took: Duration, now: Instant) {
+    pub(crate) fn note(&self, object: ObjectName, took: Duration, now: Instant) {
         let mut spans = self.0.lock();
         spans.turn(now);
-        let key = (dataset.clone(), path.clone());
-        if spans.current.len() < MAX_OBJECTS || spans.current.contains_key(&key) {
-            let time = spans.current.entry(key).or_default();
+        if spans.current.len() < MAX_OBJECTS || spans.current.contains_key(&object) {
+            let time = spans.current.entry(object).or_default();
             time.requests += 1;
             time.total_ns += nanoseconds(took);
         }
@@ -102,7 +102,7 @@ mod tests {
     fn note(times: &ObjectTimes, took_ms: &[u64], now: Instant) {
         for (number, took_ms) in took_ms.iter().enumerate() {
             let path = Path::from(format!("{number}.tar"));
-            times.note(&"http://data".into(), &path, Duration::from_millis(*took_ms), now);
+            times.note(("http://data".into(), path), Duration::from_millis(*took_ms), now);
         }
     }
 

@@ -1,21 +1,24 @@
 //! Tests of fetching from a store that works and from one that does not.
 #![allow(clippy::single_range_in_vec_init, reason = "what is wanted is a list of ranges")]
 
-use std::time::Duration;
+use std::{ops::Range, sync::Arc, time::Duration};
 
 use futures::{
     FutureExt,
     future::{BoxFuture, ready},
 };
 use object_store::{ObjectStoreExt, memory::InMemory, path::Path};
+use spdl_accounting::StageCounters;
 use spdl_shard::format::{ObjectRole, StoredObject};
 use spdl_store::StoreLayer;
-use spdl_types::Stage;
+use spdl_types::{Fingerprint, Stage};
 
 use super::{
     flaky::{FlakyStore, StoreFault},
+    hold::LoadState,
     *,
 };
+use crate::budget::DiskBudget;
 
 pub(super) const BLOCK: u64 = 1000;
 
@@ -64,11 +67,7 @@ impl FetchFixture {
             silence_timeout: Duration::from_millis(200),
             ..RetrySettings::default()
         };
-        Fetcher::new(
-            FetchSettings { retry, ..FetchSettings::new(memory_bytes, 4 << 10) },
-            disk,
-            Arc::new(StageCounters::new(Stage::Fetch)),
-        )
+        Fetcher::new([memory_bytes, 4 << 10], retry, disk, Arc::new(StageCounters::new(Stage::Fetch)))
     }
 
     pub(super) fn check(&self, bytes: &BlockBytes, range: Range<u64>) {
@@ -257,9 +256,9 @@ async fn an_object_that_changed_is_refused_by_name() {
     // A copy has another etag; whether its bytes are the same is decided by their checksums.
     let copied = other(2 * BLOCK, Some("\"other-9\"".into()));
     let copy = BlockPlace { shard: copied.clone(), ..fixture.block(0) };
-    assert_eq!(copied.difference(fetcher.requests()), None);
+    assert_eq!(copied.difference(&fetcher.requests), None);
     fixture.check(&fetcher.fetch(&copy, vec![0..10]).await.unwrap(), 0..10);
-    let [noted, found] = copied.difference(fetcher.requests()).unwrap();
+    let [noted, found] = copied.difference(&fetcher.requests).unwrap();
     assert!(noted == "etag \"other-9\"" && found.starts_with("etag "), "{noted}, {found}");
     // A file has no checksum that could decide.
     let object = StoredObject { role: ObjectRole::File, ..copied.object.clone() };

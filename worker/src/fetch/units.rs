@@ -1,6 +1,6 @@
-//! What each request that may be in flight does: the units of the stage `fetch`.
+//! What each request that may be in flight does: the units of the stage `fetch`, and how long their number has held reads back.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use spdl_accounting::{StageCounters, UnitGroup, UnitInterval, UnitState};
@@ -47,15 +47,37 @@ pub(crate) struct RequestUnits {
     reads: Mutex<ReadCounts>,
 }
 
-#[derive(Debug, Default)]
+/// Times since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct UsageTimes {
+    /// Time in which any request was in flight.
+    pub(crate) active: Duration,
+    /// Time in which a read waited until it may make a request.
+    pub(crate) held_back: Duration,
+}
+
+#[derive(Debug)]
 struct ReadCounts {
     /// Number of reads by state.
     counts: [usize; 5],
     /// For each unit whether it is taken by a request in flight.
     taken: Vec<bool>,
+    times: UsageTimes,
+    accounted_until: Instant,
 }
 
 impl ReadCounts {
+    fn account(&mut self, now: Instant) {
+        let elapsed = now.saturating_duration_since(self.accounted_until);
+        self.accounted_until = now;
+        if self.counts[ReadState::InFlight as usize] > 0 {
+            self.times.active += elapsed;
+        }
+        if self.counts[ReadState::Queued as usize] + self.counts[ReadState::Ahead as usize] > 0 {
+            self.times.held_back += elapsed;
+        }
+    }
+
     /// Takes the first unit that is free.
     fn take_unit(&mut self) -> usize {
         let free = self.taken.iter().position(|taken| !taken).unwrap_or(self.taken.len());
@@ -66,15 +88,17 @@ impl ReadCounts {
 }
 
 impl RequestUnits {
-    pub(crate) fn new(stage: &StageCounters, at_once: usize) -> Self {
-        let units = u32::try_from(at_once).unwrap_or(u32::MAX);
-        Self { units: stage.units().group(units, Instant::now()), reads: Mutex::default() }
+    pub(crate) fn new(stage: &StageCounters, requests: usize) -> Self {
+        let (units, now) = (u32::try_from(requests).unwrap_or(u32::MAX), Instant::now());
+        let (counts, taken, times) = Default::default();
+        let reads = Mutex::new(ReadCounts { counts, taken, times, accounted_until: now });
+        Self { units: stage.units().group(units, now), reads }
     }
 
     /// Changes how many requests may be in flight.
-    pub(crate) fn resize(&self, at_once: usize) {
+    pub(crate) fn resize(&self, requests: usize) {
         let now = Instant::now();
-        self.units.resize(u32::try_from(at_once).unwrap_or(u32::MAX), now);
+        self.units.resize(u32::try_from(requests).unwrap_or(u32::MAX), now);
         self.change(now, |_| ());
     }
 
@@ -109,8 +133,16 @@ impl RequestUnits {
         [ReadState::Queued, ReadState::NoMemory, ReadState::Ahead].map(|state| counts[state as usize]).iter().sum()
     }
 
+    /// Returns the times up to now.
+    pub(crate) fn times(&self) -> UsageTimes {
+        let mut reads = self.reads.lock();
+        reads.account(Instant::now());
+        reads.times
+    }
+
     fn change<T>(&self, now: Instant, change: impl FnOnce(&mut ReadCounts) -> T) -> T {
         let mut reads = self.reads.lock();
+        reads.account(now);
         let changed = change(&mut reads);
         let of = |state: ReadState| reads.counts[state as usize];
         let held_back = of(ReadState::Delayed) + of(ReadState::NoMemory);
@@ -137,5 +169,32 @@ pub(crate) struct InState<'u> {
 impl Drop for InState<'_> {
     fn drop(&mut self) {
         self.units.leave(self);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use spdl_types::Stage;
+
+    use super::*;
+
+    #[test]
+    fn times_count_while_reads_are_in_flight_and_while_others_wait() {
+        let units = RequestUnits::new(&StageCounters::new(Stage::Fetch), 1);
+        let wait = || {
+            let until = Instant::now() + Duration::from_millis(2);
+            while Instant::now() < until {}
+        };
+        wait();
+        assert_eq!(units.times(), UsageTimes::default());
+        let in_flight = units.enter(ReadState::InFlight);
+        wait();
+        let waiting = units.enter(ReadState::Queued);
+        wait();
+        drop((waiting, in_flight));
+        let times = units.times();
+        assert!(times.held_back >= Duration::from_millis(2) && times.active > times.held_back, "{times:?}");
+        wait();
+        assert_eq!(units.times(), times);
     }
 }

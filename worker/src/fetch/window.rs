@@ -5,9 +5,10 @@ use std::{
     sync::Arc,
 };
 
+use spdl_feed::cache::BlockKey;
 use spdl_types::{Fingerprint, Position};
 
-use super::{BlockKey, Fetcher};
+use super::fetcher::Fetcher;
 
 /// The blocks of a dataset that the plan of one rank has in use. While the window exists, the dataset counts as read by
 /// the rank, and none of the window's blocks is evicted for others.
@@ -23,7 +24,8 @@ pub(crate) struct WorkingWindow {
 impl WorkingWindow {
     /// Creates the empty window of a rank that begins to read a dataset.
     pub(crate) fn new(fetcher: Arc<Fetcher>, dataset: Fingerprint) -> Self {
-        fetcher.enter(dataset);
+        fetcher.memory.lock().enter(dataset);
+        fetcher.disk.iter().for_each(|disk| disk.enter(dataset));
         Self { fetcher, dataset, until: HashMap::new(), ends: BTreeSet::new() }
     }
 
@@ -61,7 +63,8 @@ impl Drop for WorkingWindow {
         for block in self.until.keys() {
             memory.unplan(BlockKey { dataset: self.dataset, block: *block });
         }
+        memory.leave(self.dataset);
         drop(memory);
-        self.fetcher.leave(self.dataset);
+        self.fetcher.disk.iter().for_each(|disk| disk.leave(self.dataset));
     }
 }

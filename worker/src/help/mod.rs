@@ -151,7 +151,9 @@ pub(crate) struct Helpers {
     freed: Notify,
     /// The mean time in which one of this process's own threads decodes a sample, with its pauses, in nanoseconds.
     own_sample_ns: AtomicU64,
-    counts: HelpCounts,
+    counts: Mutex<HelpStats>,
+    /// The jobs whose samples this process decodes for others.
+    pub(crate) jobs: HelpedJobs,
 }
 
 #[derive(Debug, Default)]
@@ -164,13 +166,6 @@ struct Helping {
 struct Helper {
     address: PeerAddress,
     pace: Mutex<HelperPace>,
-}
-
-#[derive(Debug, Default)]
-struct HelpCounts {
-    received_samples: AtomicU64,
-    made_samples: AtomicU64,
-    returned_samples: AtomicU64,
 }
 
 /// The samples that wait to be decoded.
@@ -189,7 +184,9 @@ pub(crate) struct Queue {
 pub(crate) struct HelpTurn<'h> {
     helpers: &'h Helpers,
     helper: Arc<Helper>,
-    samples: usize,
+    pub(crate) address: PeerAddress,
+    /// The number of samples to ask for.
+    pub(crate) samples: usize,
     started: Instant,
 }
 
@@ -253,7 +250,7 @@ impl Helpers {
             return None;
         }
         helper.pace.lock().begin();
-        Some(HelpTurn { helpers: self, helper, samples, started: now })
+        Some(HelpTurn { helpers: self, address: helper.address, helper, samples, started: now })
     }
 
     /// Waits until a helper can be asked that could not be when this was called, except those that are aside.
@@ -268,30 +265,15 @@ impl Helpers {
 
     /// Counts samples that this process has decoded for another worker.
     pub(crate) fn note_made(&self, samples: usize) {
-        self.counts.made_samples.fetch_add(samples as u64, Relaxed);
+        self.counts.lock().made_samples += samples as u64;
     }
 
     pub(crate) fn stats(&self) -> HelpStats {
-        let of = |count: &AtomicU64| count.load(Relaxed);
-        let HelpCounts { received_samples, made_samples, returned_samples } = &self.counts;
-        HelpStats {
-            received_samples: of(received_samples),
-            made_samples: of(made_samples),
-            returned_samples: of(returned_samples),
-        }
+        *self.counts.lock()
     }
 }
 
 impl HelpTurn<'_> {
-    pub(crate) fn address(&self) -> PeerAddress {
-        self.helper.address
-    }
-
-    /// Returns the number of samples to ask for.
-    pub(crate) const fn samples(&self) -> usize {
-        self.samples
-    }
-
     /// Returns how long the helper may take for `samples` samples, before they are decoded here.
     pub(crate) fn limit(&self, samples: usize) -> Duration {
         self.helper.pace.lock().limit(samples)
@@ -300,9 +282,9 @@ impl HelpTurn<'_> {
     /// Notes that the helper has decoded `decoded` of `samples` samples.
     pub(crate) fn finish(self, decoded: usize, samples: usize, now: Instant) {
         self.helper.pace.lock().done(samples, now.saturating_duration_since(self.started));
-        let HelpCounts { received_samples, returned_samples, .. } = &self.helpers.counts;
-        received_samples.fetch_add(decoded as u64, Relaxed);
-        returned_samples.fetch_add((samples - decoded) as u64, Relaxed);
+        let mut counts = self.helpers.counts.lock();
+        counts.received_samples += decoded as u64;
+        counts.returned_samples += (samples - decoded) as u64;
     }
 
     /// Notes that the helper had no room for `samples` samples.
@@ -317,12 +299,12 @@ impl HelpTurn<'_> {
 
     /// Notes that the helper cannot decode samples of this job. Returns whether that is new.
     pub(crate) fn unable(self, job: Fingerprint, samples: usize) -> bool {
-        self.helpers.counts.returned_samples.fetch_add(samples as u64, Relaxed);
+        self.helpers.counts.lock().returned_samples += samples as u64;
         self.helper.pace.lock().exclude(job)
     }
 
     fn put_aside(self, samples: usize, until: Instant) {
-        self.helpers.counts.returned_samples.fetch_add(samples as u64, Relaxed);
+        self.helpers.counts.lock().returned_samples += samples as u64;
         self.helper.pace.lock().put_aside(until);
     }
 }

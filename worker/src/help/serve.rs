@@ -20,12 +20,10 @@ use spdl_store::blocking;
 use spdl_types::{BatchId, Fingerprint};
 use spdl_wire::{frame::FrameError, quic::PeerStream};
 
-use super::ColumnSizes;
+use super::{ColumnSizes, Helpers};
 use crate::{
     decode::{Decoder, FieldLookup, FieldTarget, SampleKey},
-    feed::Resources,
-    rust_functions::RustFunctions,
-    transform::Lease,
+    feed::{RankMemory, SampleDecoding},
 };
 
 /// Maximum number of jobs that are kept ready.
@@ -94,14 +92,15 @@ struct Columns {
 
 /// Makes a job ready, or returns why its samples cannot be decoded here.
 pub(crate) async fn prepare(
-    resources: &Arc<Resources>,
+    decoding: &Arc<SampleDecoding>,
+    jobs: &HelpedJobs,
     job: HelpJob,
     mut stream: PeerStream,
 ) -> Result<(), FrameError> {
-    let (name, preparing) = (job.job.name.clone(), resources.clone());
+    let (name, preparing) = (job.job.name.clone(), decoding.clone());
     let reply = match blocking(move || HelpedJob::new(&preparing, job)).await {
         Ok(job) => {
-            resources.helped_jobs.put(job, Instant::now());
+            jobs.put(job, Instant::now());
             HelpReply::Ready
         }
         Err(cause) => {
@@ -123,11 +122,13 @@ fn unable(cause: &str) -> HelpReply {
 
 /// Answers a request to decode samples.
 pub(crate) async fn decode(
-    resources: &Arc<Resources>,
+    decoding: &Arc<SampleDecoding>,
+    memory: &RankMemory,
+    helpers: &Arc<Helpers>,
     request: DecodeRequest,
     mut stream: PeerStream,
 ) -> Result<(), FrameError> {
-    let known = resources.helped_jobs.find(request.job, Instant::now());
+    let known = helpers.jobs.find(request.job, Instant::now());
     let Some(job) = known else { return stream.reply(&HelpReply::UnknownJob).await };
     if let Some(failure) = job.decoder.failure() {
         return stream.reply(&unable(&failure.to_string())).await;
@@ -139,14 +140,14 @@ pub(crate) async fn decode(
         );
         return stream.reply(&unable(&cause)).await;
     };
-    let Some(_room) = resources.reserve_help(bytes + columns_bytes) else {
+    let Some(_room) = memory.slots.reserve_help(bytes + columns_bytes) else {
         return stream.reply(&HelpReply::Busy).await;
     };
     let content = stream.bytes(usize::try_from(bytes).expect("there is room for them")).await?;
-    let permit = resources.scheduler.take_for_other(request.samples.len()).await;
-    let (resources, decoding) = (resources.clone(), job.clone());
+    let permit = decoding.scheduler.take_for_other(request.samples.len()).await;
+    let (decoding, helpers) = (decoding.clone(), helpers.clone());
     let answer = blocking(move || {
-        let answer = decoding.answer(&resources, &request, &content);
+        let answer = job.answer((&decoding, &helpers), &request, &content);
         permit.finish(request.samples.len());
         answer
     });
@@ -156,18 +157,14 @@ pub(crate) async fn decode(
 
 impl HelpedJob {
     /// Makes a job ready. Blocks.
-    pub(super) fn new(resources: &Arc<Resources>, HelpJob { job, classes }: HelpJob) -> Result<Self, String> {
+    pub(super) fn new(decoding: &SampleDecoding, HelpJob { job, classes }: HelpJob) -> Result<Self, String> {
         job.check().map_err(|error| error.to_string())?;
-        let functions = resources.pool.install(|| RustFunctions::prepare(&job, &resources.functions, &resources.name));
-        let functions = functions.map_err(|error| error.to_string())?;
-        let lease = resources.transforms.lease(&job).map_err(|error| error.to_string())?.map(Arc::new);
-        let loaded = lease.as_ref().map_or(Ok(()), |lease: &Arc<Lease>| resources.pool.install(|| lease.load()));
+        let functions = decoding.pool.install(|| decoding.rust_functions(&job)).map_err(|error| error.to_string())?;
+        let lease = decoding.lease(&job).map_err(|error| error.to_string())?;
+        let loaded = lease.as_ref().map_or(Ok(()), |lease| decoding.pool.install(|| lease.load()));
         loaded.map_err(|error| error.to_string())?;
-        let decoder = Decoder::new(&job, classes.iter().map(String::as_str)).map_err(|error| error.to_string())?;
-        let decoder = decoder
-            .with_counts(resources.pictures.clone())
-            .with_memory(resources.decode_memory.clone())
-            .with_functions(lease, functions);
+        let decoder = decoding.decoder(&job, classes.iter().map(String::as_str)).map_err(|error| error.to_string())?;
+        let decoder = decoder.with_functions(lease, functions);
         let fields = decoder.field_names().map(str::to_owned).collect();
         let layout = Layout::new(&job.columns, 1);
         Ok(Self {
@@ -196,19 +193,19 @@ impl HelpedJob {
     /// columns, or `None` if it did not decode, and the columns of all samples that did.
     pub(super) fn answer(
         &self,
-        resources: &Resources,
+        (decoding, helpers): (&SampleDecoding, &Helpers),
         request: &DecodeRequest,
         content: &Bytes,
     ) -> (Vec<Option<Vec<u64>>>, Vec<Bytes>) {
-        let decoded = self.decode(resources, request, content);
-        resources.helpers.note_made(decoded.iter().flatten().count());
+        let decoded = self.decode(decoding, request, content);
+        helpers.note_made(decoded.iter().flatten().count());
         let lengths = |columns: &Columns| columns.ragged.iter().map(|value| value.len() as u64).collect();
         let samples = decoded.iter().map(|columns| columns.as_ref().map(lengths)).collect();
         (samples, decoded.into_iter().flatten().flat_map(|columns| self.in_order(columns)).collect())
     }
 
     /// Decodes the samples of a request, whose fields are `content`; `None` for those that do not decode.
-    fn decode(&self, resources: &Resources, request: &DecodeRequest, content: &Bytes) -> Vec<Option<Columns>> {
+    fn decode(&self, decoding: &SampleDecoding, request: &DecodeRequest, content: &Bytes) -> Vec<Option<Columns>> {
         let mut at = 0;
         let mut samples = Vec::with_capacity(request.samples.len());
         for sample in &request.samples {
@@ -218,14 +215,14 @@ impl HelpedJob {
         }
         let decode = |(sample, content)| {
             // A sample that panics here panics again at its home, with a message that names it.
-            catch_unwind(AssertUnwindSafe(|| self.decode_sample(resources, request.batch, sample, &content))).ok()?
+            catch_unwind(AssertUnwindSafe(|| self.decode_sample(decoding, request.batch, sample, &content))).ok()?
         };
-        resources.pool.install(|| samples.into_par_iter().map(decode).collect())
+        decoding.pool.install(|| samples.into_par_iter().map(decode).collect())
     }
 
     fn decode_sample(
         &self,
-        resources: &Resources,
+        decoding: &SampleDecoding,
         batch: BatchId,
         sample: &StoredSample,
         content: &Bytes,
@@ -233,7 +230,7 @@ impl HelpedJob {
         let key = SampleKey { epoch: sample.epoch, id: sample.id, sample_in_record: sample.sample_in_record };
         let mut columns = self.columns();
         let fields = ReceivedFields { names: &self.fields, fields: &sample.fields, content };
-        let decoded = resources.decode_for_other((self.fingerprint, sample.id), batch, content.len(), || {
+        let decoded = decoding.decode_for_other((self.fingerprint, sample.id), batch, content.len(), || {
             let (mut fixed, mut ragged) = (columns.fixed.iter_mut(), columns.ragged.iter_mut());
             let target = |place: &Place| match place {
                 Place::Fixed { .. } => FieldTarget::Fixed(fixed.next().expect("one for each fixed column")),

@@ -71,8 +71,8 @@ impl AskHelper for NearHelper {
         let decode = async move {
             let (resources, job) = (self.resources.clone(), (job.describe)());
             let answer = blocking(move || {
-                let job = HelpedJob::new(&resources, job).expect("it has no functions");
-                job.answer(&resources, &request, &bytes.concat().into())
+                let job = HelpedJob::new(&resources.decoding, job).expect("it has no functions");
+                job.answer((&resources.decoding, &resources.helpers), &request, &bytes.concat().into())
             });
             let (samples, columns) = answer.await;
             DecodedSamples { samples, bytes: columns.concat().into() }
@@ -163,13 +163,13 @@ async fn lists_of_pictures_are_sent_with_their_nulls_and_count_as_what_they_beco
     let resources = resources(64 << 20, None);
     let describe = HelpJob { job: job.clone(), classes: Vec::new() };
     let answer = blocking(move || {
-        let helped = HelpedJob::new(&resources, describe).expect("it has no functions");
+        let helped = HelpedJob::new(&resources.decoding, describe).expect("it has no functions");
         let picture_bytes = 8 * 9 * 3;
         assert_eq!(helped.bytes(&good), Some((6 * whole, 7 * picture_bytes)));
         for wrong in &wrong {
             assert_eq!(helped.bytes(wrong), None, "{wrong:?}");
         }
-        helped.answer(&resources, &good, &PICTURE.repeat(6).into())
+        helped.answer((&resources.decoding, &resources.helpers), &good, &PICTURE.repeat(6).into())
     });
     let (samples, columns) = answer.await;
     let decoder = Decoder::new(&job, []).unwrap();
@@ -205,7 +205,7 @@ fn samples_are_lent_only_while_the_queue_is_longer_than_a_helper_takes() {
     assert!(turn(1000, 1).is_none(), "nothing is known of this process's own pace");
     helpers.note_own_sample(Duration::from_millis(10));
     let first = turn(4, 1).expect("40 ms are queued");
-    assert_eq!(first.samples(), 1);
+    assert_eq!(first.samples, 1);
     first.finish(1, 1, now + Duration::from_millis(60));
     assert!(turn(4, 1).is_none(), "the helper takes longer than the 40 ms that are queued");
     assert!(turn(100, 4).is_some());
@@ -217,7 +217,7 @@ fn chunks_are_smaller_the_more_helpers_there_are_and_towards_the_end_of_a_batch(
     let samples = |workers: &[u64], of_batch| {
         let helpers = helpers(workers);
         helpers.note_own_sample(Duration::from_secs(1));
-        helpers.take_turn(JOB, queue(of_batch), Instant::now()).map(|turn| turn.samples())
+        helpers.take_turn(JOB, queue(of_batch), Instant::now()).map(|turn| turn.samples)
     };
     let of_one: Vec<_> = [1000, 32, 9, 1, 0].map(|of_batch| samples(&[1], of_batch)).into();
     assert_eq!(of_one, [Some(CHUNK_SAMPLES), Some(8), Some(3), Some(1), None]);
@@ -229,22 +229,18 @@ fn the_helper_that_is_faster_is_asked_first_and_one_that_fails_or_is_unable_not_
     let (helpers, now) = (helpers(&[1, 2]), Instant::now());
     helpers.note_own_sample(Duration::from_secs(1));
     let turn = helpers.take_turn(JOB, queue(100), now).unwrap();
-    let slow = turn.address();
+    let slow = turn.address;
     turn.finish(1, 1, now + Duration::from_millis(20));
     let turn = helpers.take_turn(JOB, queue(100), now).unwrap();
-    let fast = turn.address();
+    let fast = turn.address;
     assert_ne!(fast, slow, "it was not asked yet");
     assert!(turn.unable(JOB, 3));
     let turn = helpers.take_turn(JOB, queue(100), now).unwrap();
-    assert_eq!(turn.address(), slow);
+    assert_eq!(turn.address, slow);
     turn.fail(2, now);
     assert!(helpers.take_turn(JOB, queue(100), now).is_none());
     assert!(helpers.take_turn(JOB, queue(100), now + ASIDE).is_some(), "it is tried again");
-    assert_eq!(
-        helpers.take_turn(Fingerprint(8), queue(100), now).map(|turn| turn.address()),
-        Some(fast),
-        "another job"
-    );
+    assert_eq!(helpers.take_turn(Fingerprint(8), queue(100), now).map(|turn| turn.address), Some(fast), "another job");
     let HelpStats { received_samples, returned_samples, .. } = helpers.stats();
     assert_eq!((received_samples, returned_samples), (1, 5));
 }

@@ -105,7 +105,7 @@ impl Heartbeats {
                 }
                 Err(error) => {
                     self.is_accepted.send_replace(false);
-                    self.resources.fetcher.peers().set_coordinated(false);
+                    self.resources.fetcher.peers.set_coordinated(false);
                     if !is_loss_logged {
                         let coordinators = coordinator_client.coordinators();
                         tracing::warn!(%coordinators, %error, "no coordinator answers; the ranks are still served");
@@ -129,16 +129,16 @@ impl Heartbeats {
         let HeartbeatReply { is_accepted, are_bad_kept, pause_ms, refusal, peers, helpers } =
             read_reply(reply, bad_samples_sent);
         if let Some(map) = peers {
-            self.resources.fetcher.peers().set_map(*map);
+            self.resources.fetcher.peers.set_map(*map);
         }
         if let Some(helpers) = helpers {
             self.resources.helpers.set(*helpers);
         }
         if are_bad_kept {
-            self.resources.acknowledge_bad(bad_samples_sent);
+            self.resources.decoding.bad.lock().acknowledge(bad_samples_sent);
         }
         self.is_accepted.send_replace(is_accepted);
-        self.resources.fetcher.peers().set_coordinated(is_accepted);
+        self.resources.fetcher.peers.set_coordinated(is_accepted);
         if is_accepted && is_draining {
             self.draining.send_replace(Draining::Acknowledged);
         }
@@ -147,7 +147,7 @@ impl Heartbeats {
 
     fn heartbeat(&self, draining: bool) -> WorkerHeartbeat {
         let now = Instant::now();
-        self.resources.helped_jobs.forget_idle(now);
+        self.resources.helpers.jobs.forget_idle(now);
         WorkerHeartbeat {
             home: self.home.clone(),
             cores: self.resources.budget().cores,
@@ -160,9 +160,9 @@ impl Heartbeats {
             cache: self.resources.cache_stats(),
             slow_object: self.resources.slow_object().map(Box::new),
             tuning: Box::new(self.resources.tuning()),
-            bad_samples: self.resources.bad_samples(BAD_PER_HEARTBEAT),
-            peer_map: self.resources.fetcher.peers().version(),
-            peers: self.resources.fetcher.peers().stats(),
+            bad_samples: self.resources.decoding.bad.lock().unreported(BAD_PER_HEARTBEAT),
+            peer_map: self.resources.fetcher.peers.version(),
+            peers: self.resources.fetcher.peers.stats(),
             help: Box::new(HelpReport {
                 is_helper: self.role != WorkerRole::Home && self.resources.helpers.is_started(),
                 is_helper_only: self.role == WorkerRole::Helper,

@@ -214,7 +214,7 @@ impl Worker {
             (HomeListener::start(local, Some(endpoint.clone())), None)
         } else {
             let links = PeerLinks::new(endpoint.clone(), peer_requests);
-            resources.fetcher.peers().start(home.worker, Box::new(links));
+            resources.fetcher.peers.start(home.worker, Box::new(links));
             resources.helpers.start(Box::new(HelperLinks::new(endpoint.clone())));
             let (listener, peers) = HomeListener::start_with_peers(local, Some(endpoint.clone()));
             (listener, Some(peers))
@@ -361,8 +361,13 @@ async fn serve_peer(connection: Connection, resources: Arc<Resources>, role: Wor
             match request {
                 PeerRequest::Block(request) => answer_block(&resources.fetcher, request, stream).await,
                 PeerRequest::Job(_) | PeerRequest::Decode(_) if role == WorkerRole::Home => help::refuse(stream).await,
-                PeerRequest::Job(job) => help::prepare(&resources, *job, stream).await,
-                PeerRequest::Decode(request) => help::decode(&resources, request, stream).await,
+                PeerRequest::Job(job) => {
+                    help::prepare(&resources.decoding, &resources.helpers.jobs, *job, stream).await
+                }
+                PeerRequest::Decode(request) => {
+                    let Resources { decoding, memory, helpers, .. } = &*resources;
+                    help::decode(decoding, memory, helpers, request, stream).await
+                }
             }
         }
     };

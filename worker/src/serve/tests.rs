@@ -260,7 +260,7 @@ async fn heartbeats_report_ranks_and_each_bad_sample_until_it_is_acknowledged() 
     client.drain(&mut BTreeMap::new()).await;
     let reported = coordinator.heartbeat_with(|heartbeat| !heartbeat.bad_samples.is_empty()).await;
     assert_eq!((reported.bad_samples[0].key.as_str(), reported.home.worker), ("000005", worker.home().worker));
-    until("it was heard", || means.bad_samples(1).is_empty()).await;
+    until("it was heard", || means.decoding.bad.lock().unreported(1).is_empty()).await;
     let heartbeat = coordinator.heartbeat_with(|heartbeat| heartbeat.bad_samples.is_empty()).await;
     assert_eq!((heartbeat.ranks.len(), heartbeat.ranks[0].transport), (1, Transport::Local));
     assert_eq!(
@@ -278,7 +278,7 @@ async fn a_worker_takes_the_map_of_its_peers_once() {
     let worker = Worker::start(cluster.settings(coordinator.address), resources(PLENTY, None)).await.unwrap();
     assert_eq!(coordinator.heartbeat_with(|_| true).await.peer_map, 0);
     coordinator.heartbeat_with(|heartbeat| heartbeat.peer_map == 7).await;
-    assert_eq!(worker.resources().fetcher.peers().count(), 2);
+    assert_eq!(worker.resources().fetcher.peers.count(), 2);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,9 +1,7 @@
 //! `spdl-ctl top`: a live view of the cluster in a terminal.
 
-mod ink;
-mod keys;
 mod sections;
-mod terminal;
+mod style;
 mod view;
 mod waits;
 
@@ -14,17 +12,18 @@ use std::{
     time::{Duration, Instant},
 };
 
+use crossterm::event::{Event, EventStream, KeyCode, KeyEvent, KeyModifiers};
+use futures::StreamExt;
+use ratatui::{
+    style::{Color, Style},
+    text::Text,
+};
 use spdl_control::messages::ToCoordinator;
 use spdl_wire::coordinators::CoordinatorClient;
-use tokio::{
-    signal::unix::{SignalKind, signal},
-    sync::mpsc,
-};
+use tokio::sync::mpsc;
 
 use super::{CtlError, CtlResult, coordinator::Connection, interrupt, output::outln, status};
-use ink::{Glyphs, text_of};
-use keys::TopKey;
-use terminal::Terminal;
+use style::Glyphs;
 use view::{Report, TopView};
 
 /// How long the coordinator may take to answer.
@@ -82,36 +81,58 @@ fn once(args: &TopArgs, glyphs: Glyphs) -> CtlResult {
     if let Some(session) = args.session.filter(|session| !view.has_session(*session)) {
         return Err(CtlError::NoSession { session });
     }
-    let width = terminal::size().map_or(PLAIN_WIDTH, |size| size.width);
-    view.whole(width).iter().try_for_each(|line| outln!("{}", text_of(line).trim_end()))?;
+    let size = rustix::termios::tcgetwinsize(io::stdout()).ok();
+    let width = size.map(|size| size.ws_col.into()).filter(|width| *width > 0).unwrap_or(PLAIN_WIDTH);
+    for line in view.whole(width) {
+        let line: String = line.to_string().chars().take(width).collect();
+        outln!("{}", line.trim_end())?;
+    }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Gives the terminal back when it is dropped.
+struct Restore;
+
+impl Drop for Restore {
+    fn drop(&mut self) {
+        // The terminal may be gone.
+        let _ = ratatui::try_restore();
+    }
 }
 
 /// Shows frames until the user quits.
 async fn live(args: &TopArgs, mut view: TopView, has_colours: bool, mut interrupt: interrupt::Interrupt) -> CtlResult {
     let client = args.connection.open()?;
-    let mut terminal = Terminal::enter(has_colours).map_err(CtlError::Output)?;
-    let mut resized = signal(SignalKind::window_change()).map_err(CtlError::Runtime)?;
-    let mut keys = keys::listen().map_err(CtlError::Runtime)?;
+    let _restore = Restore;
+    let mut terminal = ratatui::try_init().map_err(CtlError::Output)?;
+    let mut events = EventStream::new();
     let (sender, mut reports) = mpsc::channel(1);
     let asking = tokio::spawn(ask_again(client, Duration::from_secs_f64(args.interval), sender));
     let mut tick = tokio::time::interval(TICK);
-    loop {
-        let size = terminal::size().unwrap_or_default();
-        terminal.draw(&view.frame(size, Instant::now())).map_err(CtlError::Output)?;
+    let code = loop {
+        let draw = |frame: &mut ratatui::Frame<'_>| {
+            let area = frame.area();
+            frame.render_widget(Text::from(view.frame(area.as_size(), Instant::now())), area);
+            if !has_colours {
+                frame.buffer_mut().set_style(area, Style::new().fg(Color::Reset));
+            }
+        };
+        terminal.draw(draw).map_err(CtlError::Output)?;
         tokio::select! {
             Some(report) = reports.recv() => view.take(report),
-            Some(key) = keys.recv() => match key {
-                TopKey::Quit => break,
-                key => view.press(key),
+            // A frame has the size that the terminal has then, so an event of a new size needs no more than a frame.
+            Some(event) = events.next() => match event.map_err(CtlError::Output)? {
+                Event::Key(KeyEvent { code: KeyCode::Char('c'), modifiers: KeyModifiers::CONTROL, .. }) => break 130,
+                Event::Key(KeyEvent { code: KeyCode::Char('q' | 'Q'), .. }) => break 0,
+                Event::Key(key) => view.press(key.code),
+                _ => {}
             },
-            Some(()) = resized.recv() => terminal.forget(),
             _ = tick.tick() => {}
-            () = interrupt.asked() => break,
+            () = interrupt.asked() => break interrupt::exit_code().unwrap_or_default(),
         }
-    }
+    };
     asking.abort();
-    Ok(interrupt::exit_code().map_or(ExitCode::SUCCESS, ExitCode::from))
+    Ok(ExitCode::from(code))
 }
 
 /// Requests the status from the coordinator repeatedly, until the receiver is gone.

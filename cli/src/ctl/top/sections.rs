@@ -1,11 +1,12 @@
 //! The parts of a frame: the cluster, a session and its ranks, and the workers with their stages.
 
+use ratatui::{style::Style, text::Line};
 use spdl_control::coordinator::{RankStatus, SessionStatus, Status, WorkerStatus};
 use spdl_insight::{Limit, rates::StageRate};
 use spdl_types::Stage;
 
 use super::{
-    ink::{Glyphs, Ink, Line, span},
+    style::{self, Glyphs, span},
     waits::WaitHistory,
 };
 use crate::ctl::{
@@ -40,15 +41,15 @@ pub(super) fn cluster(status: &Status) -> String {
 }
 
 /// Lists the problems of the cluster.
-pub(super) fn problems(status: &Status, width: usize) -> Vec<Line> {
+pub(super) fn problems(status: &Status, width: usize) -> Vec<Line<'static>> {
     let failed = status.jobs.iter().filter_map(|job| Some((&job.name, job.failed.as_ref()?)));
     let failed = failed.map(|(name, failure)| format!("job `{name}` has failed: {failure}"));
     let files = status.job_problems.iter().map(|problem| format!("job file `{}`: {}", problem.origin, problem.problem));
-    failed.chain(files).flat_map(|text| paragraph(Ink::Alarm, &text, width)).collect()
+    failed.chain(files).flat_map(|text| paragraph(style::ALARM, &text, width)).collect()
 }
 
 /// Describes a session, and what limits it.
-pub(super) fn session(status: &Status, session: &SessionStatus, width: usize) -> Vec<Line> {
+pub(super) fn session(status: &Status, session: &SessionStatus, width: usize) -> Vec<Line<'static>> {
     let SessionStatus { session: id, job, run, world, acknowledged, .. } = session;
     let alive = session.ranks.iter().filter(|rank| rank.is_alive).count();
     let state = match session.superseded_by {
@@ -63,12 +64,12 @@ pub(super) fn session(status: &Status, session: &SessionStatus, width: usize) ->
     let bad = if bad > 0 { format!(", {}", count(bad, "bad sample", "bad samples")) } else { String::new() };
     let ranks = count((*world).into(), "rank", "ranks");
     let text = format!("session {id} of job `{job}`{run}: {state}, {alive} of {ranks}, at {acknowledged}{rate}{bad}");
-    let mut lines = paragraph(Ink::Strong, &text, width);
+    let mut lines = paragraph(style::STRONG, &text, width);
     if let Some(verdict) = &session.verdict {
-        lines.extend(paragraph(Ink::Plain, verdict, width));
+        lines.extend(paragraph(style::PLAIN, verdict, width));
     }
     for stall in stalls(status, session) {
-        lines.extend(paragraph(Ink::Alarm, &stall, width));
+        lines.extend(paragraph(style::ALARM, &stall, width));
     }
     lines
 }
@@ -96,13 +97,13 @@ pub(super) fn ranks(
     glyphs: &Glyphs,
     width: usize,
     most: usize,
-) -> Vec<Line> {
+) -> Vec<Line<'static>> {
     let header = format!(
         "{:>6}  {:<6}  {:>10}  {:<15}  {:<NAME_WIDTH$}  {:>7}",
         "RANK", "STATE", "SAMPLES/S", "LIMIT", "HOME", "WAITING"
     );
     let spark_width = width.saturating_sub(header.chars().count() + 1).min(MAX_SPARK);
-    let mut lines = vec![vec![span(Ink::Faint, header)]];
+    let mut lines = vec![span(style::FAINT, header).into()];
     let mut ranks: Vec<&RankStatus> = session.ranks.iter().collect();
     let all = ranks.len();
     if all + 1 > most {
@@ -113,7 +114,7 @@ pub(super) fn ranks(
     lines.extend(ranks.into_iter().map(|rank| rank_row(session, rank, waits, glyphs, spark_width)));
     if left_out > 0 {
         let text = format!("        and {} that wait less", count(left_out as u64, "rank", "ranks"));
-        lines.push(vec![span(Ink::Faint, text)]);
+        lines.push(span(style::FAINT, text).into());
     }
     lines
 }
@@ -121,7 +122,13 @@ pub(super) fn ranks(
 /// The fewest ranks that are shown.
 const MIN_RANKS: usize = 3;
 
-fn rank_row(session: &SessionStatus, rank: &RankStatus, waits: &WaitHistory, glyphs: &Glyphs, spark: usize) -> Line {
+fn rank_row(
+    session: &SessionStatus,
+    rank: &RankStatus,
+    waits: &WaitHistory,
+    glyphs: &Glyphs,
+    spark: usize,
+) -> Line<'static> {
     let state = match rank {
         RankStatus { left: true, .. } => "left",
         RankStatus { is_alive: true, .. } => "alive",
@@ -142,16 +149,16 @@ fn rank_row(session: &SessionStatus, rank: &RankStatus, waits: &WaitHistory, gly
         limit.map_or("-", Limit::name),
         column(&home, NAME_WIDTH),
     );
-    let ink = match waiting {
-        Some(part) if part >= ALARMING_WAIT => Ink::Alarm,
-        _ => Ink::Plain,
+    let waiting_style = match waiting {
+        Some(part) if part >= ALARMING_WAIT => style::ALARM,
+        _ => style::PLAIN,
     };
     let percent = waiting.map_or_else(|| "-".to_owned(), |part| format!("{:.0} %", 100.0 * part));
-    vec![
-        span(if rank.is_alive { Ink::Plain } else { Ink::Faint }, cells),
-        span(ink, format!("{percent:>7} ")),
-        span(Ink::Throttled, glyphs.sparkline(waits.of(session.session, rank.rank), spark)),
-    ]
+    Line::from_iter([
+        span(if rank.is_alive { style::PLAIN } else { style::FAINT }, cells),
+        span(waiting_style, format!("{percent:>7} ")),
+        span(style::THROTTLED, glyphs.sparkline(waits.of(session.session, rank.rank), spark)),
+    ])
 }
 
 /// From this fraction of its time on, a trainer's wait is shown as an alarm.
@@ -159,7 +166,12 @@ const ALARMING_WAIT: f64 = 0.1;
 
 /// Describes the workers, those that serve the session first, with their stages; the stage that limits one of the
 /// session's ranks is marked.
-pub(super) fn workers(status: &Status, session: Option<&SessionStatus>, glyphs: &Glyphs, width: usize) -> Vec<Line> {
+pub(super) fn workers(
+    status: &Status,
+    session: Option<&SessionStatus>,
+    glyphs: &Glyphs,
+    width: usize,
+) -> Vec<Line<'static>> {
     let serves = |worker: &WorkerStatus| {
         let ranks = session.filter(|session| is_live(session)).into_iter().flat_map(|session| &session.ranks);
         ranks
@@ -182,14 +194,14 @@ fn waiting(rank: &RankStatus) -> f64 {
     rank.waiting.unwrap_or(0.0)
 }
 
-fn worker_line(worker: &WorkerStatus) -> Line {
+fn worker_line(worker: &WorkerStatus) -> Line<'static> {
     let state = if worker.draining { "draining" } else { "ready" };
     let ranks = count(worker.ranks.len() as u64, "rank", "ranks");
     let text = format!(": {state}, {ranks}, {}, node {}", cores(worker.cores), worker.node);
-    vec![span(Ink::Strong, format!("worker {}", worker.name)), span(Ink::Plain, text)]
+    Line::from_iter([span(style::STRONG, format!("worker {}", worker.name)), span(style::PLAIN, text)])
 }
 
-fn stage_row(rate: &StageRate, is_limit: bool, glyphs: &Glyphs, width: usize) -> Line {
+fn stage_row(rate: &StageRate, is_limit: bool, glyphs: &Glyphs, width: usize) -> Line<'static> {
     let name = format!("  {} ", column(rate.stage.name(), 9));
     let per_s = match rate.bytes_per_s {
         0.0 => format!("{}/s", rounded(rate.items_per_s)),
@@ -199,11 +211,9 @@ fn stage_row(rate: &StageRate, is_limit: bool, glyphs: &Glyphs, width: usize) ->
     // The mark stays in view on a narrow terminal.
     let mark = format!(" {:<8}", if is_limit { glyphs.limit } else { "" });
     let bar_width = (width / 4).min(MAX_BAR);
-    let mut line = vec![span(if is_limit { Ink::Alarm } else { Ink::Plain }, &name)];
-    line.extend(glyphs.bar(rate, bar_width));
-    line.push(span(Ink::Alarm, &mark));
-    line.push(span(Ink::Plain, text));
-    line
+    let name = span(if is_limit { style::ALARM } else { style::PLAIN }, &name);
+    let bar = glyphs.bar(rate, bar_width);
+    std::iter::once(name).chain(bar).chain([span(style::ALARM, &mark), span(style::PLAIN, text)]).collect()
 }
 
 /// Returns the stage in which a limit shows.
@@ -231,8 +241,8 @@ fn column(text: &str, width: usize) -> String {
     format!("{cut:<width$}")
 }
 
-fn paragraph(ink: Ink, text: &str, width: usize) -> Vec<Line> {
-    wrapped(text, width).into_iter().map(|line| vec![span(ink, line)]).collect()
+pub(super) fn paragraph(style: Style, text: &str, width: usize) -> Vec<Line<'static>> {
+    wrapped(text, width).into_iter().map(|line| span(style, line).into()).collect()
 }
 
 /// Wraps a text into lines of at most `width` characters; a longer word is cut.

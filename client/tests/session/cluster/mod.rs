@@ -8,11 +8,11 @@ use std::{net::SocketAddr, path::PathBuf, sync::Arc};
 use parking_lot::Mutex;
 use spdl_client::{Batch, Builder, Client};
 use spdl_control::{Role, messages::Session};
-use spdl_job::{BadSamples, BytesColumn, Column, ColumnKind, ImageColumn, ImageOp, IntColumn, Job, Resize, Size};
-use spdl_order::{EpochEnd, OrderParams};
+use spdl_job::{BytesColumn, Column, ColumnKind, ImageColumn, ImageOp, IntColumn, Job, Resize, Size, testing};
+use spdl_order::OrderParams;
 pub(crate) use spdl_testkit::LONG;
 use spdl_testkit::certs::{ClusterCerts, server_address};
-use spdl_types::{DType, Fingerprint, Position, SessionId};
+use spdl_types::{DType, Position, SessionId};
 use tokio::sync::watch;
 
 /// A job of 50 samples per epoch, two epochs, batches of 8: 6 steps per epoch, 12 in total.
@@ -25,22 +25,9 @@ pub(crate) fn job() -> Job {
         ("text", ColumnKind::Bytes(BytesColumn { max_bytes: 64 }), DType::U8),
         ("label", ColumnKind::Int(IntColumn), DType::I64),
     ];
-    Job {
-        name: "train".into(),
-        dataset: "data".into(),
-        dataset_fingerprint: Fingerprint(1),
-        view: None,
-        mix: None,
-        samples: 50,
-        seed: 0,
-        global_batch: 8,
-        epochs: 2,
-        epoch_end: EpochEnd::Drop,
-        bad_samples: BadSamples::Substitute,
-        max_bad_fraction: 0.001,
-        order: OrderParams { version: 1, lanes: 1, window: 10, shuffle: false },
-        columns: columns.map(|(name, kind, dtype)| Column::new(name, name, kind, dtype)).into(),
-    }
+    let columns = columns.map(|(name, kind, dtype)| Column::new(name, name, kind, dtype)).into();
+    let order = OrderParams { version: 1, lanes: 1, window: 10, shuffle: false };
+    Job { epochs: 2, order, ..testing::job(50, 8, columns) }
 }
 
 pub(crate) fn session(world: u32) -> Session {

@@ -114,13 +114,15 @@ pub struct HelpReport {
     pub stats: HelpStats,
 }
 
-/// Counts of samples that were decoded for other workers, or by them, since a worker started.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct HelpStats {
-    /// Samples of this worker's ranks that helpers decoded.
-    pub received_samples: u64,
-    /// Samples that this worker decoded for others.
-    pub made_samples: u64,
-    /// Samples that this worker took back from helpers that were late, busy or gone, or that did not decode them.
-    pub returned_samples: u64,
+spdl_insight::counts! {
+    /// Counts of samples that were decoded for other workers, or by them, since a worker started.
+    HelpStats {
+        /// Samples of this worker's ranks that helpers decoded.
+        received_samples: Total = "spdl_worker_help_received_samples", "Samples of its ranks that helpers decoded";
+        /// Samples that this worker decoded for others.
+        made_samples: Total = "spdl_worker_help_made_samples", "Samples decoded for other workers";
+        /// Samples that this worker took back from helpers that were late, busy or gone, or that did not decode them.
+        returned_samples: Total = "spdl_worker_help_returned_samples",
+            "Samples that helpers were asked for and that were decoded here after all";
+    }
 }

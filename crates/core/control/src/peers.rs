@@ -120,23 +120,24 @@ pub enum BlockReply {
     Missing,
 }
 
-/// Counts what a worker exchanged with other workers since it started.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PeerStats {
-    /// Blocks, or parts of blocks, that came from other workers.
-    pub received_blocks: u64,
-    /// Their bytes.
-    pub received_bytes: u64,
-    /// Blocks, or parts of blocks, that were sent to other workers.
-    pub sent_blocks: u64,
-    /// Their bytes.
-    pub sent_bytes: u64,
-    /// Requests to workers that did not have the block.
-    pub misses: u64,
-    /// Requests to workers that could not be reached, or whose answer broke off.
-    pub failures: u64,
-    /// Requests whose reply was late, so that the block was requested from the store as well.
-    pub late: u64,
+spdl_insight::counts! {
+    /// Counts what a worker exchanged with other workers since it started.
+    PeerStats {
+        /// Blocks, or parts of blocks, that came from other workers.
+        received_blocks: Total = "spdl_worker_peer_received_blocks", "Blocks, or parts of them, from other workers";
+        /// Their bytes.
+        received_bytes: Total = "spdl_worker_peer_received_bytes", "Bytes of blocks from other workers";
+        /// Blocks, or parts of blocks, that were sent to other workers.
+        sent_blocks: Total = "spdl_worker_peer_sent_blocks", "Blocks, or parts of them, sent to other workers";
+        /// Their bytes.
+        sent_bytes: Total = "spdl_worker_peer_sent_bytes", "Bytes of blocks sent to other workers";
+        /// Requests to workers that did not have the block.
+        misses: Total = "spdl_worker_peer_misses", "Requests to workers that did not have the block";
+        /// Requests to workers that could not be reached, or whose answer broke off.
+        failures: Total = "spdl_worker_peer_failures", "Requests to workers that failed";
+        /// Requests whose reply was late, so that the block was requested from the store as well.
+        late: Total = "spdl_worker_peer_late", "Requests to workers that were late, so that the store was asked, too";
+    }
 }
 
 #[cfg(test)]

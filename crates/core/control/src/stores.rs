@@ -1,7 +1,7 @@
 //! The allow-list of stores that a process reads from. Without it, anyone who may submit a job or send a session to a
 //! worker can make the process read from any place that it can reach.
 
-use spdl_job::redact;
+use spdl_job::{redact, scheme::UrlScheme};
 
 /// The folders and URLs that datasets have to lie in or below. By default, every place is allowed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -47,8 +47,7 @@ impl Stores {
 /// Returns whether `url` is `store` or lies below it.
 fn is_within(url: &str, store: &str) -> bool {
     let (url, store) = (place(url), place(store));
-    // On the Hugging Face Hub, a revision follows the name of a repository.
-    let follows = |rest: &str| rest.starts_with('/') || rest.starts_with('@') && store.starts_with("hf://");
+    let follows = |rest: &str| rest.starts_with('/') || rest.starts_with('@') && UrlScheme::of(&store).has_revisions;
     let is_below = url.strip_prefix(&store).is_some_and(|rest| rest.is_empty() || follows(rest));
     // `..` could lead out of the store again, so such parts are refused.
     is_below && !url.split('/').any(|part| matches!(part, "." | ".."))

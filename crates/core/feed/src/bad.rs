@@ -200,29 +200,14 @@ impl BadLedger {
 
 #[cfg(test)]
 mod tests {
-    use spdl_job::BadSamples;
-    use spdl_order::{EpochEnd, MAX_SUBSTITUTES, OrderParams};
+    use spdl_job::{BadSamples, testing};
+    use spdl_order::{MAX_SUBSTITUTES, OrderParams};
     use spdl_types::SampleId;
 
     use super::*;
 
     fn job(max_bad_fraction: f64) -> Job {
-        Job {
-            name: "train".into(),
-            dataset: "data".into(),
-            dataset_fingerprint: Fingerprint(1),
-            view: None,
-            mix: None,
-            samples: 1000,
-            seed: 0,
-            global_batch: 8,
-            epochs: 1,
-            epoch_end: EpochEnd::Drop,
-            bad_samples: BadSamples::Substitute,
-            max_bad_fraction,
-            order: OrderParams { version: 1, lanes: 1, window: 1, shuffle: true },
-            columns: Vec::new(),
-        }
+        Job { max_bad_fraction, ..testing::job(1000, 8, Vec::new()) }
     }
 
     fn bad(sample: u64) -> BadSample {

@@ -15,58 +15,105 @@ pub enum Transport {
     InProcess,
 }
 
-/// Counts a worker's requests to stores, and the faults of stores and disk cache that it recovered from, since it
-/// started.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct StoreStats {
-    /// Requests, including hedges.
-    pub requests: u64,
-    /// Requests that were answered in the end, by themselves or by a hedge.
-    pub answers: u64,
-    /// Time until the first byte of a reply, summed over `answers`, in nanoseconds.
-    pub first_byte_ns: u64,
-    /// Requests repeated because the previous one failed.
-    pub retries: u64,
-    /// Requests abandoned because the store was silent or took too long.
-    pub timeouts: u64,
-    /// Answers that came so slowly that they were dropped and asked for again.
-    pub drips: u64,
-    /// Requests that the store refused.
-    pub refusals: u64,
-    /// Hedges: second requests beside a slow first one.
-    pub hedges: u64,
-    /// Hedges that were answered before the first request.
-    pub hedge_wins: u64,
-    /// Blocks, indexes and manifests that came with wrong bytes.
-    pub wrong_bytes: u64,
-    /// Entries of the disk cache that were damaged or could not be written.
-    pub cache_faults: u64,
-    /// Bytes that were fetched for one use, because memory had no room for their block.
-    pub single_use_bytes: u64,
-    /// The longest time over all objects for which requests for an object have been failing, in milliseconds; 0 if none
-    /// fails.
-    pub outage_ms: u64,
+/// A count as a metric: data that a process exports.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct CountMetric {
+    /// The name of the metric.
+    pub name: &'static str,
+    /// What it is, for people.
+    pub help: &'static str,
+    /// Its unit, by which its value is written.
+    pub unit: CountUnit,
+    /// The count.
+    pub value: u64,
 }
 
-impl StoreStats {
-    /// Returns what was counted since `before`. The outage is the current one.
+/// What a count counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CountUnit {
+    /// Things or bytes, since the start.
+    Total,
+    /// Nanoseconds, since the start.
+    TotalNs,
+    /// Milliseconds, at the moment.
+    CurrentMs,
+}
+
+impl CountUnit {
+    /// Returns what was counted since it was `before`. What is counted at the moment stays as it is.
     #[must_use]
-    pub const fn since(&self, before: &Self) -> Self {
-        Self {
-            requests: self.requests.saturating_sub(before.requests),
-            answers: self.answers.saturating_sub(before.answers),
-            first_byte_ns: self.first_byte_ns.saturating_sub(before.first_byte_ns),
-            retries: self.retries.saturating_sub(before.retries),
-            timeouts: self.timeouts.saturating_sub(before.timeouts),
-            drips: self.drips.saturating_sub(before.drips),
-            refusals: self.refusals.saturating_sub(before.refusals),
-            hedges: self.hedges.saturating_sub(before.hedges),
-            hedge_wins: self.hedge_wins.saturating_sub(before.hedge_wins),
-            wrong_bytes: self.wrong_bytes.saturating_sub(before.wrong_bytes),
-            cache_faults: self.cache_faults.saturating_sub(before.cache_faults),
-            single_use_bytes: self.single_use_bytes.saturating_sub(before.single_use_bytes),
-            outage_ms: self.outage_ms,
+    pub const fn since(self, value: u64, before: u64) -> u64 {
+        match self {
+            Self::Total | Self::TotalNs => value.saturating_sub(before),
+            Self::CurrentMs => value,
         }
+    }
+}
+
+/// Makes the statistics of a table of counts: the type that heartbeats and the status have, the difference of two, and the
+/// metrics. Each line is a count: its unit, the name of its metric and what that is.
+#[macro_export]
+macro_rules! counts {
+    ($(#[$doc:meta])* $Stats:ident { $($(#[$count_doc:meta])* $count:ident: $unit:ident = $metric:literal, $help:literal;)* }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+        pub struct $Stats {
+            $($(#[$count_doc])* pub $count: u64,)*
+        }
+
+        impl $Stats {
+            /// Number of counts.
+            pub const LEN: usize = [$($metric),*].len();
+
+            /// Returns what was counted since `before`.
+            #[must_use]
+            pub const fn since(&self, before: &Self) -> Self {
+                Self { $($count: $crate::CountUnit::$unit.since(self.$count, before.$count),)* }
+            }
+
+            /// Returns the counts as metrics.
+            #[must_use]
+            pub const fn metrics(&self) -> [$crate::CountMetric; Self::LEN] {
+                [$($crate::CountMetric { name: $metric, help: $help, unit: $crate::CountUnit::$unit, value: self.$count },)*]
+            }
+        }
+    };
+}
+
+counts! {
+    /// Counts a worker's requests to stores, and the faults of stores and disk cache that it recovered from, since it
+    /// started.
+    StoreStats {
+        /// Requests, including hedges.
+        requests: Total = "spdl_worker_store_requests", "Requests to stores, hedges among them";
+        /// Requests that were answered in the end, by themselves or by a hedge.
+        answers: Total = "spdl_worker_store_answers", "Requests to stores that were answered in the end";
+        /// Time until the first byte of a reply, summed over `answers`, in nanoseconds.
+        first_byte_ns: TotalNs = "spdl_worker_store_first_byte_seconds",
+            "Time until the first byte of a reply, over all requests that were answered";
+        /// Requests repeated because the previous one failed.
+        retries: Total = "spdl_worker_store_retries", "Requests that were made again because the last one failed";
+        /// Requests abandoned because the store was silent or took too long.
+        timeouts: Total = "spdl_worker_store_timeouts", "Requests that timed out: the store did not answer or took too long";
+        /// Answers that came so slowly that they were dropped and asked for again.
+        drips: Total = "spdl_worker_store_drips", "Answers that came so slowly that they were asked for again";
+        /// Requests that the store refused.
+        refusals: Total = "spdl_worker_store_refusals", "Requests that the store refused";
+        /// Hedges: second requests beside a slow first one.
+        hedges: Total = "spdl_worker_store_hedges", "Second requests beside a slow first one";
+        /// Hedges that were answered before the first request.
+        hedge_wins: Total = "spdl_worker_store_hedge_wins", "Second requests that answered before the first";
+        /// Blocks, indexes and manifests that came with wrong bytes.
+        wrong_bytes: Total = "spdl_worker_store_wrong_bytes", "Blocks, indexes and manifests whose checksum was wrong";
+        /// Entries of the disk cache that were damaged or could not be written.
+        cache_faults: Total = "spdl_worker_cache_faults", "Entries of the disk cache that were damaged or not written";
+        /// Bytes that were fetched for one use, because memory had no room for their block.
+        single_use_bytes: Total = "spdl_worker_store_single_use_bytes",
+            "Bytes fetched for one use because memory had no room for their block";
+        /// The longest time over all objects for which requests for an object have been failing, in milliseconds; 0 if none
+        /// fails.
+        outage_ms: CurrentMs = "spdl_worker_store_outage_seconds",
+            "How long requests for an object have failed, the longest of all objects";
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Diagnosis, Limit, Presence, diagnosis::STANDSTILL_WAIT, terms::NEGLIGIBLE_WAIT};
+use super::{Diagnosis, Limit, Presence, diagnosis::STANDSTILL_WAIT, window::NEGLIGIBLE_WAIT};
 
 /// Fraction of a budget that ranks may use before more cores are wanted, because the rate of samples varies.
 pub const CORES_USED: f64 = 0.85;

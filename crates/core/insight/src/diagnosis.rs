@@ -9,7 +9,8 @@ use super::{
     Limit, Measured, Presence, RankWindow, Term, WorkerWindow,
     cache::fetched_factor,
     cause::{cause, is_saturated},
-    terms::{STAYS, terms, used_up},
+    terms::{terms, used_up},
+    window::STAYS,
 };
 
 /// A trainer that took no sample and waited for less than this part of the time did not ask for one.

@@ -32,7 +32,7 @@ mod simulation;
 #[cfg(test)]
 mod tests;
 
-pub use counts::{CacheStats, SlowObject, Stall, StoreStats, Transport};
+pub use counts::{CacheStats, CountMetric, CountUnit, SlowObject, Stall, StoreStats, Transport};
 pub use demand::{CORES_USED, CoreDemand};
 pub use diagnosis::{Diagnosis, Prediction, ResourceChange, diagnose};
 pub use gains::{LimitRemedy, session_gains};

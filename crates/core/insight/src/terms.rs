@@ -5,13 +5,11 @@ use serde::{Deserialize, Serialize};
 use crate::Transport;
 use spdl_types::Stage;
 
-use super::{Limit, RankWindow, WorkerWindow, window::share};
+use super::{
+    Limit, RankWindow, WorkerWindow,
+    window::{NEGLIGIBLE_WAIT, share},
+};
 
-/// The fraction of its time below which a trainer's wait is negligible.
-pub(super) const NEGLIGIBLE_WAIT: f64 = 0.02;
-/// The factor by which another resource has to allow less than the one that was named last to be named in its place, and
-/// by which a trainer that set the pace has to wait longer than is negligible.
-pub(super) const STAYS: f64 = 1.2;
 /// Fraction of their time that decoding threads wait for bytes above which the store is the limit: where it is not,
 /// blocks are there before they are needed.
 const STARVING: f64 = 0.1;

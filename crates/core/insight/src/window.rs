@@ -9,10 +9,13 @@ use crate::{
 };
 use spdl_types::{Stage, StageStats};
 
-use super::terms::{NEGLIGIBLE_WAIT, STAYS};
-
 /// The window of stages that diagnoses use.
 const WINDOW_MS: u64 = 10_000;
+/// The fraction of its time below which a trainer's wait is negligible.
+pub(super) const NEGLIGIBLE_WAIT: f64 = 0.02;
+/// The factor by which another resource has to allow less than the one that was named last to be named in its place, and
+/// by which a trainer that set the pace has to wait longer than is negligible.
+pub(super) const STAYS: f64 = 1.2;
 
 /// What a worker did lately.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -3,10 +3,9 @@
 use std::collections::BTreeSet;
 
 use super::{
-    Column, Job, JobError, OrderFile, is_name,
+    Column, Job, JobError, is_name,
     reader::{meant, shown},
 };
-use spdl_order::MAX_GLOBAL_BATCH;
 use spdl_types::DType;
 
 /// Upper limits of the pixels on a side of a picture, and of the bytes of a sample of another kind: both bound the size of a
@@ -53,82 +52,50 @@ pub(super) fn check_shape(shape: &[u32], dtype: DType) -> Result<(), String> {
     ))
 }
 
-/// The keys of a job that can be checked without the dataset.
-pub(super) struct JobKeys<'a> {
-    pub(super) name: &'a str,
-    pub(super) dataset: &'a str,
-    pub(super) global_batch: u32,
-    pub(super) epochs: u64,
-    pub(super) max_bad_fraction: f64,
-    pub(super) order: OrderFile,
-    pub(super) columns: &'a [Column],
-}
-
-impl JobKeys<'_> {
-    pub(super) fn check(&self) -> Result<(), JobError> {
-        let job = self.name;
-        if !is_name(job) {
-            let job: String = job.chars().take(128).collect();
-            return Err(wrong(&job, "`name`", "must be 1 to 128 of A-Z a-z 0-9 . _ -"));
+impl Job {
+    /// Checks what can be checked without the dataset.
+    pub(super) fn check_parts(&self) -> Result<(), JobError> {
+        let Self { name, dataset, order, columns, .. } = self;
+        if !is_name(name) {
+            let name: String = name.chars().take(128).collect();
+            return Err(wrong(&name, "`name`", "must be 1 to 128 of A-Z a-z 0-9 . _ -"));
         }
-        if self.dataset.is_empty() {
-            return Err(wrong(job, "`dataset`", "is empty; give the folder or URL that `spdl-ctl pack` wrote"));
+        if dataset.is_empty() {
+            return Err(wrong(name, "`dataset`", "is empty; give the folder or URL that `spdl-ctl pack` wrote"));
         }
-        if let Some(problem) = crate::secret_in(self.dataset) {
-            return Err(wrong(job, "`dataset`", problem));
+        if let Some(problem) = crate::secret_in(dataset) {
+            return Err(wrong(name, "`dataset`", problem));
         }
-        let most = MAX_GLOBAL_BATCH;
-        if !(1..=most).contains(&self.global_batch) {
-            let problem = format!("is {}; it must be 1 to {most}", self.global_batch);
-            return Err(wrong(job, "`global_batch`", problem));
+        self.check_keys()?;
+        if order.lanes == 0 {
+            return Err(wrong(name, "`order.lanes`", "must be at least 1"));
         }
-        if self.epochs == 0 {
-            return Err(wrong(job, "`epochs`", "must be at least 1"));
+        if order.window == 0 {
+            return Err(wrong(name, "`order.window`", "must be at least 1"));
         }
-        if !(0.0..=1.0).contains(&self.max_bad_fraction) {
-            return Err(wrong(job, "`max_bad_fraction`", format!("is {}, not in 0..1", self.max_bad_fraction)));
-        }
-        if self.order.lanes == Some(0) {
-            return Err(wrong(job, "`order.lanes`", "must be at least 1"));
-        }
-        if self.order.window == Some(0) {
-            return Err(wrong(job, "`order.window`", "must be at least 1"));
-        }
-        if self.columns.is_empty() || self.columns.len() > MAX_COLUMNS {
-            return Err(wrong(job, "`column`", format!("must be there 1 to {MAX_COLUMNS} times")));
+        if columns.is_empty() || columns.len() > MAX_COLUMNS {
+            return Err(wrong(name, "`column`", format!("must be there 1 to {MAX_COLUMNS} times")));
         }
         let mut names = BTreeSet::new();
-        for column in self.columns {
+        for column in columns {
             if !names.insert(column.name.as_str()) {
-                return Err(wrong(job, format!("column `{}`", column.name), "appears twice"));
+                return Err(wrong(name, format!("column `{}`", column.name), "appears twice"));
             }
             column
-                .check(self.columns)
-                .map_err(|(key, problem)| wrong(job, format!("column `{}`: `{key}`", column.name), problem))?;
+                .check(columns)
+                .map_err(|(key, problem)| wrong(name, format!("column `{}`: `{key}`", column.name), problem))?;
         }
         Ok(())
     }
-}
 
-impl Job {
     /// Checks that a job file can describe this job. A job that a peer sent may have any values.
     ///
     /// # Errors
     /// [`JobError::Key`] for the first invalid value, [`JobError::Empty`] for a dataset without samples,
     /// [`JobError::NoBatch`] if the samples never fill a batch.
     pub fn check(&self) -> Result<(), JobError> {
-        let order = OrderFile { lanes: Some(self.order.lanes), window: Some(self.order.window) };
-        let Self { name, dataset, global_batch, epochs, max_bad_fraction, columns, .. } = self;
-        JobKeys {
-            name,
-            dataset,
-            global_batch: *global_batch,
-            epochs: *epochs,
-            max_bad_fraction: *max_bad_fraction,
-            order,
-            columns,
-        }
-        .check()?;
+        let Self { name, dataset, epochs, columns, .. } = self;
+        self.check_parts()?;
         if let Some(mix) = &self.mix {
             mix.check(columns).map_err(|(key, problem)| wrong(name, format!("`mix.{key}`"), problem))?;
         }

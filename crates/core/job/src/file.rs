@@ -2,73 +2,14 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::ViewFile;
-use spdl_order::MixParams;
-
 use super::{
-    BadSamples, Column, ColumnFile, ColumnKind, FunctionFile, Job, JobError, KeyProblem, Mix, MixFile,
-    check::{JobKeys, wrong},
-    decoded_columns, reader,
+    Column, ColumnFile, ColumnKind, Job, JobError, JobFile, KeyProblem, Mix, check::wrong, decoded_columns, reader,
 };
-use spdl_order::{DatasetFacts, EpochEnd, OrderParams};
+use spdl_order::{DatasetFacts, MixParams, OrderParams};
+use spdl_types::Fingerprint;
 
 /// Length of the longest text of a job file, in bytes.
 pub const MAX_JOB_FILE_BYTES: usize = 1 << 20;
-
-/// A job file: what is delivered, in which order, and as which arrays. Every key is explained in
-/// `docs/reference/job.md`.
-#[derive(Clone, Debug, Serialize, Deserialize, schemars::JsonSchema)]
-#[serde(deny_unknown_fields)]
-#[schemars(title = "A job of spdl-cluster")]
-pub struct JobFile {
-    /// The name by which trainers ask for the job: 1 to 128 of `A-Z a-z 0-9 . _ -`.
-    pub name: String,
-    /// The folder or URL that `spdl-ctl pack` or `spdl-ctl index` wrote: a path, or `s3://`, `gs://`, `az://`,
-    /// `http://`, `https://`, `hf://`. A relative path starts at the folder of the job file. Passwords do not belong
-    /// here: credentials come from the environment of the store's client.
-    pub dataset: String,
-    /// Decides the order and every random crop and flip.
-    #[serde(default)]
-    pub seed: u64,
-    /// Samples of one step over all ranks, 1 to 16777216; each rank gets an even share.
-    pub global_batch: u32,
-    /// How often the job goes through the dataset, at least once.
-    #[serde(default = "one")]
-    pub epochs: u64,
-    /// What happens when fewer samples than a global batch are left in an epoch. Default: `drop`; `partial` for one
-    /// epoch with `shuffle = false`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub epoch_end: Option<EpochEnd>,
-    /// What happens to a sample that does not decode or lacks a field. Default: `substitute`; `mask` for an evaluation,
-    /// which is one epoch with `shuffle = false` that delivers every sample.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub bad_samples: Option<BadSamples>,
-    /// The job fails when more of the dataset's samples than this fraction are bad, 0 to 1. Default: 0.001, and at
-    /// least ten samples.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub max_bad_fraction: Option<f64>,
-    /// Whether samples are shuffled. If not, they come in the order of the manifest.
-    #[serde(default = "yes")]
-    pub shuffle: bool,
-    /// How well samples are shuffled, against what it costs to read them. Default: chosen for the dataset when the job
-    /// is created.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub order: Option<OrderFile>,
-    /// Which samples of the dataset are delivered. Default: all.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub view: Option<ViewFile>,
-    /// How samples are mixed in pairs, as in mixup and cutmix. Default: they are not mixed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub mix: Option<MixFile>,
-    /// The columns of a batch, in order, each in a table `[[column]]`. With those that functions add, a job has 1 to 64
-    /// of them. Default: none, which needs a `function`.
-    #[serde(default)]
-    pub column: Vec<ColumnFile>,
-    /// Functions of the user's that take several values of a sample and return several columns, each in a table
-    /// `[[function]]`. Default: none.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub function: Vec<FunctionFile>,
-}
 
 /// The `[order]` table of a job file: the quality of the shuffle against the cost of reading. A key that is left out is
 /// chosen when the job is created; it never depends on the number of ranks or workers.
@@ -85,44 +26,7 @@ pub struct OrderFile {
     pub window: Option<u64>,
 }
 
-const fn one() -> u64 {
-    1
-}
-const fn yes() -> bool {
-    true
-}
-
-/// The fraction of bad samples that a job may have if its file gives none. [`DEFAULT_BAD_SAMPLES`] are allowed in any
-/// case, because in a small dataset one sample exceeds the fraction.
-pub const DEFAULT_BAD_FRACTION: f64 = 0.001;
-/// The number of bad samples that a job may have in any case, if its file gives no fraction; see
-/// [`DEFAULT_BAD_FRACTION`].
-pub const DEFAULT_BAD_SAMPLES: u64 = 10;
-
-/// Returns the default fraction for a dataset of `samples`.
-fn default_bad_fraction(samples: u64) -> f64 {
-    let wanted = DEFAULT_BAD_SAMPLES.min(samples) as f64;
-    let mut fraction = wanted / samples.max(1) as f64;
-    while fraction * (samples as f64) < wanted {
-        fraction = fraction.next_up();
-    }
-    fraction.clamp(DEFAULT_BAD_FRACTION, 1.0)
-}
-
 impl JobFile {
-    /// Returns how many of a dataset's records a view may leave out because it cannot be decided whether it keeps them,
-    /// such as damaged records: as many as samples may be bad, and none where a bad sample ends the training.
-    #[must_use]
-    pub fn undecided_allowed(&self, records: u64) -> u64 {
-        let fraction = match self.bad_samples() {
-            BadSamples::Fail => 0.0,
-            BadSamples::Substitute | BadSamples::Mask => {
-                self.max_bad_fraction.unwrap_or_else(|| default_bad_fraction(records))
-            }
-        };
-        (fraction * records as f64) as u64
-    }
-
     /// Reads the text of a job file; `origin` names the file in errors.
     ///
     /// # Errors
@@ -164,28 +68,10 @@ impl JobFile {
                 wrong(&self.name, "`view`", problem)
             })?),
         };
-        let mut order = OrderParams::default_for(facts, self.global_batch, self.shuffle);
-        let written = self.order.unwrap_or_default();
-        order.lanes = written.lanes.unwrap_or(order.lanes);
-        order.window = written.window.unwrap_or(order.window);
+        let order = self.order_or(OrderParams::default_for(facts, self.global_batch, self.shuffle));
         let lanes = if order.shuffle { order.lanes } else { 1 };
         let mix = self.mix(&columns, MixParams::default_distance(lanes, self.global_batch))?;
-        let job = Job {
-            name: self.name.clone(),
-            dataset: self.dataset.clone(),
-            dataset_fingerprint: facts.fingerprint,
-            view,
-            samples: facts.samples,
-            seed: self.seed,
-            global_batch: self.global_batch,
-            epochs: self.epochs,
-            epoch_end: self.epoch_end(),
-            bad_samples: self.bad_samples(),
-            max_bad_fraction: self.max_bad_fraction.unwrap_or_else(|| default_bad_fraction(facts.samples)),
-            order,
-            mix,
-            columns,
-        };
+        let job = Job { view, mix, columns, ..self.job(facts.fingerprint, facts.samples, order) };
         job.check()?;
         if !facts.has_classes {
             for column in decoded_columns(&job.columns) {
@@ -197,18 +83,10 @@ impl JobFile {
         Ok(job)
     }
 
-    /// Returns the policy at the end of an epoch: the one in the file, or the default.
-    #[must_use]
-    pub fn epoch_end(&self) -> EpochEnd {
-        let is_in_order_once = !self.shuffle && self.epochs == 1;
-        self.epoch_end.unwrap_or(if is_in_order_once { EpochEnd::Partial } else { EpochEnd::Drop })
-    }
-
-    /// Returns the policy for bad samples: the one in the file, or the default.
-    #[must_use]
-    pub fn bad_samples(&self) -> BadSamples {
-        let is_evaluation = !self.shuffle && self.epochs == 1 && self.epoch_end().is_whole();
-        self.bad_samples.unwrap_or(if is_evaluation { BadSamples::Mask } else { BadSamples::Substitute })
+    /// Returns the order's parameters that the file has, and the others from `default`.
+    fn order_or(&self, default: OrderParams) -> OrderParams {
+        let OrderFile { lanes, window } = self.order.unwrap_or_default();
+        OrderParams { lanes: lanes.unwrap_or(default.lanes), window: window.unwrap_or(default.window), ..default }
     }
 
     fn mix(&self, columns: &[Column], distance: u32) -> Result<Option<Mix>, JobError> {
@@ -238,21 +116,14 @@ impl JobFile {
                 wrong(&self.name, format!("function `{}`: `{key}`", function.call), problem)
             })?;
         }
-        JobKeys {
-            name: &self.name,
-            dataset: &self.dataset,
-            global_batch: self.global_batch,
-            epochs: self.epochs,
-            max_bad_fraction: self.max_bad_fraction.unwrap_or(DEFAULT_BAD_FRACTION),
-            order: self.order.unwrap_or_default(),
-            columns: &columns,
-        }
-        .check()?;
-        self.mix(&columns, 1)?;
+        let order = self.order_or(OrderParams { version: 1, lanes: 1, window: 1, shuffle: self.shuffle });
+        let job = Job { columns, ..self.job(Fingerprint(0), 1, order) };
+        job.check_parts()?;
+        self.mix(&job.columns, 1)?;
         if let Some(view) = &self.view {
             view.check().map_err(|(key, problem)| wrong(&self.name, format!("`view.{key}`"), problem))?;
         }
-        Ok(columns)
+        Ok(job.columns)
     }
 }
 
@@ -260,7 +131,7 @@ impl JobFile {
 mod tests {
     use super::*;
     use crate::{DecodeFile, ImageKeys};
-    use spdl_types::{DType, Fingerprint};
+    use spdl_types::DType;
 
     const FACTS: DatasetFacts = DatasetFacts::new(Fingerprint(7), 1_281_167, 14_000);
 
@@ -323,55 +194,6 @@ mod tests {
         assert_eq!(same.fingerprint(), job.fingerprint());
         let other = Job { seed: 18, ..job.clone() };
         assert_ne!(other.fingerprint(), job.fingerprint());
-    }
-
-    #[test]
-    fn by_default_an_evaluation_masks_bad_samples_and_a_training_substitutes_them() {
-        for (keys, expected) in [
-            ("epochs = 1", BadSamples::Substitute),
-            ("shuffle = false", BadSamples::Mask),
-            ("shuffle = false\nepoch_end = \"exact\"", BadSamples::Mask),
-            ("shuffle = false\nepoch_end = \"drop\"", BadSamples::Substitute),
-            ("shuffle = false\nbad_samples = \"fail\"", BadSamples::Fail),
-        ] {
-            let text = example().replace("epochs = 90", keys);
-            let job = JobFile::parse(&text, "job.toml").unwrap().freeze(&FACTS).unwrap();
-            assert_eq!(job.bad_samples, expected, "{keys}");
-        }
-    }
-
-    #[test]
-    fn by_default_only_one_epoch_in_the_dataset_s_order_has_a_short_last_batch() {
-        for (keys, expected, is_evaluation) in [
-            ("epochs = 90", EpochEnd::Drop, false),
-            ("epochs = 1", EpochEnd::Drop, false),
-            ("epochs = 2\nshuffle = false", EpochEnd::Drop, false),
-            ("shuffle = false", EpochEnd::Partial, true),
-            ("shuffle = false\nepoch_end = \"drop\"", EpochEnd::Drop, false),
-            ("shuffle = false\nepoch_end = \"exact\"", EpochEnd::Exact, true),
-            ("shuffle = false\nepoch_end = \"pad\"", EpochEnd::Pad, true),
-        ] {
-            let text = example().replace("epochs = 90", keys);
-            let job = JobFile::parse(&text, "job.toml").unwrap().freeze(&FACTS).unwrap();
-            assert_eq!((job.epoch_end, job.is_evaluation()), (expected, is_evaluation), "{keys}");
-        }
-    }
-
-    #[test]
-    fn by_default_ten_bad_samples_are_not_too_many_of_any_dataset() {
-        for (samples, most) in [(1, 1), (7, 7), (215, 10), (9_999, 10), (1_281_167, 1281)] {
-            let facts = DatasetFacts { samples, blocks: 1, ..FACTS };
-            let exact = example().replace("seed = 17", "epoch_end = \"exact\"");
-            let job = JobFile::parse(&exact, "job.toml").unwrap().freeze(&facts).unwrap();
-            job.check().unwrap();
-            assert_eq!(job.bad_samples_allowed(), most, "of {samples}");
-            let file = JobFile::parse(&exact, "job.toml").unwrap();
-            assert_eq!(file.undecided_allowed(samples), most, "records of {samples} that a view leaves out");
-            assert_eq!(JobFile { bad_samples: Some(BadSamples::Fail), ..file }.undecided_allowed(samples), 0);
-            let written = exact.replace("epochs = 90", "max_bad_fraction = 0.001");
-            let job = JobFile::parse(&written, "job.toml").unwrap().freeze(&facts).unwrap();
-            assert_eq!(job.max_bad_fraction, 0.001, "what is written holds");
-        }
     }
 
     #[test]

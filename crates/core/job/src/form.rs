@@ -6,45 +6,27 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _, se
 use serde_json::value::RawValue;
 
 use super::{
-    BadSamples, Column, Job, Mix,
+    Job, Mix,
+    key::JobForm,
     reader::{shortened, shown},
 };
-use spdl_order::{EpochEnd, OrderParams};
 use spdl_types::Fingerprint;
 
 /// Length of the longest error about the text of a job, in characters: a peer may send any text.
 const MAX_ERROR: usize = 300;
 
-#[derive(Serialize, Deserialize)]
-#[serde(rename = "Job")]
-struct JobForm {
-    name: String,
-    dataset: String,
-    dataset_fingerprint: Fingerprint,
-    samples: u64,
-    seed: u64,
-    global_batch: u32,
-    epochs: u64,
-    epoch_end: EpochEnd,
-    bad_samples: BadSamples,
-    #[serde(deserialize_with = "exact")]
-    max_bad_fraction: f64,
-    order: OrderForm,
-    columns: Vec<Column>,
-}
-
 /// The order's parameters, and what else decides which samples come.
 #[derive(Serialize, Deserialize)]
 #[serde(rename = "Order")]
-struct OrderForm {
-    version: u32,
-    lanes: u32,
-    window: u64,
-    shuffle: bool,
+pub(super) struct OrderForm {
+    pub(super) version: u32,
+    pub(super) lanes: u32,
+    pub(super) window: u64,
+    pub(super) shuffle: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    view: Option<Fingerprint>,
+    pub(super) view: Option<Fingerprint>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    mix: Option<Mix>,
+    pub(super) mix: Option<Mix>,
 }
 
 impl Serialize for Job {
@@ -52,7 +34,8 @@ impl Serialize for Job {
         if serializer.is_human_readable() {
             return JobForm::from(self.clone()).serialize(serializer);
         }
-        serializer.serialize_str(&text(self).map_err(S::Error::custom)?)
+        let text = serde_json::to_string(&JobForm::from(self.clone())).map_err(S::Error::custom)?;
+        serializer.serialize_str(&text)
     }
 }
 
@@ -65,11 +48,6 @@ impl<'de> Deserialize<'de> for Job {
     }
 }
 
-/// Returns the text of a job in a message.
-fn text(job: &Job) -> serde_json::Result<String> {
-    serde_json::to_string(&JobForm::from(job.clone()))
-}
-
 /// Reads the text of a job in a message. It refuses a text that this program would write in another way: the text may
 /// have a key of a later release, and a program that ignores the key would make other batches than its peers.
 ///
@@ -77,7 +55,7 @@ fn text(job: &Job) -> serde_json::Result<String> {
 /// What is wrong with the text, in words.
 fn read(message: &str) -> Result<Job, String> {
     let ours = env!("CARGO_PKG_VERSION");
-    let job = serde_json::from_str::<JobForm>(message).map(Job::from).map_err(|error| {
+    let form: JobForm = serde_json::from_str(message).map_err(|error| {
         let problem = error.to_string();
         // The readers of the error cannot see the text, so a place in it is of no use.
         let place = format!(" at line {} column {}", error.line(), error.column());
@@ -87,8 +65,8 @@ fn read(message: &str) -> Result<Job, String> {
             None => shortened(problem, MAX_ERROR),
         }
     })?;
-    if text(&job).is_ok_and(|text| text == message) {
-        return Ok(job);
+    if serde_json::to_string(&form).is_ok_and(|text| text == message) {
+        return Ok(form.into());
     }
     Err(format!("the job is not as spdl-cluster {ours} writes it: install the same release on both sides"))
 }
@@ -104,47 +82,5 @@ pub(super) fn exact_or_null<'de, D: Deserializer<'de>>(json: D) -> Result<Option
     match text.get().parse::<f64>() {
         Ok(number) if number.is_finite() => Ok(Some(number)),
         _ => Err(D::Error::custom(format!("`{}` is not a number", shown(text.get())))),
-    }
-}
-
-impl From<Job> for JobForm {
-    fn from(job: Job) -> Self {
-        let OrderParams { version, lanes, window, shuffle } = job.order;
-        Self {
-            name: job.name,
-            dataset: job.dataset,
-            dataset_fingerprint: job.dataset_fingerprint,
-            samples: job.samples,
-            seed: job.seed,
-            global_batch: job.global_batch,
-            epochs: job.epochs,
-            epoch_end: job.epoch_end,
-            bad_samples: job.bad_samples,
-            max_bad_fraction: job.max_bad_fraction,
-            order: OrderForm { version, lanes, window, shuffle, view: job.view, mix: job.mix },
-            columns: job.columns,
-        }
-    }
-}
-
-impl From<JobForm> for Job {
-    fn from(form: JobForm) -> Self {
-        let OrderForm { version, lanes, window, shuffle, view, mix } = form.order;
-        Self {
-            name: form.name,
-            dataset: form.dataset,
-            dataset_fingerprint: form.dataset_fingerprint,
-            view,
-            samples: form.samples,
-            seed: form.seed,
-            global_batch: form.global_batch,
-            epochs: form.epochs,
-            epoch_end: form.epoch_end,
-            bad_samples: form.bad_samples,
-            max_bad_fraction: form.max_bad_fraction,
-            order: OrderParams { version, lanes, window, shuffle },
-            mix,
-            columns: form.columns,
-        }
     }
 }

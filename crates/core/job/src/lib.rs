@@ -11,39 +11,30 @@ mod content;
 mod file;
 mod form;
 mod function;
+mod key;
 pub mod layout;
 mod mix;
 mod operation;
 mod reader;
 mod redact;
 mod schema;
+pub mod scheme;
 mod size;
 mod source;
 mod start;
+pub mod testing;
 mod transform;
 mod view;
 
 pub use callable::{Arguments, ArgumentsFile, Callable};
 pub use check::{MAX_COLUMNS, no_such_field};
-pub use column::{
-    BoolColumn, BoxClassColumn, BoxFormat, BoxLabelsColumn, BoxLabelsKeys, BoxStorage, BoxesColumn, BoxesKeys,
-    BytesColumn, BytesKeys, CategoryColumn, CategoryKeys, Column, ColumnFile, ColumnKind, DecodeFile, FloatColumn,
-    FunctionCall, GeometryColumn, GeometryKeys, ImageColumn, ImageKeys, ImageSizeColumn, ImageSizeKeys, IntColumn,
-    JsonColumn, JsonKeys, Kind, KindKeys, MaskColumn, MaskKeys, NoKeys, OneHotColumn, OneHotKeys, PictureList,
-    ReturnedColumn, ReturnedValue, TensorColumn, TensorEncoding, TensorKeys, TextColumn, TextKeys, decoded_columns,
-};
+pub use column::*;
 pub use content::{ContentPart, SampleContent};
-pub use file::{DEFAULT_BAD_FRACTION, DEFAULT_BAD_SAMPLES, JobFile, MAX_JOB_FILE_BYTES, OrderFile};
+pub use file::{MAX_JOB_FILE_BYTES, OrderFile};
 pub use function::{FunctionFile, ReturnedFile};
+pub use key::{BadSamples, DEFAULT_BAD_FRACTION, DEFAULT_BAD_SAMPLES, Job, JobFile};
 pub use mix::{Mix, MixFile};
-pub use operation::{
-    AugMix, CenterCrop, ColorJitter, CropBox, Fill, FiveCrop, GaussianBlur, Grayscale, ImageOp, Interpolation,
-    Letterbox, NumberOrRange, Operation, OperationProblem, Pad, Padding, PaddingMode, PicturePlan, PicturePlanner,
-    RandAugment, RandomAdjustSharpness, RandomAffine, RandomApply, RandomAutocontrast, RandomChoice, RandomCrop,
-    RandomEqualize, RandomErasing, RandomFlip, RandomGrayscale, RandomInvert, RandomPerspective, RandomPosterize,
-    RandomResizedCrop, RandomRotation, RandomSolarize, RandomVerticalFlip, Resize, TenCrop, TrivialAugmentWide,
-    WarpInterpolation,
-};
+pub use operation::*;
 pub use redact::{redact, secret_in};
 pub use schema::job_file_schema;
 pub use size::Size;
@@ -52,59 +43,8 @@ pub use start::is_name;
 pub use transform::{Returns, ReturnsFile, Transform};
 pub use view::ViewFile;
 
-use serde::{Deserialize, Serialize};
-
-use spdl_order::{EpochEnd, OrderParams, PlanError};
+use spdl_order::PlanError;
 use spdl_types::Fingerprint;
-
-/// What happens to a sample that does not decode or lacks a field. All ranks make the same number of steps with each
-/// choice.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum BadSamples {
-    /// Another sample takes its place, the same one in every run: a hash of (seed, epoch, offset, attempt) chooses it.
-    /// `stats()` and `spdl-ctl status` count it.
-    #[default]
-    Substitute,
-    /// The entry is zeros in all columns, with a flag, and `batch.valid` is false; it is counted, too. A sample that an
-    /// evaluation cannot read is then missing in it, and no other one counts twice.
-    Mask,
-    /// The job fails.
-    Fail,
-}
-
-/// A valid, frozen job.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Job {
-    /// The name that users give it: 1 to 128 of `[A-Za-z0-9._-]`.
-    pub name: String,
-    /// URL or path of the dataset's folder, where the manifest lies.
-    pub dataset: String,
-    /// Fingerprint of the dataset's manifest.
-    pub dataset_fingerprint: Fingerprint,
-    /// Fingerprint of the samples of the dataset that the job delivers; `None` if these are all.
-    pub view: Option<Fingerprint>,
-    /// Number of samples of an epoch: those of the dataset, or of the view.
-    pub samples: u64,
-    /// Seed of the order and of the transforms.
-    pub seed: u64,
-    /// B, the number of samples per step over all ranks.
-    pub global_batch: u32,
-    /// Number of epochs to deliver.
-    pub epochs: u64,
-    /// Policy at the end of an epoch.
-    pub epoch_end: EpochEnd,
-    /// Policy for samples that do not decode.
-    pub bad_samples: BadSamples,
-    /// Distinct bad samples, as a fraction of the dataset, above which the job fails.
-    pub max_bad_fraction: f64,
-    /// The order's parameters.
-    pub order: OrderParams,
-    /// How samples are mixed; `None` if they are not.
-    pub mix: Option<Mix>,
-    /// The columns of a batch, in order.
-    pub columns: Vec<Column>,
-}
 
 /// The key of a column that is wrong, and what is wrong with it.
 pub type KeyProblem = (&'static str, String);
@@ -174,12 +114,6 @@ pub enum JobError {
 }
 
 impl Job {
-    /// Returns the number of bad samples above which the job fails.
-    #[must_use]
-    pub fn bad_samples_allowed(&self) -> u64 {
-        (self.max_bad_fraction * self.samples as f64) as u64
-    }
-
     /// Returns the fingerprint of everything that decides which samples come at which position and what their bytes
     /// are: dataset, view, columns, seed, order, mix, policy for bad samples. Batch size, epochs and name are not part of it, so
     /// that a resumed run may change them.

@@ -3,6 +3,8 @@
 
 use std::borrow::Cow;
 
+use crate::scheme::{URL_SCHEMES, UrlScheme};
+
 /// The placeholder for hidden text.
 const HIDDEN: &str = "***";
 /// Characters that end a URL in running text, in any part of the URL.
@@ -56,21 +58,16 @@ fn user_end(url: &str) -> Option<usize> {
 
 /// Returns whether the scheme at the end of `text` has a container's name where other schemes have a user.
 fn has_containers(text: &str) -> bool {
-    text.ends_with("abfs://") || text.ends_with("abfss://")
+    let text = text.strip_suffix("://").unwrap_or_default();
+    URL_SCHEMES.iter().flat_map(|scheme| scheme.with_container).any(|name| text.ends_with(name))
 }
 
 /// Explains why a dataset's URL must not appear in a job or a command: it contains something that may be secret. The
 /// text names the right place for that. Returns `None` if nothing in the URL may be secret.
 #[must_use]
 pub fn secret_in(url: &str) -> Option<String> {
-    let (scheme, rest) = url.split_once("://")?;
-    let instead = match scheme.to_ascii_lowercase().as_str() {
-        "s3" | "s3a" => "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
-        "hf" => "HF_TOKEN",
-        "gs" => "GOOGLE_APPLICATION_CREDENTIALS",
-        "az" | "adl" | "azure" | "abfs" | "abfss" => "AZURE_STORAGE_ACCOUNT_KEY or AZURE_STORAGE_SAS_TOKEN",
-        _ => "NETRC, which names a netrc file with `machine HOST login USER password PASSWORD`",
-    };
+    let (_, rest) = url.split_once("://")?;
+    let instead = UrlScheme::of(url).credentials;
     let shown = redact(url);
     let has_user = shown.contains(&format!("://{HIDDEN}"));
     if has_user {
@@ -117,17 +114,10 @@ mod tests {
 
     #[test]
     fn a_url_with_a_secret_is_refused_with_the_place_to_put_it_and_without_it() {
-        for (url, instead) in [
-            ("https://me:word@host/a", "NETRC"),
-            ("https://word@host/a", "NETRC"),
-            ("https://host/a?word", "NETRC"),
-            ("s3://key:word@bucket/a", "AWS_SECRET_ACCESS_KEY"),
-            ("az://container/a?sig=word", "AZURE_STORAGE_SAS_TOKEN"),
-            ("hf://word@datasets/org/name", "HF_TOKEN"),
-        ] {
+        for url in ["s3://me:word@host/a", "https://word@host/a", "hf://host/a?word", "az://container/a?sig=word"] {
             let problem = secret_in(url).expect(url);
-            assert!(problem.contains(instead) && !problem.contains("word@") && !problem.contains("=word"), "{problem}");
-            assert!(!problem.contains("?word"), "{problem}");
+            assert!(problem.contains(UrlScheme::of(url).credentials) && !problem.contains("word@"), "{problem}");
+            assert!(!problem.contains("?word") && !problem.contains("=word"), "{problem}");
         }
         for url in [
             "s3://bucket/a@b",

@@ -35,6 +35,10 @@ impl FormatScan for ArrayRecordScan {
         Takes::ShardsOrAll
     }
 
+    fn as_they_are(&self) -> (&'static [&'static str], &'static str) {
+        (&["array_record", "arrayrecord"], "`spdl-ctl index` makes a dataset of ArrayRecord files, as they are")
+    }
+
     fn scan<'s>(&self, scan: Scan<'s>) -> BoxStream<'s, Result<ShardResult, DatasetError>> {
         index_files(scan, ChunkIndexer::new())
     }

@@ -54,6 +54,11 @@ pub(crate) trait FormatScan: fmt::Debug + Send + Sync {
         Some("is only for tars")
     }
 
+    /// The suffixes of its shards in lower case, and what the user can do with such files where `pack` looks for files of records.
+    fn as_they_are(&self) -> (&'static [&'static str], &'static str) {
+        (&[], "")
+    }
+
     /// Finds the shards and blocks of a dataset among the objects that were chosen or [taken](Self::takes), in order, and
     /// makes the index of each shard.
     fn scan<'s>(&self, scan: Scan<'s>) -> BoxStream<'s, Result<ShardResult, DatasetError>>;
@@ -83,6 +88,12 @@ fn is_named_so(path: &str, marks: &[&str]) -> bool {
 pub(crate) fn scan_of(format: &dyn Format) -> &'static dyn FormatScan {
     let found = SCANS.into_iter().find(|scan| scan.format().name() == format.name());
     found.unwrap_or_else(|| panic!("the shards of `{}` cannot be found", format.name()))
+}
+
+/// Returns what the user can do with a file of this suffix, if it is a shard of a format.
+pub(crate) fn as_they_are(suffix: &str) -> Option<&'static str> {
+    let mut all = SCANS.into_iter().map(FormatScan::as_they_are);
+    all.find(|(suffixes, _)| suffixes.contains(&suffix)).map(|(_, hint)| hint)
 }
 
 /// Returns how the shards of a folder that holds these objects are found, if a format recognises it.

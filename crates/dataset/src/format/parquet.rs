@@ -8,6 +8,7 @@ use futures::{
     StreamExt, TryStreamExt,
     stream::{self, BoxStream},
 };
+use percent_encoding::percent_decode_str;
 use spdl_shard::format::{
     Format, MadeIndex,
     parquet::{MAX_FOOTER_BYTES, PageWalk, PagesByHeader, Parquet, ParquetFooter, RowFacts, UnknownPages},
@@ -49,6 +50,10 @@ impl FormatScan for ParquetScan {
 
     fn refuses_boxes(&self) -> Option<&'static str> {
         Some("is for tars with Pascal VOC annotations; a row of Parquet is one sample")
+    }
+
+    fn as_they_are(&self) -> (&'static [&'static str], &'static str) {
+        (&["parquet"], "`spdl-ctl index` makes a dataset of Parquet files as they are")
     }
 
     fn scan<'s>(&self, scan: Scan<'s>) -> BoxStream<'s, Result<ShardResult, DatasetError>> {
@@ -156,21 +161,7 @@ fn partitions(path: &str) -> Vec<(String, String)> {
 
 /// Replaces escapes such as `%20` by the characters that they stand for; invalid ones stay.
 fn unescaped(text: &str) -> String {
-    let (mut bytes, mut rest) = (Vec::new(), text.as_bytes());
-    while let Some((first, after)) = rest.split_first() {
-        let code = after.get(..2).filter(|_| *first == b'%').and_then(|code| std::str::from_utf8(code).ok());
-        match code.and_then(|code| u8::from_str_radix(code, 16).ok().filter(|_| !code.starts_with('+'))) {
-            Some(byte) => {
-                bytes.push(byte);
-                rest = &after[2..];
-            }
-            None => {
-                bytes.push(*first);
-                rest = after;
-            }
-        }
-    }
-    String::from_utf8(bytes).unwrap_or_else(|_| text.to_owned())
+    percent_decode_str(text).decode_utf8().map_or_else(|_| text.to_owned(), Into::into)
 }
 
 #[cfg(test)]

@@ -29,6 +29,10 @@ impl FormatScan for TarScan {
         None
     }
 
+    fn as_they_are(&self) -> (&'static [&'static str], &'static str) {
+        (&["tar", "tgz"], "`spdl-ctl index` makes a dataset of WebDataset tars, as they are")
+    }
+
     fn scan<'s>(&self, scan: Scan<'s>) -> BoxStream<'s, Result<ShardResult, DatasetError>> {
         let (boxes, temporary, key_end) =
             (scan.options.boxes.clone(), scan.temporary.clone(), scan.options.key_ends_at);

@@ -35,6 +35,10 @@ impl FormatScan for TfRecordScan {
         Takes::ShardsOrAll
     }
 
+    fn as_they_are(&self) -> (&'static [&'static str], &'static str) {
+        (&["tfrecord", "tfrec"], "`spdl-ctl index` makes a dataset of TFRecord files, as they are")
+    }
+
     fn scan<'s>(&self, scan: Scan<'s>) -> BoxStream<'s, Result<ShardResult, DatasetError>> {
         let temporary = scan.temporary.clone();
         read_shards(scan, compression, move |shard, block_bytes| ExampleCatalog::new(shard, block_bytes, &temporary))

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use spdl_shard::{
-    manifest::{BlockFacts, MetadataPlace, ShardFacts, in_metadata_folder},
+    manifest::{BlockFacts, MetadataPlace, ShardFacts},
     store::DatasetStore,
 };
 use spdl_types::Fingerprint;
@@ -13,13 +13,12 @@ use spdl_types::Fingerprint;
 use super::{
     super::{
         Annotations, ClassOrder, DatasetError, Jpegs, LeftOut, PackOptions, PackOrder,
-        folder::dataset_name,
-        replace::shard_name,
+        folder::{dataset_name, shard_name},
         report::{DatasetTally, JpegTally},
         scan::ScannedShard,
         source::SourceRecords,
     },
-    PackPart,
+    names::{FOLDER, PackPart},
     plan::PackPlan,
 };
 
@@ -27,9 +26,6 @@ use super::{
 const VERSION: u32 = 1;
 /// Size of the longest of these files that is read, in bytes: some 100,000 shards.
 const MAX_FILE_BYTES: u64 = 256 << 20;
-/// The folder that these files lie in, with the manifest.
-pub(super) const FOLDER: &str = "parts";
-
 /// The program and the options that all parts of a pack have to agree on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -271,20 +267,8 @@ impl PartManifest {
         }
     }
 
-    /// Returns the name of the file.
-    pub(super) fn name_of(part: PackPart) -> String {
-        MetadataPlace::Hidden.path(&format!("{FOLDER}/part-{}-of-{}.json", part.number, part.count))
-    }
-
-    /// Returns the part that a file of this name is the manifest of.
-    pub(super) fn part_of(name: &str) -> Option<PackPart> {
-        let (number, count) = stem_of(name)?.strip_prefix("part-")?.split_once("-of-")?;
-        let part = PackPart::new(number.parse().ok()?, count.parse().ok()?).ok()?;
-        (Self::name_of(part) == name).then_some(part)
-    }
-
     pub(super) async fn read(from: &DatasetStore, part: PackPart) -> Result<Self, DatasetError> {
-        let name = Self::name_of(part);
+        let name = part.file_name();
         let read: Self = read(from, &name).await?;
         let own = part.shards(read.pack.source.shards);
         let is_whole = read.shards.len() as u64 == own.end - own.start;
@@ -298,7 +282,7 @@ impl PartManifest {
     }
 
     pub(super) async fn write(&self, to: &DatasetStore) -> Result<(), DatasetError> {
-        let name = Self::name_of(PackPart { number: self.part, count: self.parts });
+        let name = PackPart { number: self.part, count: self.parts }.file_name();
         write(to, &name, self).await
     }
 }
@@ -322,11 +306,6 @@ impl ShardEntry {
     pub(super) async fn write(&self, to: &DatasetStore) -> Result<(), DatasetError> {
         write(to, &Self::name_of(&self.shard.name), self).await
     }
-}
-
-/// Returns the file's name without its folder and its suffix, if it is one of these files by its folder and suffix.
-pub(super) fn stem_of(name: &str) -> Option<&str> {
-    in_metadata_folder(name)?.strip_prefix(FOLDER)?.strip_prefix('/')?.strip_suffix(".json")
 }
 
 async fn write(to: &DatasetStore, name: &str, file: &impl Serialize) -> Result<(), DatasetError> {

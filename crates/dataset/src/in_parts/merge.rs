@@ -9,9 +9,9 @@ use spdl_shard::{
 use super::{
     super::{
         ClassOrder, DatasetError, DatasetReport,
-        folder::in_use,
+        folder::{in_use, is_shard_name},
         listing::Listing,
-        replace::{NotCommitted, end_parts, existing_manifest, has_parts_begun, is_shard_name, manifest_name, switch},
+        replace::{NotCommitted, end_parts, existing_manifest, has_parts_begun, manifest_name, switch},
         report::DatasetTally,
     },
     PackPart,
@@ -31,8 +31,8 @@ const NAMED: usize = 10;
 pub async fn merge(to: &DatasetStore) -> Result<DatasetReport, DatasetError> {
     let wrong = |problem: String| DatasetError::Parts { url: to.url().to_owned(), problem };
     let is_of_shard = |name: &str| is_shard_name(name) || in_metadata_folder(name).is_some_and(is_index);
-    let folder = Listing::of(to, |name| is_of_shard(name) || PartManifest::part_of(name).is_some()).await?;
-    let parts: Vec<PackPart> = folder.iter().filter_map(|object| PartManifest::part_of(object.name)).collect();
+    let folder = Listing::of(to, |name| is_of_shard(name) || PackPart::of_file(name).is_some()).await?;
+    let parts: Vec<PackPart> = folder.iter().filter_map(|object| PackPart::of_file(object.name)).collect();
     let manifest = match existing_manifest(to).await? {
         Some(_) => Some(to.manifest().await?),
         None => None,
@@ -81,7 +81,7 @@ fn missing(parts: &[PackPart]) -> Result<(), String> {
         return Err("has no part of a pack; `spdl-ctl pack SOURCE OUT --part I/N` packs one".to_owned());
     };
     if let Some(other) = parts.iter().find(|part| part.count != first.count) {
-        let (one, other) = (PartManifest::name_of(*first), PartManifest::name_of(*other));
+        let (one, other) = (first.file_name(), other.file_name());
         return Err(format!("has parts of two packs: `{one}` and `{other}`; remove those of one"));
     }
     let mut there: Vec<u32> = parts.iter().map(|part| part.number).collect();

@@ -21,11 +21,11 @@ use xxhash_rust::xxh3::Xxh3;
 use super::{
     super::{
         DatasetError, DatasetProgress, Overwrite, PackOptions,
-        folder::{dataset_name, remove},
+        folder::{dataset_name, remove, shard_name},
         listing::Listing,
         pack::{bytes_made, list, stages},
         record::{MadeRecord, Members},
-        replace::{begin_part, check_for_parts, shard_name},
+        replace::{begin_part, check_for_parts},
         report::JpegTally,
         source::{CHANGED, SourceRecord, SourceRecords},
         stages::RunningStages,
@@ -33,7 +33,7 @@ use super::{
     },
     PackPart,
     files::{Agreement, PackedShard, PartManifest, ShardEntry},
-    is_part_name,
+    names::is_part_name,
     plan::{PackPlan, PlannedShard},
 };
 
@@ -325,13 +325,13 @@ async fn known(
             Err(DatasetError::Parts { url: to.url().to_owned(), problem })
         }
     };
-    if let Some(other) = found.iter().find_map(|object| PartManifest::part_of(object.name)) {
-        agrees(PartManifest::name_of(other), &PartManifest::read(to, other).await?.pack)?;
+    if let Some(other) = found.iter().find_map(|object| PackPart::of_file(object.name)) {
+        agrees(other.file_name(), &PartManifest::read(to, other).await?.pack)?;
     }
     let mut packed = BTreeMap::new();
-    if has(&PartManifest::name_of(part)) {
+    if has(&part.file_name()) {
         let manifest = PartManifest::read(to, part).await?;
-        agrees(PartManifest::name_of(part), &manifest.pack)?;
+        agrees(part.file_name(), &manifest.pack)?;
         packed.extend(own.clone().zip(manifest.shards));
     }
     let has_entry = |shard: &u64| has(&ShardEntry::name_of(&shard_name(*shard)));

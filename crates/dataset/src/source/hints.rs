@@ -97,21 +97,16 @@ pub(crate) fn way_out_of<'s>(mut suffixes: impl Iterator<Item = &'s str>) -> Opt
     suffixes.find_map(|suffix| {
         Some(match suffix {
             suffix if super::fields::is_unread_picture(suffix) => LeftOutReason::UnreadPicture.text(),
-            "parquet" => "`spdl-ctl index` makes a dataset of Parquet files as they are",
             "arrow" => {
                 "tables are not read yet: write their pictures to files in a folder per class and `spdl-ctl pack` that, or \
                  write them as WebDataset tars and `spdl-ctl index` these"
             }
-            "tar" | "tgz" => "`spdl-ctl index` makes a dataset of WebDataset tars, as they are",
-            "tfrecord" | "tfrec" => "`spdl-ctl index` makes a dataset of TFRecord files, as they are",
-            "array_record" | "arrayrecord" => "`spdl-ctl index` makes a dataset of ArrayRecord files, as they are",
-            "mds" => "`spdl-ctl index` makes a dataset of MDS shards, as they are; their `index.json` has to lie beside them",
             "gz" | "zst" => "`spdl-ctl index` reads compressed tars (`.tar.gz`, `.tar.zst`); decompress other files first",
             "xz" | "bz2" | "zip" => "unpack or decompress them first",
             "lmdb" | "mdb" | "h5" | "hdf5" | "rec" => {
                 "this format is not read yet: write its records as WebDataset tars and `spdl-ctl index` these"
             }
-            _ => return None,
+            _ => return crate::format::as_they_are(suffix),
         })
     })
 }

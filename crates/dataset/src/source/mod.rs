@@ -30,7 +30,7 @@ pub(crate) use left_out::LeftOutTally;
 pub use left_out::{LeftOut, LeftOutReason};
 pub(super) use place::FilePlace;
 use place::StoredFile;
-use spdl_shard::{manifest::check_names, store::DatasetStore};
+use spdl_shard::{format::Field, manifest::check_names, store::DatasetStore};
 use spdl_store::{StoreError, TemporaryFolder};
 use tokio::runtime::Handle;
 
@@ -389,6 +389,14 @@ impl SourceRecord {
 /// Returns whether a field or file with this name holds a picture, by its extension.
 pub(crate) fn is_picture(name: &str) -> bool {
     fields::makes_a_record(&fields::field_name(name.rsplit('.').next().unwrap_or_default()), None)
+}
+
+/// Fields that are never pictures, whatever they contain.
+const NO_PICTURES: [&str; 4] = [LABEL_FIELD, ANNOTATION_FIELD, "json", "txt"];
+
+/// Returns whether a field's content is needed to decide whether it is a picture.
+pub(crate) fn may_be_picture(field: &Field<'_>) -> bool {
+    is_picture(field.name) || !NO_PICTURES.contains(&field.name)
 }
 
 fn extension(path: &str) -> Option<String> {

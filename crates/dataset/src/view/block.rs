@@ -22,8 +22,8 @@ use spdl_types::Fingerprint;
 use tokio::sync::OnceCell;
 
 use super::{
-    evaluate::ViewKeys,
     field::{FoundValue, ResolvedName, number},
+    keys::ViewKeys,
 };
 use crate::{DatasetError, slice};
 

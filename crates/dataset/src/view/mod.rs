@@ -7,5 +7,7 @@
 mod block;
 mod evaluate;
 mod field;
+mod keys;
 
-pub use evaluate::{EvaluatedView, MissingKeys, Undecided, evaluate};
+pub use evaluate::{EvaluatedView, Undecided, evaluate};
+pub use keys::MissingKeys;

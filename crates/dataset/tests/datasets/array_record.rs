@@ -2,7 +2,7 @@
 
 use std::{fs, ops::Range, path::Path, sync::atomic::Ordering::Relaxed};
 
-use crate::counting::counted;
+use crate::{counting::counted, in_memory::decoded};
 use bytes::Bytes;
 use highway::{HighwayHash as _, HighwayHasher, Key};
 use proptest::prelude::*;
@@ -13,7 +13,6 @@ use spdl_shard::{
         array_record::{Footer, LAST_BLOCK_BYTES, RecordFields, fields_of, footer_range},
         format_called,
     },
-    manifest::{Manifest, ManifestBuilder, ShardFacts},
     store::DatasetStore,
 };
 use spdl_types::Fingerprint;
@@ -218,40 +217,13 @@ fn index_of(file: &[u8]) -> Result<(Bytes, Fingerprint), String> {
     Ok((made.index, made.hash))
 }
 
-fn manifest_of(index: &dyn ShardIndex) -> Manifest {
-    let mut builder = ManifestBuilder::new("a").format(format_called("array_record").unwrap());
-    let facts = ShardFacts {
-        url: "a.array_record".into(),
-        bytes: index.shard_bytes(),
-        etag: None,
-        records: index.record_count(),
-        index_bytes: index.bytes().len() as u64,
-        index_hash: Fingerprint::of(index.bytes()),
-    };
-    builder.shard(&facts, &[]).unwrap();
-    builder.finish().unwrap()
-}
-
 /// Decodes ranges of the shard, and returns the content of each record's first field.
 fn read_ranges(
     file: &[u8],
     index: &dyn ShardIndex,
     ranges: &[Range<u64>],
 ) -> Vec<Result<Option<FieldValue>, OpenError>> {
-    let plan = index.plan(&manifest_of(index).shard(0), ranges);
-    let fetched = |range: Range<u64>| {
-        let mut found = Vec::new();
-        for part in &plan {
-            let (start, end) = (part.at, part.at + (part.range.end - part.range.start));
-            let wanted = range.start.max(start)..range.end.min(end);
-            if wanted.start < wanted.end {
-                let at = part.range.start + (wanted.start - start);
-                found.extend_from_slice(file.get(at as usize..(at + wanted.end - wanted.start) as usize)?);
-            }
-        }
-        (found.len() as u64 == range.end - range.start).then(|| Bytes::from(found))
-    };
-    let records = index.decode(ranges, &fetched).unwrap();
+    let records = decoded(format_called("array_record").unwrap(), file, index, ranges);
     assert!(records.bytes() <= index.shard_bytes());
     index.records().map(|record| records.open(record.number(), 0)).collect()
 }

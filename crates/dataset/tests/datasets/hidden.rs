@@ -2,31 +2,25 @@
 
 use std::{collections::BTreeSet, fs, os::unix::fs::symlink, path::Path};
 
-use crate::dataset::{at, quiet, write};
-use spdl_dataset::{
-    DatasetReport, IndexOptions, LeftOutReason, PackOptions, PackSource, ShardList, index, pack,
-    tar::{TAR_END, append_member},
+use crate::{
+    dataset::{at, quiet, write},
+    tar::tar,
 };
+use spdl_dataset::{DatasetReport, IndexOptions, LeftOutReason, PackOptions, PackSource, ShardList, index, pack};
 
 async fn indexed(folder: &Path, options: &IndexOptions) -> DatasetReport {
     index(&at(folder), &at(folder), options, &quiet).await.unwrap()
 }
 
-fn tar() -> Vec<u8> {
-    let mut bytes = Vec::new();
-    for record in 0..8 {
-        append_member(&mut bytes, &format!("{record}.txt"), b"x");
-    }
-    [bytes, TAR_END.to_vec()].concat()
-}
-
 /// The name and the bytes of a shard of 8 records or more in each format whose shards are files that stand for themselves.
 pub(crate) fn shards() -> [(&'static str, Vec<u8>); 5] {
     let golden = |name: &str| fs::read(format!("tests/golden/{name}")).unwrap();
-    let compressed = zstd::encode_all(&*tar(), 0).unwrap();
+    let names = ["0.txt", "1.txt", "2.txt", "3.txt", "4.txt", "5.txt", "6.txt", "7.txt"];
+    let tar = tar(&names.map(|name| (name, &b"x"[..])));
+    let compressed = zstd::encode_all(&*tar, 0).unwrap();
     let array_record = zstd::decode_all(&*golden("array_record/plain.zst")).unwrap();
     [
-        ("0.tar", tar()),
+        ("0.tar", tar),
         ("0.tar.zst", compressed),
         ("0.tfrecord-00000-of-00001", golden("tf.tfrecord")),
         ("0.parquet", golden("rows.parquet")),
@@ -120,7 +114,7 @@ fn write_pictures(root: &Path) -> u64 {
     ];
     hidden.iter().for_each(|name| write(root.join(name), "?"));
     // A hidden tar does not make the folder one of tars.
-    write(root.join(".cache/pictures.tar"), tar());
+    write(root.join(".cache/pictures.tar"), tar(&[("0.txt", b"x")]));
     hidden.len() as u64 + 1
 }
 

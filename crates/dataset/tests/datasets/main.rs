@@ -8,6 +8,8 @@ mod files;
 mod files_listing;
 mod hidden;
 mod hub;
+mod in_memory;
+mod look;
 mod mds;
 mod parquet;
 mod parquet_footers;

@@ -7,7 +7,7 @@ use std::{
     sync::{Arc, atomic::Ordering::Relaxed},
 };
 
-use crate::counting::counted;
+use crate::{counting::counted, in_memory};
 use bytes::Bytes;
 use object_store::ObjectStoreExt;
 use parquet::{
@@ -367,34 +367,7 @@ fn index_of(file: &[u8]) -> Result<(Bytes, Fingerprint), String> {
 
 /// Reads every field of a file as its index describes it, and returns how many do not decode.
 fn read_all(file: &[u8], index: &dyn ShardIndex) -> usize {
-    let manifest = {
-        let mut builder = spdl_shard::manifest::ManifestBuilder::new("a").format(format());
-        let facts = spdl_shard::manifest::ShardFacts {
-            url: "a.parquet".into(),
-            bytes: index.shard_bytes(),
-            etag: None,
-            records: index.record_count(),
-            index_bytes: index.bytes().len() as u64,
-            index_hash: Fingerprint::of(index.bytes()),
-        };
-        builder.shard(&facts, &[]).unwrap();
-        builder.finish().unwrap()
-    };
-    let whole = 0..index.shard_bytes();
-    let plan = index.plan(&manifest.shard(0), std::slice::from_ref(&whole));
-    let fetched = |range: Range<u64>| {
-        let mut found = Vec::new();
-        for part in &plan {
-            let (start, end) = (part.at, part.at + (part.range.end - part.range.start));
-            let wanted = range.start.max(start)..range.end.min(end);
-            if wanted.start < wanted.end {
-                let at = part.range.start + (wanted.start - start);
-                found.extend_from_slice(file.get(at as usize..(at + wanted.end - wanted.start) as usize)?);
-            }
-        }
-        (found.len() as u64 == range.end - range.start).then(|| Bytes::from(found))
-    };
-    let rows = index.decode(&[whole], &fetched).unwrap();
+    let rows = in_memory::decoded(format(), file, index, std::slice::from_ref(&(0..index.shard_bytes())));
     let mut damaged = 0;
     for record in index.records() {
         for (nth, field) in (0..).zip(record.fields()) {

@@ -5,7 +5,7 @@ use std::{path::Path, process::Command};
 use proptest::prelude::*;
 use spdl_dataset::tar::{KeyEnd, RecordReader, ScannedRecord, TAR_END, TarError, TarFault, append_member};
 
-fn tar(members: &[(&str, &[u8])]) -> Vec<u8> {
+pub(crate) fn tar(members: &[(&str, &[u8])]) -> Vec<u8> {
     let mut tar = Vec::new();
     for (path, data) in members {
         append_member(&mut tar, path, data);

@@ -19,10 +19,10 @@ use std::{
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use super::{
-    batch_storage::{ReturnedBuffer, Unrecorded},
-    copy_stream::Buffer,
+    buffer::Buffer,
     driver::is_exiting,
     pending_copy::PendingCopy,
+    returned_buffer::{ReturnedBuffer, Unrecorded},
 };
 use crate::DeviceError;
 

@@ -11,10 +11,7 @@ use std::{ops::Range, sync::Arc};
 
 use spdl_wire::slab::{PAGE_BYTES, Slab};
 
-use super::{
-    driver::{Context, PageLock},
-    prefetcher::on_other_thread,
-};
+use super::driver::{Context, PageLock};
 
 /// The page-locked slots of the slab that batches come from now. A fail-over brings a new slab.
 pub(super) struct PageLocks {
@@ -154,4 +151,10 @@ impl SlabLocks {
             tracing::warn!("{}", text());
         }
     }
+}
+
+/// Runs blocking calls on a thread for such calls, and waits for the result.
+pub(super) async fn on_other_thread<T: Send + 'static>(body: impl FnOnce() -> T + Send + 'static) -> T {
+    let ended = tokio::task::spawn_blocking(body).await;
+    ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))
 }

@@ -18,10 +18,11 @@ use tracing::Instrument;
 
 use super::{
     batch_storage::{BufferReturn, CopiedBatch},
+    buffer::Buffer,
     completion::{Completion, CompletionRequest, Completions},
-    copy_stream::{Buffer, CopyStream},
+    copy_stream::CopyStream,
     driver::Context,
-    page_locks::{LockedPages, PageLocks},
+    page_locks::{LockedPages, PageLocks, on_other_thread},
 };
 use crate::{DeviceBatch, DeviceError, DeviceOptions, outstanding::OutstandingBatches};
 
@@ -46,6 +47,7 @@ pub(crate) struct Prefetcher {
     restarts: u64,
     commands: mpsc::UnboundedSender<PrefetchCommand>,
     served: Arc<Mutex<Served>>,
+    classes: Option<Arc<[String]>>,
     copies: Arc<StageCounters>,
     outstanding: Arc<OutstandingBatches>,
 }
@@ -71,6 +73,7 @@ impl Prefetcher {
         })?;
         let outstanding = OutstandingBatches::new(buffers, "device buffers (option `buffers`)");
         let served = Arc::new(Mutex::new(Served::by(&source)));
+        let classes = source.classes();
         let stage = Arc::new(StageCounters::new(Stage::Copy));
         let task = PrefetchTask {
             source,
@@ -95,7 +98,7 @@ impl Prefetcher {
             served: served.clone(),
         };
         tokio::spawn(task.run().in_current_span());
-        Ok(Self { ready, restarts: 0, commands, served, copies: stage, outstanding })
+        Ok(Self { ready, restarts: 0, commands, served, classes, copies: stage, outstanding })
     }
 
     pub(crate) async fn next(&mut self) -> Result<SourceEvent<DeviceBatch>, DeviceError> {
@@ -142,6 +145,10 @@ impl Prefetcher {
 
     pub(crate) fn serving(&self) -> Serving {
         self.served.lock().serving.clone()
+    }
+
+    pub(crate) fn classes(&self) -> Option<Arc<[String]>> {
+        self.classes.clone()
     }
 
     pub(crate) fn stages(&self) -> Vec<StageStats> {
@@ -392,10 +399,4 @@ impl<S> Drop for PrefetchTask<S> {
         let unused = (self.copy_stream.clone(), self.page_locks.take());
         completions.send(CompletionRequest::Drop(Box::new(unused)));
     }
-}
-
-/// Runs blocking calls on a thread for such calls, and waits for the result.
-pub(super) async fn on_other_thread<T: Send + 'static>(body: impl FnOnce() -> T + Send + 'static) -> T {
-    let ended = tokio::task::spawn_blocking(body).await;
-    ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))
 }

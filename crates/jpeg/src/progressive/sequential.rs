@@ -2,12 +2,12 @@
 
 use super::all_blocks::ProgressiveBlocks;
 use crate::{
+    bit_writer::BitWriter,
     bits::BitBlock,
     error::Error,
     header::{Jpeg, NATURAL},
     markers::Markers,
     optimal::OptimalCode,
-    rewrite::BitWriter,
 };
 
 /// Length of the longest difference of DC coefficients, and of the longest AC coefficient.

@@ -14,7 +14,7 @@ pub(super) fn map_all(table: &[u8; 256], pass: &mut PixelPass<'_>) {
     map_one_by_one([table; 3], &mut pass.take_to_line());
     #[cfg(target_arch = "x86_64")]
     {
-        if has_vbmi() {
+        if super::planes::has_vbmi() {
             // SAFETY: the processor has these instructions.
             return unsafe { x86::map_all_vbmi(table, pass) };
         }
@@ -42,21 +42,13 @@ pub(super) fn map_each([red, green, blue]: &[[u8; 256]; 3], pass: &mut PixelPass
     };
     map_one_by_one([red, green, blue], &mut head);
     #[cfg(target_arch = "x86_64")]
-    if has_vbmi() {
+    if super::planes::has_vbmi() {
         // SAFETY: the processor has these instructions.
         return unsafe { x86::map_each_vbmi(tables, pass) };
     }
     #[cfg(target_arch = "aarch64")]
     neon::map_each(tables, pass);
     map_one_by_one(tables, pass);
-}
-
-/// Returns whether the processor shuffles 64 bytes at a time.
-#[cfg(target_arch = "x86_64")]
-pub(super) fn has_vbmi() -> bool {
-    is_x86_feature_detected!("avx512f")
-        && is_x86_feature_detected!("avx512bw")
-        && is_x86_feature_detected!("avx512vbmi")
 }
 
 /// Looks up the values that are left, with the tables in turn.

@@ -13,7 +13,7 @@ pub(super) fn mirror(from: &[u8], to: &mut [MaybeUninit<u8>]) {
     assert_eq!(from.len(), to.len(), "bytes of a row");
     #[cfg(target_arch = "x86_64")]
     {
-        if super::lookup::has_vbmi() {
+        if super::planes::has_vbmi() {
             // SAFETY: the processor has these instructions.
             return unsafe { x86::mirror_vbmi(from, to) };
         }

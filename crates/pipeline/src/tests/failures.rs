@@ -3,10 +3,7 @@
 use std::{
     collections::HashSet,
     panic::resume_unwind,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering::SeqCst},
-    },
+    sync::atomic::{AtomicUsize, Ordering::SeqCst},
 };
 
 use super::{LONG, no_threes, numbers};
@@ -53,42 +50,13 @@ fn failures_can_be_skipped_and_are_counted() {
 }
 
 #[test]
-fn failures_can_be_replaced() {
-    let op = Op::asynchronous(async |item| no_threes(item)).replace_failures(|error| error.to_string().len());
-    let pipeline = Pipeline::builder().source(1..5).pipe("threes", op, 2).sink(1).build(1).unwrap();
-    assert_eq!(numbers(&pipeline), [1, 2, "stage `threes` failed: error at 3".len(), 4]);
-    assert_eq!(pipeline.stats()[1].failures, 1);
-}
-
-#[test]
-fn a_failed_item_is_tried_again_as_often_as_asked() {
-    let attempts = Arc::new(AtomicUsize::new(0));
-    let counted = attempts.clone();
-    let fails_twice = move |item: usize| {
-        let attempt = counted.fetch_add(1, SeqCst) + 1;
-        if item == 1 && attempt < 4 { Err(format!("attempt {attempt}")) } else { Ok(item) }
-    };
-    let pipe = |op: Op<usize, usize>| Pipeline::builder().source(0..3).pipe("flaky", op, 1).sink(1).build(1).unwrap();
-    let pipeline = pipe(Op::cpu(fails_twice.clone()).retry(2));
-    assert_eq!(numbers(&pipeline), [0, 1, 2]);
-    assert_eq!((attempts.load(SeqCst), pipeline.stats()[1].failures), (5, 0), "item 1 has three attempts");
-
-    attempts.store(0, SeqCst);
-    let pipeline = pipe(Op::asynchronous(move |item| std::future::ready(fails_twice(item))).retry(1));
-    let error = pipeline.iter(LONG).find_map(Result::err).unwrap();
-    assert_eq!(error.to_string(), "stage `flaky` failed: attempt 3");
-}
-
-#[test]
 fn a_bound_on_failures_fails_the_pipeline_when_it_is_passed() {
     let pipe = |op: Op<usize, usize>| Pipeline::builder().source(1..12).pipe("threes", op, 1).sink(1).build(1).unwrap();
     assert_eq!(numbers(&pipe(Op::cpu(no_threes).skip_failures().max_failures(3))).len(), 8);
-    for op in [Op::cpu(no_threes).skip_failures(), Op::cpu(no_threes).replace_failures(|_| 0)] {
-        let error = pipe(op.max_failures(2)).iter(LONG).find_map(Result::err).unwrap();
-        let expected = "more than 2 items failed in stage `threes`, the limit of its `max_failures`; \
-                        the last: stage `threes` failed: error at 9";
-        assert_eq!(error.to_string(), expected);
-    }
+    let error = pipe(Op::cpu(no_threes).skip_failures().max_failures(2)).iter(LONG).find_map(Result::err).unwrap();
+    let expected = "more than 2 items failed in stage `threes`, the limit of its `max_failures`; \
+                    the last: stage `threes` failed: error at 9";
+    assert_eq!(error.to_string(), expected);
 }
 
 #[test]
@@ -111,9 +79,4 @@ fn panics_anywhere_become_errors_that_name_the_stage() {
     let pipeline = Pipeline::builder().source(source).aggregate(1).sink(1).build(1).unwrap();
     let error = pipeline.iter(LONG).find_map(Result::err).unwrap();
     assert_eq!(error.to_string(), "stage `source` panicked: no more");
-
-    let op = Op::cpu(no_threes).replace_failures(|_| resume_unwind(Box::new("no replacement")));
-    let pipeline = Pipeline::builder().source(3..4).pipe("threes", op, 2).sink(1).build(1).unwrap();
-    let error = pipeline.iter(LONG).find_map(Result::err).unwrap();
-    assert_eq!(error.to_string(), "stage `threes` panicked: no replacement");
 }

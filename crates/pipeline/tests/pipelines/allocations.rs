@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use spdl_pipeline::{Branches, Cache, Op, OutputOrder, Pipeline, Stages};
+use spdl_pipeline::{Branches, Op, OutputOrder, Pipeline, Stages};
 
 struct Counting;
 
@@ -51,13 +51,9 @@ fn no_item_allocates_once_the_pipeline_runs() {
     let nothing = || Op::cpu(Ok::<_, Infallible>);
     let branches =
         Branches::new().branch(move |stages: Stages<u64>| stages.pipe("even", nothing(), 2)).branch(|stages| stages);
-    let first = Op::cpu(|(item, _)| Ok::<_, Infallible>(item));
     let pipeline = Pipeline::builder()
         .source(0_u64..)
         .route("parity", Op::router(|item| (item % 2) as usize), 1, branches)
-        .fan_out("both", |stages| stages, |stages| stages)
-        .pipe("first", first, 1)
-        .pipe("keep", nothing().cached(&Cache::of_items(100), |item| item % 50), 2)
         .pipe("compute", Op::cpu(Ok::<_, Infallible>), 3)
         .pipe("wait", Op::asynchronous(async |item| Ok::<_, Infallible>(item)).order(OutputOrder::Completion), 2)
         .pipe("block", Op::blocking(Ok::<_, Infallible>), 2)

@@ -1,17 +1,16 @@
-//! Branches, merged sources and caches, one by one; `random` composes them. Events are ordered by channels.
+//! Branches and merged sources, one by one; `random` composes them. Events are ordered by channels.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::HashSet,
     convert::Infallible,
     sync::{
-        Arc, Mutex,
-        atomic::{AtomicUsize, Ordering::SeqCst},
+        Mutex,
         mpsc::{Receiver, Sender, channel},
     },
     time::{Duration, Instant},
 };
 
-use spdl_pipeline::{Branches, Cache, Op, OutputOrder, Pipeline, PipelinePlan, Stages};
+use spdl_pipeline::{Branches, Op, OutputOrder, Pipeline, PipelinePlan, Stages};
 
 /// Limit for an event that has to happen; far longer than any of them takes.
 const LONG: Duration = Duration::from_secs(60);
@@ -95,30 +94,6 @@ fn a_number_without_a_branch_fails_the_pipeline() {
 }
 
 #[test]
-fn two_branches_give_a_pair_for_each_item_that_neither_leaves_out() {
-    let odd =
-        Op::asynchronous(async |item: usize| if item.is_multiple_of(4) { Err("a fourth") } else { Ok(item * 10) });
-    let pairs = Pipeline::builder().source(0..12).fan_out(
-        "both",
-        |stages| stages.pipe("tens", odd.skip_failures(), 3),
-        |stages| stages.pipe("text", cpu(|item: usize| item.to_string()), 2),
-    );
-    let expected: Vec<_> = (0..12).filter(|item| item % 4 != 0).map(|item| (item * 10, item.to_string())).collect();
-    assert_eq!(all(pairs), expected);
-}
-
-#[test]
-fn a_failure_in_one_of_two_branches_comes_behind_the_pairs_before_it() {
-    let fail = Op::cpu(|item: usize| if item == 5 { Err("five") } else { Ok(item) });
-    let pairs = Pipeline::builder().source(0..).fan_out("both", |stages| stages, |stages| stages.pipe("fail", fail, 3));
-    let pipeline = pairs.sink(1).build(2).unwrap();
-    let mut items = pipeline.iter(LONG);
-    assert!((0..5).all(|item| items.next().unwrap().unwrap() == (item, item)));
-    assert_eq!(items.next().unwrap().unwrap_err().to_string(), "stage `fail` failed: five");
-    assert!(items.next().is_none());
-}
-
-#[test]
 fn merged_sources_take_turns_and_none_is_lost() {
     let sources = [0..10, 10..20, 20..30].map(|items| Pipeline::builder().source(items));
     let merged: HashSet<usize> = all(Pipeline::builder().merge("sources", sources)).into_iter().collect();
@@ -134,73 +109,6 @@ fn merged_sources_take_turns_and_none_is_lost() {
 }
 
 #[test]
-fn items_with_one_key_share_one_run() {
-    // All four units ask for key 0, and the run ends only when three of them wait for it.
-    let (asked, asks) = channel();
-    let (opener, gate) = channel::<()>();
-    let (gate, runs) = (Mutex::new(gate), Arc::new(AtomicUsize::new(0)));
-    let counted = runs.clone();
-    let op = Op::blocking(move |_: usize| {
-        counted.fetch_add(1, SeqCst);
-        let _ = gate.lock().unwrap().recv();
-        Ok::<_, Infallible>(7)
-    });
-    let cache = Cache::of_items(10);
-    let op = op.cached(&cache, move |item| {
-        let _ = asked.send(*item);
-        0
-    });
-    let pipeline = Pipeline::builder().source(0..9).pipe("seven", op, 4).sink(9).build(1).unwrap();
-    assert_eq!((0..4).filter(|_| asks.recv_timeout(LONG).is_ok()).count(), 4);
-    drop(opener);
-    assert_eq!(pipeline.iter(LONG).collect::<Result<Vec<_>, _>>().unwrap(), [7; 9]);
-    assert_eq!(runs.load(SeqCst), 1);
-    let stats = cache.stats();
-    assert_eq!((stats.hits, stats.misses, stats.items, stats.size), (8, 1, 1, 1));
-    assert_eq!(pipeline.stats()[1].items, 9);
-}
-
-#[test]
-fn a_cache_keeps_what_was_used_last_and_serves_the_next_pipeline() {
-    let runs = Arc::new(Mutex::new(HashMap::<usize, usize>::new()));
-    let cache = Cache::of_bytes(20, |text: &String| text.len() as u64);
-    let run = |items: &'static [usize]| {
-        let counted = runs.clone();
-        let op = Op::cpu(move |item: usize| {
-            *counted.lock().unwrap().entry(item).or_default() += 1;
-            Ok::<_, Infallible>("x".repeat(item))
-        });
-        all(Pipeline::builder().source(items.iter().copied()).pipe("text", op.cached(&cache, |item| *item), 1))
-    };
-    // 9 + 10 fit; 9 is used again, so that 8 evicts 10; 21 is never kept.
-    let lengths: Vec<usize> = run(&[9, 10, 9, 8, 21]).iter().map(String::len).collect();
-    assert_eq!(lengths, [9, 10, 9, 8, 21]);
-    assert_eq!(cache.stats().size, 17);
-    run(&[8, 9, 10, 21]);
-    assert_eq!(*runs.lock().unwrap(), HashMap::from([(8, 1), (9, 1), (10, 2), (21, 2)]));
-}
-
-#[test]
-fn a_failed_run_is_not_kept_and_fails_no_other_item() {
-    for asynchronous in [false, true] {
-        let attempts = Arc::new(AtomicUsize::new(0));
-        let run = move |_: usize| if attempts.fetch_add(1, SeqCst) == 0 { Err("not yet") } else { Ok(1) };
-        let op = if asynchronous { Op::asynchronous(move |item| std::future::ready(run(item))) } else { Op::cpu(run) };
-        let op = op.skip_failures().cached(&Cache::of_items(1), |_| ());
-        let pipeline = Pipeline::builder().source(0..6).pipe("once", op, 3).sink(1).build(2).unwrap();
-        assert_eq!(pipeline.iter(LONG).collect::<Result<Vec<_>, _>>().unwrap(), [1; 5]);
-        assert_eq!((pipeline.stats()[1].items, pipeline.stats()[1].failures), (5, 1));
-    }
-}
-
-#[test]
-fn a_key_that_panics_is_a_failure_of_its_item() {
-    let op = cpu(|item: usize| item).skip_failures();
-    let op = op.cached(&Cache::of_items(9), |item| if *item == 2 { panic!("no key") } else { *item });
-    assert_eq!(all(Pipeline::builder().source(0..4).pipe("keys", op, 2)), [0, 1, 3]);
-}
-
-#[test]
 fn the_four_times_of_each_stage_of_a_branch_add_up_to_its_time() {
     let before_start = Instant::now();
     let route = |stages: Stages<usize>, order| {
@@ -211,9 +119,7 @@ fn the_four_times_of_each_stage_of_a_branch_add_up_to_its_time() {
         stages.route("route", Op::router(|item| item % 2), 1, branches)
     };
     let stages = route(Pipeline::builder().source(0..2000), OutputOrder::Input);
-    let op = cpu(|item| item).cached(&Cache::of_items(5), |item| *item % 7);
-    let pairs = stages.fan_out("both", |stages| stages, |stages| stages.pipe("kept", op, 3));
-    let pipeline = pairs.sink(4).build(2).unwrap();
+    let pipeline = stages.pipe("kept", cpu(|item| item), 3).sink(4).build(2).unwrap();
     let after_start = Instant::now();
     assert!(pipeline.iter(LONG).take(1999).all(|item| item.is_ok()));
     let before_end = Instant::now();
@@ -248,19 +154,8 @@ fn stages_that_do_not_fit_their_branch_are_an_error_with_the_reason() {
     );
     assert!(source().route("route", router(), 1, branches().order(OutputOrder::Completion)).sink(1).build(1).is_ok());
     assert_eq!(
-        error(source().fan_out("both", |stages| stages.aggregate(2), |stages| stages).sink(1)),
-        "stage `aggregate` can give any number of results for an item, but `both` joins one result of each branch; put the \
-         stage in front of `both` or behind it"
-    );
-    assert_eq!(
         error(source().route("route", router(), 1, Branches::<usize, usize>::new()).sink(1)),
         "stage `route-merge` has nothing to merge; it must have at least one branch or pipeline"
-    );
-    let many = Op::cpu_many(|item: usize| Ok::<_, Infallible>(std::iter::once(Ok(item))));
-    let many = many.cached(&Cache::of_items(1), |item| *item);
-    assert_eq!(
-        error(source().pipe("many", many, 1).sink(1)),
-        "stage `many` makes many items of one, which a cache does not keep; cache an operation that returns a list"
     );
     let same = || Branches::new().branch(move |stages| stages.pipe("same", pass(), 1));
     let twice = source().route("one", router(), 1, same()).route("two", router(), 1, same());

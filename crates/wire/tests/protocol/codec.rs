@@ -4,7 +4,7 @@ use std::fmt::Debug;
 
 use crate::arbitrary;
 use proptest::{prelude::*, test_runner::TestCaseResult};
-use spdl_control::messages::*;
+use spdl_control::{help::HelpReply, messages::*, peers::BlockReply};
 use spdl_insight::Stall;
 use spdl_wire::{
     codec::{self, CodecError},
@@ -39,20 +39,20 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
     #[test]
-    fn requests_survive(message in arbitrary::to_coordinator(), flip in 1..=255_u8) {
+    fn requests_survive(message in arbitrary::message::<ToCoordinator>(), flip in 1..=255_u8) {
         survives(&message, flip)?;
     }
 
     #[test]
-    fn replies_survive(message in arbitrary::from_coordinator(), flip in 1..=255_u8) {
+    fn replies_survive(message in arbitrary::message::<FromCoordinator>(), flip in 1..=255_u8) {
         survives(&message, flip)?;
     }
 
     #[test]
     fn messages_between_workers_survive(
-        request in arbitrary::peer_request(),
-        reply in arbitrary::block_reply(),
-        help in arbitrary::help_reply(),
+        request in arbitrary::message::<PeerRequest>(),
+        reply in arbitrary::message::<BlockReply>(),
+        help in arbitrary::message::<HelpReply>(),
         flip in 1..=255_u8,
     ) {
         survives(&request, flip)?;
@@ -61,12 +61,12 @@ proptest! {
     }
 
     #[test]
-    fn messages_to_homes_survive(message in arbitrary::to_home(), flip in 1..=255_u8) {
+    fn messages_to_homes_survive(message in arbitrary::message::<ToHome>(), flip in 1..=255_u8) {
         survives(&message, flip)?;
     }
 
     #[test]
-    fn messages_of_homes_survive(message in arbitrary::from_home(), flip in 1..=255_u8) {
+    fn messages_of_homes_survive(message in arbitrary::message::<FromHome>(), flip in 1..=255_u8) {
         survives(&message, flip)?;
     }
 

@@ -1,6 +1,6 @@
 //! Decodes the chunks of a segment to the values of their records.
 
-use std::{ops::Range, sync::Arc};
+use std::{mem, ops::Range, sync::Arc};
 
 use bytes::Bytes;
 use spdl_types::DType;
@@ -26,26 +26,30 @@ pub(super) struct DecodedChunks {
     runs: Vec<DecodedRun>,
 }
 
-/// Records of neighbouring chunks.
+/// Records of neighbouring chunks that were read, or those of a damaged one.
 #[derive(Debug)]
 struct DecodedRun {
     records: Range<u32>,
-    values: Bytes,
-    /// Where each record ends in the values. Those of damaged chunks are empty.
-    ends: Vec<u32>,
-    damaged: Vec<DamagedChunk>,
+    values: Result<RunValues, DamagedChunk>,
 }
 
 #[derive(Debug)]
+struct RunValues {
+    bytes: Bytes,
+    /// Where each record ends.
+    ends: Vec<u32>,
+}
+
+#[derive(Clone, Debug)]
 struct DamagedChunk {
-    records: Range<u32>,
     problem: Arc<str>,
     checksum: u32,
 }
 
 impl DecodedBlock for DecodedChunks {
     fn bytes(&self) -> u64 {
-        self.runs.iter().map(|run| run.values.len() as u64 + END_BYTES * run.ends.len() as u64).sum()
+        let values = self.runs.iter().filter_map(|run| run.values.as_ref().ok());
+        values.map(|values| values.bytes.len() as u64 + END_BYTES * values.ends.len() as u64).sum()
     }
 
     fn only(&self, records: &[u32]) -> Arc<dyn DecodedBlock> {
@@ -80,26 +84,36 @@ impl DecodedChunks {
 }
 
 impl DecodedRun {
+    /// Creates the run of these records, whose values are taken, if there are any.
+    fn whole(records: Range<u32>, values: &mut Values) -> Option<Self> {
+        let Values { mut bytes, mut ends } = mem::take(values);
+        bytes.shrink_to_fit();
+        ends.shrink_to_fit();
+        (!records.is_empty()).then(|| Self { records, values: Ok(RunValues { bytes: bytes.into(), ends }) })
+    }
+
     /// Returns one record alone.
     fn only(&self, record: u32) -> Self {
-        let records = record..record + 1;
-        let damaged = self.damaged.iter().find(|chunk| chunk.records.contains(&record));
-        let damaged = damaged.map(|DamagedChunk { problem, checksum, .. }| DamagedChunk {
-            records: records.clone(),
-            problem: problem.clone(),
-            checksum: *checksum,
-        });
-        let values = self.value(record).map_or_else(|_| Bytes::new(), |value| Bytes::copy_from_slice(&value));
-        Self { records, ends: vec![values.len() as u32], values, damaged: damaged.into_iter().collect() }
+        let copied = |values: &RunValues| {
+            let bytes = Bytes::copy_from_slice(&values.bytes[self.range(record, values)]);
+            RunValues { ends: vec![bytes.len() as u32], bytes }
+        };
+        Self { records: record..record + 1, values: self.values.as_ref().map(copied).map_err(Clone::clone) }
     }
 
     fn value(&self, record: u32) -> Result<Bytes, OpenError> {
-        if let Some(chunk) = self.damaged.iter().find(|chunk| chunk.records.contains(&record)) {
-            return Err(OpenError::Damaged { problem: chunk.problem.clone(), checksum: chunk.checksum });
+        match &self.values {
+            Ok(values) => Ok(values.bytes.slice(self.range(record, values))),
+            Err(DamagedChunk { problem, checksum }) => {
+                Err(OpenError::Damaged { problem: problem.clone(), checksum: *checksum })
+            }
         }
+    }
+
+    fn range(&self, record: u32, values: &RunValues) -> Range<usize> {
         let number = (record - self.records.start) as usize;
-        let start = number.checked_sub(1).map_or(0, |before| self.ends[before]);
-        Ok(self.values.slice(start as usize..self.ends[number] as usize))
+        let start = number.checked_sub(1).map_or(0, |before| values.ends[before]);
+        start as usize..values.ends[number] as usize
     }
 }
 
@@ -137,8 +151,8 @@ pub(super) fn decode(
     fetched: &dyn Fn(Range<u64>) -> Option<Bytes>,
 ) -> DecodedChunks {
     let mut decompressor = ChunkDecompressor::new();
-    let decode = |(segment, chunks)| decode_run(index, segment, chunks, fetched, &mut decompressor);
-    let runs = chunks_there(index, ranges).map(decode).collect();
+    let decode = |(segment, chunks)| decode_runs(index, segment, chunks, fetched, &mut decompressor);
+    let runs = chunks_there(index, ranges).flat_map(decode).collect();
     DecodedChunks { fields: index.fields.clone(), runs }
 }
 
@@ -151,21 +165,21 @@ fn chunks_in(index: &ArrayRecordIndex, segment: usize, range: &Range<u64>) -> Ra
 }
 
 /// Decodes neighbouring chunks of a segment.
-fn decode_run(
+fn decode_runs(
     index: &ArrayRecordIndex,
     segment: usize,
     chunks: Range<u32>,
     fetched: &dyn Fn(Range<u64>) -> Option<Bytes>,
     decompressor: &mut Result<ChunkDecompressor, String>,
-) -> DecodedRun {
+) -> Vec<DecodedRun> {
     let last = chunks.end - 1;
     let at = index.place(segment, chunks.start).start;
     let stored = fetched(at..index.place(segment, last).end).unwrap_or_default();
     let decoded: u64 = chunks.clone().map(|chunk| u64::from(index.chunk(chunk).decoded_bytes)).sum();
     let reserved = decoded.min(MAX_RESERVED_RATIO * stored.len() as u64);
-    let records = index.records_of(chunks.start).start..index.records_of(last).end;
+    let mut first_record = index.records_of(chunks.start).start;
     let mut values = Values { bytes: Vec::with_capacity(reserved as usize), ends: Vec::new() };
-    let mut damaged = Vec::new();
+    let mut runs = Vec::new();
     for number in chunks {
         let place = index.place(segment, number);
         let part = stored.get((place.start - at) as usize..(place.end - at) as usize);
@@ -177,14 +191,13 @@ fn decode_run(
         if let Err(problem) = result {
             let problem = format!("(chunk {number}, byte {}): its chunk {problem}", index.chunk(number).at);
             let (records, checksum) = (index.records_of(number), crc32c::crc32c(&stored));
-            let end = values.bytes.len() as u32;
-            values.ends.extend(records.clone().map(|_| end));
-            damaged.push(DamagedChunk { records, problem: problem.into(), checksum });
+            runs.extend(DecodedRun::whole(first_record..records.start, &mut values));
+            first_record = records.end;
+            runs.push(DecodedRun { records, values: Err(DamagedChunk { problem: problem.into(), checksum }) });
         }
     }
-    values.bytes.shrink_to_fit();
-    values.ends.shrink_to_fit();
-    DecodedRun { records, values: values.bytes.into(), ends: values.ends, damaged }
+    runs.extend(DecodedRun::whole(first_record..index.records_of(last).end, &mut values));
+    runs
 }
 
 /// Decodes chunk number `number`, which has these stored bytes.

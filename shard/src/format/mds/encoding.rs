@@ -1,11 +1,9 @@
 //! The encodings of MDS columns: what the bytes of a value mean, and the form in which a field hands them over.
 
-use std::fmt;
-
 use bytes::Bytes;
 use spdl_types::DType;
 
-use super::picture::picture;
+use super::picture::{other_size, picture};
 use crate::format::{Array, Content, FieldValue, MAX_LIST_FILES};
 
 /// Most dimensions of an array: they are numbered in 6 bits.
@@ -59,16 +57,6 @@ pub enum ListElement {
     Pil,
 }
 
-/// Why a value does not match its encoding.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct WrongValue(pub(super) String);
-
-impl fmt::Display for WrongValue {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
 impl MdsEncoding {
     /// Returns the encoding that MDS calls `name`; `None` if MDS has none of this name.
     #[must_use]
@@ -106,7 +94,7 @@ impl MdsEncoding {
 
     /// Returns what a field whose value is `value` holds: plain bytes as they are, numbers and arrays with their
     /// types, PIL pictures as a file that decoders of pictures read.
-    pub(super) fn value(&self, value: Bytes) -> Result<FieldValue, WrongValue> {
+    pub(super) fn value(&self, value: Bytes) -> Result<FieldValue, String> {
         match self {
             Self::Plain => Ok(value.into()),
             Self::Number(element) if value.len() == element.bytes() => {
@@ -116,26 +104,24 @@ impl MdsEncoding {
             Self::Array { element, shape } => array(*element, shape.as_deref(), &value).map(FieldValue::from),
             Self::Pil => picture(&value).map(FieldValue::from),
             Self::List(element) => element.list(&value).map(FieldValue::List),
-            Self::Pickle => Err(WrongValue(
-                "is a pickled Python object, which is never read, because reading it runs code; write the column again as \
+            Self::Pickle => Err("is a pickled Python object, which is never read, because reading it runs code; write the column again as \
                  `json`, `str`, `bytes` or `ndarray`"
-                    .to_owned(),
-            )),
+                    .to_owned()),
         }
     }
 }
 
 impl ListElement {
     /// Returns the files of a list.
-    fn list(self, value: &Bytes) -> Result<Vec<Option<Bytes>>, WrongValue> {
-        let cut_off = || WrongValue(format!("is a list of pictures that is cut off after {} bytes", value.len()));
+    fn list(self, value: &Bytes) -> Result<Vec<Option<Bytes>>, String> {
+        let cut_off = || format!("is a list of pictures that is cut off after {} bytes", value.len());
         // The head of a list is four bytes that the library does not use yet.
         let head_bytes = if self == Self::BareFile { 0 } else { 4 };
         let rest = value.get(head_bytes..).ok_or_else(cut_off)?;
         let (count, rest) = rest.split_first_chunk::<4>().ok_or_else(cut_off)?;
         let count = u32::from_le_bytes(*count) as usize;
         if count > MAX_LIST_FILES {
-            return Err(WrongValue(format!("is a list of {count} pictures; at most {MAX_LIST_FILES} are read")));
+            return Err(format!("is a list of {count} pictures; at most {MAX_LIST_FILES} are read"));
         }
         let (sizes, mut rest) = rest.split_at_checked(4 * count).ok_or_else(cut_off)?;
         let mut files = Vec::with_capacity(count);
@@ -145,8 +131,7 @@ impl ListElement {
             files.push(Some(match self {
                 Self::BareFile | Self::File => file,
                 Self::Pil => {
-                    let of_list =
-                        |WrongValue(problem)| WrongValue(format!("has number {number} from 0, which {problem}"));
+                    let of_list = |problem| format!("has number {number} from 0, which {problem}");
                     picture(&file).map_err(of_list)?.into_file()
                 }
             }));
@@ -154,7 +139,7 @@ impl ListElement {
         }
         match rest.len() {
             0 => Ok(files),
-            more => Err(WrongValue(format!("is a list of {count} pictures and {more} bytes more"))),
+            more => Err(format!("is a list of {count} pictures and {more} bytes more")),
         }
     }
 }
@@ -173,16 +158,15 @@ fn name_of(dtype: DType) -> &'static str {
     ELEMENTS.iter().find(|element| element.0 == dtype).map_or("", |element| element.2)
 }
 
-fn array(element: Option<DType>, shape: Option<&[u64]>, value: &Bytes) -> Result<Content, WrongValue> {
-    let cut_off = || WrongValue(format!("is an array whose type and shape are cut off after {} bytes", value.len()));
+fn array(element: Option<DType>, shape: Option<&[u64]>, value: &Bytes) -> Result<Content, String> {
+    let cut_off = || format!("is an array whose type and shape are cut off after {} bytes", value.len());
     let mut rest = &value[..];
     let element = match element {
         Some(element) => element,
         None => {
             let (number, after) = rest.split_first().ok_or_else(cut_off)?;
             rest = after;
-            element_numbered(*number)
-                .ok_or_else(|| WrongValue(format!("is an array of an unknown type, number {number}")))?
+            element_numbered(*number).ok_or_else(|| format!("is an array of an unknown type, number {number}"))?
         }
     };
     let read;
@@ -201,13 +185,9 @@ fn array(element: Option<DType>, shape: Option<&[u64]>, value: &Bytes) -> Result
     let bytes = shape.iter().try_fold(element.bytes() as u64, |bytes, side| bytes.checked_mul(*side));
     if bytes != Some(rest.len() as u64) {
         let name = name_of(element);
-        return Err(WrongValue(format!("is {} bytes, which are no array of {name} {shape:?}", rest.len())));
+        return Err(format!("is {} bytes, which are no array of {name} {shape:?}", rest.len()));
     }
     Ok(Array { dtype: element, shape: shape.to_vec(), elements: value.slice_ref(rest) }.into())
-}
-
-pub(super) fn other_size(value: &[u8], bytes: usize, what: &str) -> WrongValue {
-    WrongValue(format!("is {} bytes, and {what} takes {bytes}", value.len()))
 }
 
 #[cfg(test)]

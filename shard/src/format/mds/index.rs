@@ -201,7 +201,7 @@ impl ShardIndex for MdsIndex {
             let problem = format!("lies in a sample of {} bytes whose values have other sizes", sample.len());
             return Err(OpenError::Malformed(problem));
         };
-        self.columns[column].encoding.value(value).map_err(|problem| OpenError::Malformed(problem.to_string()))
+        self.columns[column].encoding.value(value).map_err(OpenError::Malformed)
     }
 }
 

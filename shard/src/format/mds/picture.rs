@@ -4,22 +4,21 @@
 use bytes::Bytes;
 use spdl_types::DType;
 
-use super::encoding::{WrongValue, other_size};
 use crate::format::{Array, Content};
 
 /// Bytes of width, height and the length of the mode's name.
 const HEAD_BYTES: usize = 12;
 
 /// Returns the picture in `value` as a file.
-pub(super) fn picture(value: &Bytes) -> Result<Content, WrongValue> {
-    let cut_off = || WrongValue(format!("is a picture that is cut off after {} bytes", value.len()));
+pub(super) fn picture(value: &Bytes) -> Result<Content, String> {
+    let cut_off = || format!("is a picture that is cut off after {} bytes", value.len());
     let (head, rest) = value[..].split_at_checked(HEAD_BYTES).ok_or_else(cut_off)?;
     let [width, height, mode_bytes] =
         [0, 4, 8].map(|at| u32::from_le_bytes(*head[at..].first_chunk().expect("12 bytes")));
     let (mode, pixels) = rest.split_at_checked(mode_bytes as usize).ok_or_else(cut_off)?;
     let Some(layout) = ModeLayout::of(mode) else {
         let mode = mode[..mode.len().min(16)].escape_ascii();
-        return Err(WrongValue(format!("is a picture of PIL's mode `{mode}`, which is not read")));
+        return Err(format!("is a picture of PIL's mode `{mode}`, which is not read"));
     };
     let row_bytes = match layout {
         ModeLayout::Bits => u64::from(width).div_ceil(8),
@@ -100,11 +99,16 @@ impl ModeLayout {
     }
 }
 
+/// Describes a value of another size than it has to have.
+pub(super) fn other_size(value: &[u8], bytes: usize, what: &str) -> String {
+    format!("is {} bytes, and {what} takes {bytes}", value.len())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn of(width: u32, height: u32, mode: &str, pixels: &[u8]) -> Result<Content, WrongValue> {
+    fn of(width: u32, height: u32, mode: &str, pixels: &[u8]) -> Result<Content, String> {
         let head = [width, height, mode.len() as u32].map(u32::to_le_bytes);
         picture(&[head.as_flattened(), mode.as_bytes(), pixels].concat().into())
     }
@@ -129,7 +133,7 @@ mod tests {
 
     #[test]
     fn pictures_that_are_not_whole_are_described() {
-        let problem = |made: Result<Content, WrongValue>| made.unwrap_err().to_string();
+        let problem = |made: Result<Content, String>| made.unwrap_err();
         assert_eq!(problem(picture(&Bytes::from_static(&[0; 11]))), "is a picture that is cut off after 11 bytes");
         assert_eq!(problem(of(2, 2, "L", &[0; 3])), "is 3 bytes, and a picture of 2x2 takes 4");
         assert_eq!(problem(of(2, 2, "X\n", &[])), "is a picture of PIL's mode `X\\n`, which is not read");

@@ -16,6 +16,7 @@ mod footer;
 mod headers;
 mod index;
 mod index_file;
+mod lists;
 mod numbers;
 mod pages;
 mod schema;

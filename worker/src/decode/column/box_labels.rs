@@ -6,10 +6,13 @@ use serde_json::Value;
 use spdl_job::{BoxLabelsColumn, BoxStorage, ColumnKind};
 use spdl_types::DType;
 
-use super::{ColumnDecoder, ColumnSample, ColumnSetup, DecoderError, FieldTarget, int::whole};
+use super::{
+    ColumnDecoder, ColumnSample, ColumnSetup, DecoderError, FieldTarget,
+    boxes::{BoxReader, array},
+    int::whole,
+};
 use crate::decode::{
-    boxes::{BoxReader, array, wrong},
-    cause::{BadSampleProblem, quoted},
+    cause::{BadSampleProblem, quoted, wrong_boxes},
     coco::CocoAnnotation,
     number::{float_of, out_of_range, write_float, write_integer, write_number},
 };
@@ -50,7 +53,7 @@ impl BoxLabelsDecoder {
             Some(number) => self.number(*number, field, out),
             None if self.numbers.is_empty() => {
                 let name = quoted(name.trim().as_bytes());
-                Err(wrong(
+                Err(wrong_boxes(
                     field,
                     format_args!("has the name \"{name}\"; the column has no `names`, and the dataset no classes"),
                 ))
@@ -80,7 +83,7 @@ impl BoxLabelsDecoder {
             Some(Value::Number(label)) => write_number(label, self.dtype, field, out),
             Some(Value::Bool(label)) => self.number(i64::from(*label), field, out),
             Some(Value::String(name)) => self.name(name, field, out),
-            _ => Err(wrong(field, format_args!("annotation {number} has no number or name as `{}`", self.key))),
+            _ => Err(wrong_boxes(field, format_args!("annotation {number} has no number or name as `{}`", self.key))),
         }
     }
 }
@@ -94,7 +97,7 @@ impl ColumnDecoder for BoxLabelsDecoder {
             if labels == count {
                 Ok(())
             } else {
-                Err(wrong(field, format_args!("has {labels} labels, and there are {count} boxes")))
+                Err(wrong_boxes(field, format_args!("has {labels} labels, and there are {count} boxes")))
             }
         };
         let mut labels = vec![0; boxes.kept.len() * self.dtype.bytes()];
@@ -125,7 +128,7 @@ impl ColumnDecoder for BoxLabelsDecoder {
                             write_float(label, self.dtype, field, || label.to_string(), place)?;
                         }
                         None => {
-                            return Err(wrong(
+                            return Err(wrong_boxes(
                                 field,
                                 format_args!("holds {}, which are no whole numbers", array.dtype.name()),
                             ));

@@ -15,9 +15,9 @@ use super::{ColumnDecoder, ColumnSample, ColumnSetup, DecodeResources, DecodeScr
 use crate::decode::{
     SampleKey,
     cause::BadSampleProblem,
-    followed::{FollowedPicture, FollowedPlan},
+    followed::FollowedPicture,
     memory::{MemoryPermit, NeverFits},
-    record::SampleRecord,
+    record::{FollowedPlan, SampleRecord},
 };
 
 /// Decodes pictures to pixels of one type and size.

@@ -4,18 +4,76 @@
 use std::{collections::VecDeque, ops::RangeInclusive, sync::Arc};
 
 use spdl_feed::SampleDraw;
+use spdl_job::layout::entry_flags;
 use spdl_order::{Item, ItemKind, Step};
 use spdl_types::Position;
+use spdl_wire::spans;
+use tracing::Span;
 
-use super::{PlannedBatch, SampleGroup, decode::shared, items_of, mix::PlannedMixes};
+use super::{
+    mix::PlannedMixes,
+    sample::{BatchSample, SampleGroup},
+};
 use crate::{
-    feed::{driver::Feed, sharing::SharingMember},
-    fetch::WorkingWindow,
+    feed::{open::Feed, sharing::SharingMember},
+    fetch::{BlockHold, WorkingWindow, for_batch_now},
 };
 
 /// A call announces steps beyond the planned ones only until it has announced this many samples, so that no call takes
 /// long.
 const ANNOUNCED_AT_ONCE: u64 = 1024;
+
+/// A batch whose samples are known.
+pub(in crate::feed) struct PlannedBatch {
+    pub(super) step: Step,
+    pub(super) entries: usize,
+    pub(super) groups: Vec<SampleGroup>,
+    /// Entries past the end of the epoch, which hold no sample.
+    pub(super) invalid: Vec<BatchSample>,
+    pub(super) mixes: PlannedMixes,
+    /// Keeps the blocks in memory until the batch is filled.
+    pub(super) holds: Vec<BlockHold>,
+    /// The span of everything that is done for the batch.
+    pub(in crate::feed) span: Span,
+}
+
+impl PlannedBatch {
+    pub(super) fn plan(feed: &Feed, step: Step) -> Self {
+        let (items, mixes) = items_of(feed, &step);
+        let all = (0..).zip(items.iter().chain(&mixes.partners)).map(|(entry, item)| BatchSample::new(entry, item));
+        let (invalid, mut samples): (Vec<_>, Vec<_>) = all.partition(|sample| sample.flags & entry_flags::INVALID != 0);
+        samples.sort_unstable_by_key(|sample| sample.id);
+        let groups = samples.chunk_by(|a, b| a.block == b.block).map(SampleGroup::from).collect();
+        let span = spans::batch(step.from);
+        spdl_process::describe_batch(&span, feed.session.id, &feed.session.job.name, feed.rank);
+        Self { step, entries: items.len(), groups, invalid, mixes, holds: Vec::new(), span }
+    }
+
+    /// Starts to fetch the blocks, as far as there is room for them.
+    fn prefetch(&mut self, feed: &Feed) {
+        if feed.parts.is_on() {
+            return;
+        }
+        let prefetch = |group: &SampleGroup| {
+            let block = group[0].block;
+            let member = feed.shared();
+            if member.is_some_and(|member| group.iter().all(|sample| member.is_kept(sample.draw(), false))) {
+                return None;
+            }
+            feed.fetcher.prefetch(feed.dataset.block_key(block), || feed.dataset.place(block))
+        };
+        let batch = feed.batch_id(self.step.from);
+        self.span.in_scope(|| for_batch_now(batch, || self.holds.extend(self.groups.iter().filter_map(prefetch))));
+    }
+}
+
+/// Returns the items of a rank's batch, and what is mixed in it.
+fn items_of(feed: &Feed, step: &Step) -> (Vec<Item>, PlannedMixes) {
+    let mut items = Vec::new();
+    feed.plan.rank_items(step, feed.rank, feed.session.world, &mut items);
+    let mixes = feed.mixer.as_ref().map(|mixer| mixer.plan(&feed.plan, &items)).unwrap_or_default();
+    (items, mixes)
+}
 
 /// The batches of a rank that are planned and not being filled yet.
 pub(in crate::feed) struct PlannedBatches {
@@ -28,13 +86,13 @@ pub(in crate::feed) struct PlannedBatches {
 
 impl PlannedBatches {
     pub(in crate::feed) fn new(feed: Arc<Feed>) -> Self {
-        let window = feed.dataset.working_window(&feed.resources.fetcher);
+        let window = feed.dataset.working_window(&feed.fetcher);
         Self { is_first: true, ahead: VecDeque::new(), window, announced: AnnouncedSteps::default(), feed }
     }
 
     /// Plans the batch of a step and starts to fetch its blocks.
     pub(in crate::feed) fn prepare(&mut self, step: Step) {
-        if let Some(member) = shared(&self.feed) {
+        if let Some(member) = self.feed.shared() {
             let oldest = self.ahead.front().map_or(step.from, |batch| batch.step.from);
             self.announced.advance(&self.feed, member, oldest..=step.from);
         } else {
@@ -81,7 +139,7 @@ impl AnnouncedSteps {
         }
         self.to = self.to.max(oldest);
         let mut announced = 0;
-        while self.to <= newest || (self.samples < member.ahead() && announced < ANNOUNCED_AT_ONCE) {
+        while self.to <= newest || (self.samples < member.ahead && announced < ANNOUNCED_AT_ONCE) {
             let Some(step) = feed.plan.step(self.to, &feed.session.batches()) else { return };
             let (items, PlannedMixes { partners, .. }) = items_of(feed, &step);
             let draw = |item: &Item| SampleDraw { epoch: item.at.epoch, id: item.located.id };

@@ -1,19 +1,17 @@
 //! The memory that a batch is made in: its slot, the values of ragged columns beside it, and the places of samples in
 //! both.
 
-use std::sync::{Arc, atomic::Ordering};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use smallvec::SmallVec;
 use spdl_job::layout::{Entry, FixedColumn, Header, Layout, Place, SlotParts, entry_flags};
-use spdl_order::Step;
 use spdl_wire::slab::SlotMut;
 
-use super::{BatchSample, FilledBatch, records::FetchedGroup};
+use super::sample::BatchSample;
 use crate::{
     decode::FieldTarget,
     feed::{
-        driver::Feed,
         room::BatchRoom,
         sharing::{KeptSample, SharingMember},
     },
@@ -47,7 +45,7 @@ struct Partners {
 /// The place of a sample in the slot, or beside it.
 pub(super) struct SamplePlace<'a> {
     pub(super) entry: &'a mut Entry,
-    pub(super) room: Option<&'a BatchRoom>,
+    room: Option<&'a BatchRoom>,
     /// Whether the sample is a partner, which lies beside the slot; only its fixed columns are mixed.
     is_partner: bool,
     /// One for each column.
@@ -130,10 +128,10 @@ impl BatchBuffer {
         places
     }
 
-    /// Keeps the blocks of decoded groups in memory, because values of ragged columns may be slices of them.
-    pub(super) fn hold(&mut self, groups: Vec<FetchedGroup>) {
+    /// Keeps blocks of decoded samples in memory, because values of ragged columns may be slices of them.
+    pub(super) fn hold(&mut self, blocks: impl Iterator<Item = BlockBytes>) {
         if self.ragged.iter().any(|values| !values.is_empty()) {
-            self.blocks.extend(groups.into_iter().filter(FetchedGroup::is_held).map(FetchedGroup::into_bytes));
+            self.blocks.extend(blocks);
         }
     }
 
@@ -147,34 +145,25 @@ impl BatchBuffer {
         self.slot
     }
 
-    /// Writes the ragged columns and the header of the batch of `step`.
-    pub(super) fn finish(mut self, feed: &Feed, step: &Step) -> FilledBatch {
-        let header = Header {
-            magic: [0; 4],
-            version: 0,
-            columns: 0,
-            entries: u32::try_from(self.entries).expect("a batch fits its capacity"),
-            capacity: feed.layout.capacity(),
-            epoch: step.from.epoch,
-            offset: step.from.offset,
-            next_epoch: step.next.epoch,
-            next_offset: step.next.offset,
-            rank: feed.rank,
-            world: feed.session.world,
-            used_bytes: 0,
-            reserved: [0; 8],
-        };
-        let used_bytes = feed.layout.finish(&mut self.slot, header, &self.ragged) as u64;
-        FilledBatch { slot: self.slot, room: None, used_bytes, batch: feed.batch_id(step.from) }
+    /// Writes the ragged columns and the header, of which the rest is known here. Returns the slot and its bytes in use.
+    pub(super) fn finish(mut self, layout: &Layout, header: Header) -> (SlotMut, u64) {
+        let entries = u32::try_from(self.entries).expect("a batch fits its capacity");
+        let header = Header { entries, capacity: layout.capacity(), ..header };
+        let used_bytes = layout.finish(&mut self.slot, header, &self.ragged) as u64;
+        (self.slot, used_bytes)
     }
 }
 
 impl SamplePlace<'_> {
     /// Copies a sample that another rank has decoded, and completes its entry.
-    pub(super) fn take(&mut self, feed: &Feed, member: &SharingMember, sample: &BatchSample, kept: &KeptSample) {
+    pub(super) fn take(&mut self, member: &SharingMember, sample: &BatchSample, kept: &KeptSample) {
         member.take(sample.draw(), kept, &mut self.targets);
         self.keep(sample, false);
-        feed.has_good.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns whether the batch has to start again, so that nothing need be written.
+    pub(super) fn is_revoked(&self) -> bool {
+        self.room.is_some_and(BatchRoom::is_revoked)
     }
 
     /// Completes the entry of a decoded sample. Values that are slices of its block stay slices if the block `is_held`

@@ -1,292 +1,214 @@
-//! From records to the slot: decodes samples in parallel, each straight into its entry.
+//! From records to the slot: gets the samples that have come into their entries, from one source after the other.
 
-use std::{
-    cell::Cell,
-    cmp::Reverse,
-    sync::{Arc, atomic::Ordering},
-    time::Instant,
-};
+use std::{cell::Cell, cmp::Reverse, sync::atomic::Ordering};
 
-use crossbeam_deque::{Steal, Stealer, Worker};
+use crossbeam_deque::{Stealer, Worker};
 use parking_lot::Mutex;
 use spdl_shard::format::{FieldValue, Record};
-use spdl_types::{BatchId, DType, SampleId};
+use spdl_types::{DType, Position};
 use tokio::sync::Notify;
-use tracing::Span;
 
 use super::{
-    BatchSample,
     buffer::{BatchBuffer, SamplePlace},
     gather::gather,
-    lend::{BatchLender, Parking, Queues},
-    records::{FetchedGroup, FoundSample},
+    lend::{BatchLender, QueuedSample, Queues},
+    records::FetchedGroup,
+    sample::{BatchSample, Reason, Undecoded},
+    threads::{Parking, SampleSource, steal},
 };
 use crate::{
-    decode::{BadSampleCause, FieldLookup, SampleKey},
+    decode::FieldLookup,
     feed::{
-        driver::{Feed, FeedWork},
-        journal::{InDecoding, Suspicion},
-        room::BatchRoom,
+        journal::Suspicion,
+        open::{Feed, FeedWork},
         scheduler::DecodePermit,
         sharing::{KeptSample, SampleAction, SharedDecode, SharingMember},
+        stages::DecodingThread,
     },
 };
 
-/// A sample that was not decoded.
-#[derive(Debug)]
-pub(super) struct Undecoded {
-    pub(super) sample: BatchSample,
-    /// Key of its record.
-    pub(super) key: String,
-    pub(super) reason: Reason,
-}
-
-/// The reason why a sample was not decoded.
-#[derive(Clone, Debug)]
-pub(super) enum Reason {
-    /// The bytes are right and do not decode. The entry is zeroed, which is all that the policy `mask` needs.
-    Bad(BadSampleCause),
-    /// The sample is left out because the worker died several times in a row while decoding it. The entry is zeroed.
-    Quarantined { deaths: u32 },
-    /// The bytes are not those that the index describes.
-    WrongBytes { field: String, expected: u32, actual: u32 },
-    /// The bytes match the index, but the dataset's format forbids them there.
-    Malformed { field: String, problem: String },
-    /// The bytes do not decode to the record; `checksum` is the checksum of these bytes.
-    Damaged { field: String, problem: Arc<str>, checksum: u32 },
-}
-
-/// Samples of a batch that another rank has decoded.
-#[derive(Debug)]
-pub(super) struct KeptInBatch {
-    pub(super) sample: BatchSample,
-    pub(super) kept: KeptSample,
-}
-
 /// Samples of a batch that can be written to their places.
-#[derive(Clone, Copy)]
-pub(super) struct Samples<'s> {
-    /// Those to decode, with their bytes.
-    pub(super) groups: &'s [FetchedGroup],
-    /// Those to copy.
-    pub(super) kept: &'s [KeptInBatch],
-}
-
-/// The samples that were not written.
 #[derive(Debug, Default)]
-pub(super) struct LeftSamples {
-    /// Those that were not decoded, by entry.
-    pub(super) undecoded: Vec<Undecoded>,
-    /// Those that another rank is decoding.
-    pub(super) awaited: Vec<BatchSample>,
+pub(super) struct ReadySamples {
+    /// Those to decode, with their bytes.
+    pub(super) groups: Vec<FetchedGroup>,
+    /// Those that another rank has decoded.
+    pub(super) kept: Vec<(BatchSample, KeptSample)>,
 }
 
-/// Returns the rank's membership in sample sharing; `None` if no other session has any of its columns.
-pub(in crate::feed) fn shared(feed: &Feed) -> Option<&SharingMember> {
-    feed.sharing.as_ref().filter(|member| member.is_met())
+impl ReadySamples {
+    pub(super) fn len(&self) -> usize {
+        self.groups.iter().map(|group| group.samples().len()).sum::<usize>() + self.kept.len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.groups.is_empty() && self.kept.is_empty()
+    }
 }
 
 /// Returns the membership through which a sample is shared; `None` also for a sample that may have ended the worker.
 pub(super) fn shared_for<'f>(feed: &'f Feed, sample: &BatchSample) -> Option<&'f SharingMember> {
-    let is_suspect = || feed.resources.journal.suspicion(unit(feed, sample.id)) != Suspicion::None;
-    shared(feed).filter(|_| !is_suspect())
+    let is_suspect = || feed.suspicion(sample.id) != Suspicion::None;
+    feed.shared().filter(|_| !is_suspect())
 }
 
-/// Decodes some samples of `batch` into the buffer. [`gather`] copies what it can; the others are decoded one by one,
-/// large ones first, so that no thread starts a large one last. Must not run on a decoding thread: rayon would let the
-/// blocked thread steal another batch's samples and delay this batch until that one is done.
+/// Gets samples of the batch at `at` into the buffer: [`gather`] copies numbers; the decoding threads copy what is kept, then decode the
+/// others one by one, large ones first, so that no thread starts a large one last, while helpers decode some of these. Returns the
+/// samples that were not written, by entry. Must not run on a decoding thread, for the reason that `BatchThreads::run` gives.
 pub(super) fn decode_samples(
     feed: &Feed,
-    batch: BatchId,
+    at: Position,
     buffer: &mut BatchBuffer,
-    Samples { groups, kept }: Samples<'_>,
+    ReadySamples { groups, kept }: &ReadySamples,
     permit: &DecodePermit,
-) -> LeftSamples {
-    let mut largest_first = gather(feed, batch, buffer, groups, permit);
+) -> Vec<Undecoded> {
+    let threads = feed.threads(at);
+    let mut largest_first = gather(feed, &threads, buffer, groups, permit);
     if largest_first.is_empty() && kept.is_empty() {
-        return LeftSamples::default();
+        return Vec::new();
     }
     let mut places = buffer.places(&feed.layout);
     let mut place = |entry: u32| places[entry as usize].take().expect("an entry is filled by one sample at a time");
-    largest_first.sort_unstable_by_key(|(_, found)| (Reverse(found.bytes), found.sample.entry));
+    largest_first.sort_unstable_by_key(|(_, sample)| (Reverse(sample.bytes), sample.entry));
     let queues = Queues { shared: Worker::new_fifo(), own: Worker::new_fifo() };
-    for (group, found) in &largest_first {
-        queues.shared.push(QueuedSample { group, found, place: place(found.sample.entry), has_permit: true });
+    for (group, sample) in &largest_first {
+        queues.shared.push(QueuedSample { group, sample, place: place(sample.entry), has_permit: true });
     }
     let copies = Worker::new_fifo();
-    kept.iter().for_each(|kept| copies.push((kept, place(kept.sample.entry))));
-    let pool = &feed.resources.pool;
-    debug_assert!(pool.current_thread_index().is_none(), "a decoding thread waits for decoding threads");
-    let (shared, own) = (queues.shared.stealer(), queues.own.stealer());
-    let (left, idle, span) = (Mutex::new(LeftSamples::default()), Notify::new(), Span::current());
-    let copies = copies.stealer();
-    let lender = BatchLender::new(feed, batch, permit);
-    let parking = if lender.is_some() { Parking::open() } else { Parking::default() };
-    let threads = OwnThreads {
+    kept.iter().for_each(|(sample, kept)| copies.push((sample, kept, place(sample.entry))));
+    let lender = BatchLender::new(feed, threads.batch, permit);
+    let copied = CopiedSamples { feed, permit, queue: copies.stealer() };
+    let decoded = OwnSamples {
         feed,
-        batch,
         permit,
-        copies,
-        shared,
-        own,
-        left: &left,
-        idle: &idle,
-        parking: &parking,
-        span: &span,
+        shared: queues.shared.stealer(),
+        own: queues.own.stealer(),
+        parking: if lender.is_some() { Parking::open() } else { Parking::default() },
+        left: Mutex::default(),
     };
+    let idle = Notify::new();
+    let work = || {
+        threads.work(&[&copied, &decoded]);
+        feed.decoding.journal.mark(feed.decoding.thread_index(), None);
+        idle.notify_one();
+    };
+    let pool = &feed.decoding.pool;
+    debug_assert!(pool.current_thread_index().is_none(), "a decoding thread waits for decoding threads");
     pool.in_place_scope(|scope| {
         for _ in 0..pool.current_num_threads().min(largest_first.len() + kept.len()) {
-            scope.spawn(|_| threads.decode());
+            scope.spawn(|_| work());
         }
         if let Some(lender) = lender {
-            lender.run(&queues, &parking, &idle, || scope.spawn(|_| threads.decode()));
+            lender.run(&queues, &decoded.parking, &idle, || scope.spawn(|_| work()));
         }
     });
-    let mut left = left.into_inner();
+    let mut left = decoded.left.into_inner();
     // Sorted by entry, so that the error that is reported does not depend on which sample was decoded first.
-    left.undecoded.sort_unstable_by_key(|undecoded| undecoded.sample.entry);
+    left.sort_unstable_by_key(|undecoded| undecoded.sample.entry);
     left
 }
 
-/// A sample that is to be decoded, and where its columns go.
-pub(super) struct QueuedSample<'q> {
-    pub(super) group: &'q FetchedGroup,
-    pub(super) found: &'q FoundSample,
-    pub(super) place: SamplePlace<'q>,
-    /// Whether the permit still counts it.
-    pub(super) has_permit: bool,
+/// Samples that another rank has decoded.
+struct CopiedSamples<'q> {
+    feed: &'q Feed,
+    permit: &'q DecodePermit,
+    queue: Stealer<(&'q BatchSample, &'q KeptSample, SamplePlace<'q>)>,
 }
 
-/// The part of a batch's decoding that this process's own threads do, shared by them.
-struct OwnThreads<'t, 'q> {
-    feed: &'t Feed,
-    batch: BatchId,
-    permit: &'t DecodePermit,
-    /// Samples that are copied.
-    copies: Stealer<(&'q KeptInBatch, SamplePlace<'q>)>,
+impl SampleSource for CopiedSamples<'_> {
+    fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    fn write_next(&self, thread: &mut DecodingThread<'_>) {
+        let Some((sample, kept, mut place)) = steal(&self.queue) else { return };
+        if place.is_revoked() {
+            return;
+        }
+        take(self.feed, self.feed.sharing.as_ref().expect("it has taken the sample"), sample, kept, &mut place);
+        self.feed.decoding.stages.decode.item(thread.end_item(), 0);
+        self.permit.finish(1);
+    }
+}
+
+/// Samples that this process decodes.
+struct OwnSamples<'q> {
+    feed: &'q Feed,
+    permit: &'q DecodePermit,
     shared: Stealer<QueuedSample<'q>>,
     /// Samples that are not lent.
     own: Stealer<QueuedSample<'q>>,
-    left: &'t Mutex<LeftSamples>,
-    idle: &'t Notify,
-    parking: &'t Parking,
-    span: &'t Span,
+    parking: Parking,
+    /// The samples that were not decoded.
+    left: Mutex<Vec<Undecoded>>,
 }
 
-impl OwnThreads<'_, '_> {
-    /// Decodes samples on the calling thread until none is left.
-    fn decode(&self) {
-        let Self { feed, batch, permit, copies, shared, own, left, idle, parking, span } = self;
-        let _entered = span.enter();
-        let mut thread = feed.resources.threads.begin(thread_index(feed), *batch);
-        while let Some((KeptInBatch { sample, kept }, mut place)) = steal(copies) {
-            if feed.progress.is_cancelled() || place.room.is_some_and(BatchRoom::is_revoked) {
-                continue;
-            }
-            let member = feed.sharing.as_ref().expect("it has taken the sample");
-            thread.pause_if_due();
-            place.take(feed, member, sample, kept);
-            feed.resources.stages.decode.item(thread.end_item(), 0);
-            permit.finish(1);
+impl SampleSource for OwnSamples<'_> {
+    fn is_empty(&self) -> bool {
+        self.own.is_empty() && self.shared.is_empty()
+    }
+
+    fn write_next(&self, thread: &mut DecodingThread<'_>) {
+        let Some(QueuedSample { group, sample, mut place, has_permit }) =
+            steal(&self.own).or_else(|| steal(&self.shared))
+        else {
+            return;
+        };
+        // A batch that starts again decodes all again.
+        if place.is_revoked() {
+            return;
         }
-        while !own.is_empty() || !shared.is_empty() {
-            if !feed.progress.is_cancelled()
-                && let Some(pause) = thread.due()
-            {
-                // During the pause, helpers decode these samples, and the thread may decode those of other batches.
-                match parking.enter(thread, Instant::now() + pause) {
-                    Ok(()) => break,
-                    Err(stays) => thread = stays,
+        let feed = self.feed;
+        let result = decode_or_take(feed, group, sample, &mut place);
+        let took = thread.end_item();
+        let stage = &feed.decoding.stages.decode;
+        match result {
+            Ok(bytes) => stage.item(took, bytes),
+            Err(undecoded) => {
+                if !matches!(undecoded.reason, Reason::Quarantined { .. } | Reason::Awaited) {
+                    stage.failure();
                 }
-                thread.pause_if_due();
-            }
-            let sample = steal(own).or_else(|| steal(shared));
-            let Some(QueuedSample { group, found, mut place, has_permit }) = sample else { break };
-            // The slot of a rank that is gone is never published, and a batch that starts again decodes all again.
-            if feed.progress.is_cancelled() || place.room.is_some_and(BatchRoom::is_revoked) {
-                continue;
-            }
-            let outcome = decode_or_take(feed, group, found, &mut place);
-            let took = thread.end_item();
-            let stage = &feed.resources.stages.decode;
-            match outcome {
-                SampleOutcome::Written(bytes) => stage.item(took, bytes),
-                SampleOutcome::Awaited => left.lock().awaited.push(found.sample),
-                SampleOutcome::Undecoded(sample) => {
-                    if !matches!(sample.reason, Reason::Quarantined { .. }) {
-                        stage.failure();
-                    }
-                    left.lock().undecoded.push(*sample);
-                }
-            }
-            feed.resources.helpers.note_own_sample(feed.resources.threads.with_pause(took));
-            if has_permit {
-                permit.finish(1);
+                self.left.lock().push(*undecoded);
             }
         }
-        mark(feed, None);
-        idle.notify_one();
+        feed.helpers.note_own_sample(feed.decoding.threads.with_pause(took));
+        if has_permit {
+            self.permit.finish(1);
+        }
+    }
+
+    fn parking(&self) -> Option<&Parking> {
+        Some(&self.parking)
     }
 }
 
-pub(super) fn steal<T>(queue: &Stealer<T>) -> Option<T> {
-    loop {
-        match queue.steal() {
-            Steal::Success(next) => return Some(next),
-            Steal::Retry => {}
-            Steal::Empty => return None,
-        }
-    }
+/// Copies a sample that another rank has decoded into its place.
+fn take(feed: &Feed, member: &SharingMember, sample: &BatchSample, kept: &KeptSample, place: &mut SamplePlace<'_>) {
+    place.take(member, sample, kept);
+    feed.has_good.store(true, Ordering::Relaxed);
 }
 
-/// Records in the journal which sample this thread is decoding.
-fn mark(feed: &Feed, sample: Option<SampleId>) {
-    feed.resources.journal.mark(thread_index(feed), sample.map(|sample| unit(feed, sample)));
-}
-
-/// Returns the key of a sample in the journal.
-pub(super) const fn unit(feed: &Feed, sample: SampleId) -> InDecoding {
-    InDecoding::sample(feed.job_fingerprint, sample)
-}
-
-pub(super) fn thread_index(feed: &Feed) -> usize {
-    feed.resources.pool.current_thread_index().expect("a decoding thread")
-}
-
-/// The result of decoding one sample.
-enum SampleOutcome {
-    /// The sample is in its place; carries the number of bytes of the fields that were read for it.
-    Written(u64),
-    Undecoded(Box<Undecoded>),
-    /// Another rank is decoding it.
-    Awaited,
-}
-
-/// Decodes one sample into its place, or copies it if another rank has decoded it.
+/// Decodes one sample into its place, or copies it if another rank has decoded it. Returns the number of bytes of the fields that
+/// were read for it, or the sample if it was not written.
 fn decode_or_take(
     feed: &Feed,
     group: &FetchedGroup,
-    found: &FoundSample,
+    sample: &BatchSample,
     place: &mut SamplePlace<'_>,
-) -> SampleOutcome {
-    let sample = &found.sample;
-    let decode = |place: &mut SamplePlace<'_>, shared| match decode_sample(feed, group, found, place, shared) {
-        Ok(bytes) => SampleOutcome::Written(bytes),
-        Err(undecoded) => SampleOutcome::Undecoded(undecoded),
-    };
+) -> Result<u64, Box<Undecoded>> {
     let Some(member) = shared_for(feed, sample) else {
-        if let Some(member) = shared(feed) {
+        if let Some(member) = feed.shared() {
             member.skip(sample.draw());
         }
-        return decode(place, None);
+        return decode_sample(feed, group, sample, place, None);
     };
     match member.begin(sample.draw(), sample.may_wait) {
         SampleAction::Take(kept) => {
-            place.take(feed, member, sample, &kept);
-            SampleOutcome::Written(0)
+            take(feed, member, sample, &kept, place);
+            Ok(0)
         }
-        SampleAction::Decode(mut shared) => decode(place, Some(&mut shared)),
-        SampleAction::Wait => SampleOutcome::Awaited,
+        SampleAction::Decode(mut shared) => decode_sample(feed, group, sample, place, Some(&mut shared)),
+        SampleAction::Wait => Err(Box::new(Undecoded { sample: *sample, key: String::new(), reason: Reason::Awaited })),
     }
 }
 
@@ -295,33 +217,33 @@ fn decode_or_take(
 fn decode_sample(
     feed: &Feed,
     group: &FetchedGroup,
-    found: &FoundSample,
+    sample: &BatchSample,
     place: &mut SamplePlace<'_>,
     mut shared: Option<&mut SharedDecode<'_>>,
 ) -> Result<u64, Box<Undecoded>> {
-    let sample = &found.sample;
     if feed.work == FeedWork::Fetch {
         place.mask(sample);
-        return Ok(found.bytes);
+        return Ok(sample.bytes);
     }
-    let record = group.record(found);
+    let record = group.record(sample);
     let undecoded = |reason| Err(Box::new(Undecoded { sample: *sample, key: record.key.to_string(), reason }));
-    let journal = &feed.resources.journal;
-    let suspicion = journal.suspicion(unit(feed, sample.id));
+    let journal = &feed.decoding.journal;
+    let suspicion = feed.suspicion(sample.id);
     if let Suspicion::Quarantined(deaths) = suspicion {
         place.mask(sample);
         return undecoded(Reason::Quarantined { deaths });
     }
     let fields = GroupFields { group, record, wrong: Cell::new(None), read_bytes: Cell::new(0) };
-    let key = SampleKey { epoch: sample.at.epoch, id: sample.id, sample_in_record: found.sample_in_record };
+    let key = sample.key();
+    let mark = || journal.mark(feed.decoding.thread_index(), Some(feed.unit(sample.id)));
     let result = if suspicion == Suspicion::Alone {
         let (_all, decoder) = feed.decoder.alone();
-        mark(feed, Some(sample.id));
+        mark();
         let result = decoder.decode_record(key, &fields, &mut place.targets);
-        journal.clear(unit(feed, sample.id));
+        journal.clear(feed.unit(sample.id));
         result
     } else {
-        mark(feed, Some(sample.id));
+        mark();
         let taken = shared.as_mut().map(|shared| shared.take(&mut place.targets));
         let is_left = |column: usize| taken.as_ref().is_none_or(|taken| !taken[column]);
         feed.decoder.decode_columns(key, &fields, &mut place.targets, is_left)

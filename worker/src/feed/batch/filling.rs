@@ -1,6 +1,6 @@
 //! A batch that is being filled: which of its samples come from where, until all are in their places.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, mem::take, sync::Arc};
 
 use futures::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnordered};
 use smallvec::smallvec;
@@ -9,41 +9,41 @@ use spdl_wire::{slab::SlotMut, spans};
 use tracing::Instrument;
 
 use super::{
-    BatchSample, PlannedBatch, SampleGroup,
+    ahead::PlannedBatch,
     buffer::BatchBuffer,
-    decode::{KeptInBatch, LeftSamples, Samples, decode_samples, shared, shared_for},
+    decode::{ReadySamples, decode_samples, shared_for},
     records::{self, FetchedGroup},
+    sample::{BatchSample, Reason, SampleGroup, Undecoded},
+    settle::remedy,
 };
 use crate::{
-    feed::{FeedError, driver::Feed, progress::Wait, room::BatchRoom, scheduler::DecodePermitRequest},
+    feed::{FeedError, open::Feed, progress::Wait, room::BatchRoom, scheduler::DecodePermitRequest},
     fetch::for_batch,
 };
 
 /// A batch that is being filled.
 pub(super) struct Filling {
-    pub(super) feed: Arc<Feed>,
+    feed: Arc<Feed>,
     sequence: u64,
     /// Position at which the global batch begins.
     at: Position,
     fetching: FuturesUnordered<BoxFuture<'static, Result<FetchedGroup, FeedError>>>,
     /// Blocks that are being fetched, and how many groups of samples wait for each.
     awaited: BTreeMap<u32, u32>,
-    /// Groups whose bytes have come.
-    ready: Vec<FetchedGroup>,
-    /// Samples that another rank has decoded.
-    kept: Vec<KeptInBatch>,
+    /// Samples that have come.
+    ready: ReadySamples,
     /// Samples that another rank is decoding.
     awaiting: FuturesUnordered<BoxFuture<'static, BatchSample>>,
     room: Option<Arc<BatchRoom>>,
 }
 
-type DecodeResult = Result<(BatchBuffer, LeftSamples), FeedError>;
+type DecodeResult = Result<(BatchBuffer, Vec<Undecoded>), FeedError>;
 
 impl Filling {
     pub(super) fn new(feed: Arc<Feed>, sequence: u64, at: Position, room: Option<Arc<BatchRoom>>) -> Self {
-        let (fetching, awaited, ready) = (FuturesUnordered::new(), BTreeMap::new(), Vec::new());
-        let (kept, awaiting) = (Vec::new(), FuturesUnordered::new());
-        Self { feed, sequence, at, fetching, awaited, ready, kept, awaiting, room }
+        let (fetching, awaiting) = (FuturesUnordered::new(), FuturesUnordered::new());
+        let (awaited, ready) = Default::default();
+        Self { feed, sequence, at, fetching, awaited, ready, awaiting, room }
     }
 
     /// Fetches and decodes until no sample of the batch is left, or the batch has to start again.
@@ -61,7 +61,7 @@ impl Filling {
             while let Some(Some(sample)) = self.awaiting.next().now_or_never() {
                 self.fetch(smallvec![sample]);
             }
-            if let Some(buffer) = idle.take_if(|_| !self.ready.is_empty() || !self.kept.is_empty()) {
+            if let Some(buffer) = idle.take_if(|_| !self.ready.is_empty()) {
                 decoding = Some(self.decode(buffer).boxed());
             }
             self.note_wait(decoding.is_some());
@@ -73,27 +73,27 @@ impl Filling {
                 Some(group) = self.fetching.next() => self.fetched(group?),
                 Some(sample) = self.awaiting.next() => self.fetch(smallvec![sample]),
                 // Samples that are being decoded will be done soon, so they are not interrupted.
-                () = revoked(room.as_deref()), if decoding.is_none() => {
+                () = async { room.as_ref().expect("it is there").revoked().await }, if decoding.is_none() && room.is_some() => {
                     return Ok(idle.expect("nothing is being decoded"));
                 }
-                Some(decoded) = conditional(&mut decoding) => {
+                decoded = async { decoding.as_mut().expect("it is there").await }, if decoding.is_some() => {
                     decoding = None;
                     let (buffer, left) = decoded?;
                     idle = Some(buffer);
-                    left.awaited.into_iter().for_each(|sample| self.await_other(sample));
-                    self.settle(left.undecoded)?;
+                    self.settle(left)?;
                 }
             }
         }
     }
 
-    pub(super) fn fetch(&mut self, mut group: SampleGroup) {
-        if shared(&self.feed).is_some() {
+    /// Gets samples of a block from where they are soonest: decoded by another rank, in memory, or fetched.
+    fn fetch(&mut self, mut group: SampleGroup) {
+        if self.feed.shared().is_some() {
             // Blocks are read only for samples that are not kept.
             let kept = |sample: &BatchSample| shared_for(&self.feed, sample)?.kept(sample.draw());
             group.retain(|sample| match kept(sample) {
                 Some(kept) => {
-                    self.kept.push(KeptInBatch { sample: *sample, kept });
+                    self.ready.kept.push((*sample, kept));
                     false
                 }
                 None => true,
@@ -103,7 +103,7 @@ impl Filling {
             }
         }
         match records::in_memory(&self.feed, group) {
-            Ok(fetched) => self.ready.push(fetched),
+            Ok(fetched) => self.ready.groups.push(fetched),
             Err(group) => {
                 let block = group[0].block;
                 self.await_bytes(block, for_batch(Some(self.batch()), records::fetch(self.feed.clone(), group)));
@@ -111,10 +111,33 @@ impl Filling {
         }
     }
 
+    /// Decides what happens to the samples that were not decoded.
+    fn settle(&mut self, left: Vec<Undecoded>) -> Result<(), FeedError> {
+        let (awaited, undecoded): (Vec<_>, Vec<_>) =
+            left.into_iter().partition(|left| matches!(left.reason, Reason::Awaited));
+        awaited.into_iter().for_each(|left| self.await_other(left.sample));
+        if let Some(error) = self.feed.decoder.failure().filter(|_| !undecoded.is_empty()) {
+            return Err(error.clone().into());
+        }
+        let mut wrong: BTreeMap<u32, SampleGroup> = BTreeMap::new();
+        for undecoded in undecoded {
+            match remedy(&self.feed, undecoded)? {
+                Some(sample) if sample.wrong.fetches > 0 => wrong.entry(sample.block).or_default().push(sample),
+                Some(substitute) => self.fetch(smallvec![substitute]),
+                None => {}
+            }
+        }
+        for (block, group) in wrong {
+            self.feed.fetcher.discard(&self.feed.dataset.block_key(block));
+            self.fetch_again(group);
+        }
+        Ok(())
+    }
+
     /// Fetches a block again whose bytes were wrong, after a random delay, as the cause may be temporary.
-    pub(super) fn fetch_again(&mut self, group: SampleGroup) {
+    fn fetch_again(&mut self, group: SampleGroup) {
         let fetches = group.iter().map(|sample| sample.wrong.fetches).max().unwrap_or(1);
-        let backoff = self.feed.resources.fetcher.requests().retry().backoff();
+        let backoff = self.feed.fetcher.requests.backoff();
         let delay = backoff.full_jitter(fetches + 1, rand::random());
         let (feed, batch) = (self.feed.clone(), self.batch());
         self.await_bytes(group[0].block, async move {
@@ -148,12 +171,13 @@ impl Filling {
     }
 
     fn fetched(&mut self, group: FetchedGroup) {
-        let groups = self.awaited.get_mut(&group.block).expect("what arrives is awaited");
+        let block = group.samples()[0].block;
+        let groups = self.awaited.get_mut(&block).expect("what arrives is awaited");
         *groups -= 1;
         if *groups == 0 {
-            self.awaited.remove(&group.block);
+            self.awaited.remove(&block);
         }
-        self.ready.push(group);
+        self.ready.groups.push(group);
     }
 
     fn note_wait(&self, is_decoding: bool) {
@@ -171,41 +195,22 @@ impl Filling {
 
     /// Decodes the samples that are ready, once the scheduler grants a permit.
     fn decode(&mut self, mut buffer: BatchBuffer) -> impl Future<Output = DecodeResult> + Send + 'static {
-        let (groups, kept) = (std::mem::take(&mut self.ready), std::mem::take(&mut self.kept));
-        let feed = self.feed.clone();
+        let (feed, ready) = (self.feed.clone(), take(&mut self.ready));
         let (progress, session) = (feed.progress.clone(), feed.session.id);
         let at = self.at;
         let request = DecodePermitRequest { progress, sequence: self.sequence, session, at };
-        let samples = groups.iter().map(FetchedGroup::len).sum::<usize>() + kept.len();
+        let samples = ready.len();
         let span = spans::decode(samples);
-        let entered = span.clone();
         let decoded = async move {
-            let permit = feed.resources.scheduler.take(request, samples).await;
-            let (job, batch) = (feed.session.job.name.clone(), feed.batch_id(at));
-            let decoding = tokio::task::spawn_blocking(move || {
-                let _entered = entered.entered();
-                let samples = Samples { groups: &groups, kept: &kept };
-                let left = decode_samples(&feed, batch, &mut buffer, samples, &permit);
-                buffer.hold(groups);
-                drop(permit);
+            let permit = feed.decoding.scheduler.take(request, samples).await;
+            let of_batch = feed.clone();
+            let decoding = feed.blocking(move || {
+                let left = decode_samples(&of_batch, at, &mut buffer, &ready, &permit);
+                buffer.hold(ready.groups.into_iter().filter(FetchedGroup::is_held).map(FetchedGroup::into_bytes));
                 (buffer, left)
             });
-            decoding.await.map_err(|_| FeedError::Panicked { job })
+            decoding.await
         };
         decoded.instrument(span)
-    }
-}
-
-async fn revoked(room: Option<&BatchRoom>) {
-    match room {
-        Some(room) => room.revoked().await,
-        None => std::future::pending().await,
-    }
-}
-
-async fn conditional<T>(future: &mut Option<BoxFuture<'static, T>>) -> Option<T> {
-    match future {
-        Some(future) => Some(future.await),
-        None => None,
     }
 }

@@ -7,18 +7,20 @@ use std::{
     time::Duration,
 };
 
+use crossbeam_deque::{Stealer, Worker};
 use spdl_job::layout::FixedColumn;
 use spdl_shard::format::NumberRun;
-use spdl_types::BatchId;
 
 use super::{
     buffer::{BatchBuffer, entry},
-    decode::thread_index,
-    records::{FetchedGroup, FoundSample},
+    records::FetchedGroup,
+    sample::BatchSample,
+    threads::{BatchThreads, SampleSource, steal},
 };
 use crate::feed::{
-    driver::{Feed, FeedWork},
+    open::{Feed, FeedWork},
     scheduler::DecodePermit,
+    stages::DecodingThread,
 };
 
 /// A sample to fill: its entry in the batch, and its record.
@@ -41,67 +43,78 @@ struct Picks<'g> {
 /// one by one.
 pub(super) fn gather<'g>(
     feed: &Feed,
-    batch: BatchId,
+    threads: &BatchThreads<'_>,
     buffer: &mut BatchBuffer,
     groups: &'g [FetchedGroup],
     permit: &DecodePermit,
-) -> Vec<(&'g FetchedGroup, &'g FoundSample)> {
-    let all = || groups.iter().flat_map(|group| group.samples().iter().map(move |found| (group, found)));
-    let resources = &feed.resources;
+) -> Vec<(&'g FetchedGroup, &'g BatchSample)> {
+    let all = || groups.iter().flat_map(|group| group.samples().iter().map(move |sample| (group, sample)));
+    let decoding = &feed.decoding;
     // A sample that may end the worker has to be marked in the journal, which only decoding one by one does.
-    if feed.work == FeedWork::Fetch || !feed.decoder.takes_only_numbers() || resources.journal.has_suspects() {
+    if feed.work == FeedWork::Fetch || !feed.decoder.takes_only_numbers() || decoding.journal.has_suspects() {
         return all().collect();
     }
     if !groups.iter().any(FetchedGroup::has_only_numbers) {
         return all().collect();
     }
-    let picks = Picks::of(groups);
-    let (parts, busy_ns, sample_bytes) = (buffer.parts(&feed.layout), AtomicU64::new(0), AtomicU64::new(0));
-    resources.pool.in_place_scope(|scope| {
-        for (number, column) in parts.columns.into_iter().enumerate() {
-            let (picks, busy_ns, sample_bytes) = (&picks, &busy_ns, &sample_bytes);
-            let column = column.expect("a column of numbers has a fixed shape");
-            scope.spawn(move |_| {
-                // The slot of a rank that is gone is never published.
-                if feed.progress.is_cancelled() {
-                    return;
-                }
-                let mut thread = resources.threads.begin(thread_index(feed), batch);
-                thread.pause_if_due();
-                sample_bytes.fetch_add(column.sample_bytes as u64, Relaxed);
-                picks.fill(feed, number, column);
-                let took = thread.end_item();
-                busy_ns.fetch_add(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX), Relaxed);
-            });
-        }
-    });
+    let (picks, parts, queue) = (Picks::of(groups), buffer.parts(&feed.layout), Worker::new_fifo());
+    parts.columns.into_iter().enumerate().for_each(|column| queue.push(column));
+    let (busy_ns, sample_bytes) = (AtomicU64::new(0), AtomicU64::new(0));
+    let columns = GatheredColumns { feed, picks, queue: queue.stealer(), busy_ns, sample_bytes };
+    threads.run(queue.len(), &columns);
     if feed.progress.is_cancelled() {
         return Vec::new();
     }
+    let GatheredColumns { picks, busy_ns, sample_bytes, .. } = columns;
     let (mut left, mut filled) = (Vec::new(), 0);
-    for ((group, found), is_left) in all().zip(picks.is_left) {
+    for ((group, sample), is_left) in all().zip(picks.is_left) {
         if is_left.into_inner() {
-            left.push((group, found));
+            left.push((group, sample));
         } else {
-            parts.entries[found.sample.entry as usize] = entry(&found.sample, found.sample.flags);
+            parts.entries[sample.entry as usize] = entry(sample, sample.flags);
             filled += 1;
         }
     }
     if let Some(took_ns) = busy_ns.into_inner().checked_div(filled) {
         feed.has_good.store(true, Relaxed);
         let bytes = filled * sample_bytes.into_inner();
-        resources.stages.decode.items(filled, Duration::from_nanos(took_ns), bytes);
+        decoding.stages.decode.items(filled, Duration::from_nanos(took_ns), bytes);
         permit.finish(filled as usize);
     }
     left
 }
 
+/// The columns of a batch, all of numbers.
+struct GatheredColumns<'g> {
+    feed: &'g Feed,
+    picks: Picks<'g>,
+    queue: Stealer<(usize, Option<FixedColumn<'g>>)>,
+    busy_ns: AtomicU64,
+    /// Bytes of a sample in the columns that were filled.
+    sample_bytes: AtomicU64,
+}
+
+impl SampleSource for GatheredColumns<'_> {
+    fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    fn write_next(&self, thread: &mut DecodingThread<'_>) {
+        let Some((number, column)) = steal(&self.queue) else { return };
+        let column = column.expect("a column of numbers has a fixed shape");
+        self.sample_bytes.fetch_add(column.sample_bytes as u64, Relaxed);
+        self.picks.fill(self.feed, number, column);
+        let took = thread.end_item();
+        self.busy_ns.fetch_add(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX), Relaxed);
+    }
+}
+
 impl<'g> Picks<'g> {
     fn of(groups: &'g [FetchedGroup]) -> Self {
-        let mut picks = Vec::with_capacity(groups.iter().map(FetchedGroup::len).sum());
+        let mut picks = Vec::with_capacity(groups.iter().map(|group| group.samples().len()).sum());
         let of_group = |group: &'g FetchedGroup| {
             let start = picks.len();
-            picks.extend(group.samples().iter().map(|found| Pick { entry: found.sample.entry, record: found.record }));
+            picks.extend(group.samples().iter().map(|sample| Pick { entry: sample.entry, record: sample.record }));
             (group, start..picks.len())
         };
         let groups = groups.iter().map(of_group).collect();

@@ -8,15 +8,16 @@ use spdl_shard::manifest::Manifest;
 use spdl_types::{Position, SampleId};
 
 use super::{
-    BatchSample, SampleGroup, WrongFetches,
     buffer::BatchBuffer,
-    decode::{Samples, decode_samples},
-    records::{self, FetchedGroup},
+    decode::{ReadySamples, decode_samples},
+    records,
+    sample::{BatchSample, SampleGroup},
 };
 use crate::{
     feed::{
-        FeedError, FeedRequest, Idle, Resources, SlabKind, SlabReservation,
-        driver::{Feed, FeedWork},
+        FeedError, Resources,
+        open::{Feed, FeedRequest, FeedWork, ReservedFeed, SlabKind},
+        room::SlabReservation,
         scheduler::DecodePermitRequest,
     },
     fetch::BlockHold,
@@ -29,7 +30,7 @@ const MIN_BLOCKS: u64 = 8;
 pub struct HeldSamples {
     feed: Arc<Feed>,
     buffer: BatchBuffer,
-    groups: Vec<FetchedGroup>,
+    samples: ReadySamples,
     _holds: Vec<BlockHold>,
     _reservation: SlabReservation,
 }
@@ -43,13 +44,19 @@ impl HeldSamples {
     pub async fn read(resources: &Arc<Resources>, session: Session) -> Result<Self, FeedError> {
         let wanted = session.global_batch;
         let request = FeedRequest { session, rank: 0, from: Position::START, slots: 1, slab: SlabKind::Private };
-        let Idle { driver, reservation, .. } = Idle::new(resources, request, FeedWork::All)?;
-        let feed = Arc::new(driver.open().await?);
+        let (reserved, reservation, _) = ReservedFeed::new(resources, request, FeedWork::All)?;
+        let feed = Arc::new(reserved.open().await?);
         let (groups, holds) = hold(&feed, spread(feed.dataset.manifest(), wanted));
         let groups = try_join_all(groups.into_iter().map(|group| records::fetch(feed.clone(), group))).await?;
-        let slot = driver.slab.try_take(0).expect("nothing fills it");
+        let slot = reserved.slab.try_take(0).expect("nothing fills it");
         let buffer = BatchBuffer::new(&feed.layout, slot, None, feed.layout.capacity() as usize, 0, &[]);
-        Ok(Self { feed, buffer, groups, _holds: holds, _reservation: reservation })
+        Ok(Self {
+            feed,
+            buffer,
+            samples: ReadySamples { groups, kept: Vec::new() },
+            _holds: holds,
+            _reservation: reservation,
+        })
     }
 
     /// Decodes all samples once more, on all decoding threads, and returns how many of them could be decoded.
@@ -59,16 +66,14 @@ impl HeldSamples {
     pub async fn decode(mut self) -> Result<(Self, usize), FeedError> {
         let (progress, session) = (self.feed.progress.clone(), self.feed.session.id);
         let request = DecodePermitRequest { progress, sequence: 0, session, at: Position::START };
-        let samples = self.groups.iter().map(FetchedGroup::len).sum();
-        let permit = self.feed.resources.scheduler.take(request, samples).await;
-        let job = self.feed.session.job.name.clone();
-        let decoding = tokio::task::spawn_blocking(move || {
-            let batch = self.feed.batch_id(Position::START);
-            let held = Samples { groups: &self.groups, kept: &[] };
-            let left = decode_samples(&self.feed, batch, &mut self.buffer, held, &permit);
-            (self, samples - left.undecoded.len() - left.awaited.len())
+        let samples = self.samples.len();
+        let permit = self.feed.decoding.scheduler.take(request, samples).await;
+        let feed = self.feed.clone();
+        let decoding = feed.blocking(move || {
+            let left = decode_samples(&self.feed, Position::START, &mut self.buffer, &self.samples, &permit);
+            (self, samples - left.len())
         });
-        decoding.await.map_err(|_| FeedError::Panicked { job })
+        decoding.await
     }
 }
 
@@ -87,8 +92,7 @@ fn spread(manifest: &Manifest, wanted: u32) -> Vec<SampleGroup> {
         let share = (entries.len() as u64).div_ceil(left).min(block.samples.into());
         let sample = |(offset, entry)| {
             let first = block.first_sample + offset;
-            let (id, at, wrong) = (SampleId(first), Position::new(0, first), WrongFetches::default());
-            BatchSample { entry, at, id, block: number, flags: 0, attempts: 0, may_wait: true, wrong }
+            BatchSample::at(entry, Position::new(0, first), SampleId(first), number)
         };
         let group: SampleGroup = (0..share).zip(entries.by_ref()).map(sample).collect();
         if !group.is_empty() {
@@ -104,7 +108,7 @@ fn hold(feed: &Feed, groups: Vec<SampleGroup>) -> (Vec<SampleGroup>, Vec<BlockHo
     let (mut kept, mut holds) = (Vec::new(), Vec::new());
     for group in groups {
         let block = group[0].block;
-        let held = feed.resources.fetcher.prefetch(feed.dataset.block_key(block), || feed.dataset.place(block));
+        let held = feed.fetcher.prefetch(feed.dataset.block_key(block), || feed.dataset.place(block));
         if held.is_some() || kept.is_empty() {
             kept.push(group);
         }

@@ -9,21 +9,24 @@ use std::{sync::atomic::Ordering, time::Instant};
 use bytes::Bytes;
 use crossbeam_deque::Worker;
 use futures::{StreamExt, stream::FuturesUnordered};
-use parking_lot::Mutex;
 use spdl_control::help::{DecodeRequest, MAX_BYTES, StoredField, StoredSample, StoredValue};
 use spdl_shard::format::{Array, Content, FieldValue};
 use spdl_types::BatchId;
 use tokio::{runtime::Handle, sync::Notify};
 
-use super::decode::{QueuedSample, shared, unit};
+use super::{
+    buffer::SamplePlace,
+    records::FetchedGroup,
+    sample::BatchSample,
+    threads::{ParkedThread, Parking},
+};
 use crate::{
-    decode::{FieldTarget, is_compressed},
+    decode::{FieldTarget, SampleKey, is_compressed},
     feed::{
-        HelpReservation,
-        driver::{Feed, FeedWork},
         journal::Suspicion,
+        open::{Feed, FeedWork},
+        room::SampleReservation,
         scheduler::DecodePermit,
-        stages::DecodingThread,
     },
     help::{AskHelper, DecodedSamples, HelpAnswer, HelpTurn, LentJob, Queue},
 };
@@ -41,6 +44,15 @@ pub(super) struct Queues<'q> {
     pub(super) own: Worker<QueuedSample<'q>>,
 }
 
+/// A sample that is to be decoded, and where its columns go.
+pub(super) struct QueuedSample<'q> {
+    pub(super) group: &'q FetchedGroup,
+    pub(super) sample: &'q BatchSample,
+    pub(super) place: SamplePlace<'q>,
+    /// Whether the permit still counts it.
+    pub(super) has_permit: bool,
+}
+
 /// Samples that one request to a helper contains, and where their columns go.
 struct LentChunk<'q> {
     samples: Vec<QueuedSample<'q>>,
@@ -48,48 +60,6 @@ struct LentChunk<'q> {
     bytes: Vec<Bytes>,
     /// Memory for its fields and columns. The values of ragged columns are taken to be as long as the fields, but for pictures.
     held_bytes: u64,
-}
-
-/// The decoding threads that left a batch because they have to pause for the budget of cores. `None` while no lender
-/// would start them again: then they sleep inside the batch.
-#[derive(Debug, Default)]
-pub(super) struct Parking(Mutex<Option<Vec<ParkedThread>>>);
-
-#[derive(Debug)]
-pub(super) struct ParkedThread {
-    pub(super) number: usize,
-    until: Instant,
-}
-
-impl Parking {
-    /// Returns a parking whose threads a lender starts again.
-    pub(super) fn open() -> Self {
-        Self(Mutex::new(Some(Vec::new())))
-    }
-
-    /// Lets a thread leave until its pause is over, or returns the thread if the parking is closed.
-    pub(super) fn enter<'t>(&self, thread: DecodingThread<'t>, until: Instant) -> Result<(), DecodingThread<'t>> {
-        let mut threads = self.0.lock();
-        let Some(threads) = threads.as_mut() else { return Err(thread) };
-        threads.push(ParkedThread { number: thread.park(), until });
-        Ok(())
-    }
-
-    /// Removes the threads whose pause is over.
-    pub(super) fn leave(&self, now: Instant) -> Vec<ParkedThread> {
-        let mut threads = self.0.lock();
-        threads.iter_mut().flat_map(|threads| threads.extract_if(.., |thread| thread.until <= now)).collect()
-    }
-
-    /// Returns when the first pause is over.
-    pub(super) fn next(&self) -> Option<Instant> {
-        self.0.lock().iter().flatten().map(|thread| thread.until).min()
-    }
-
-    /// Closes the parking and returns the threads that have left.
-    pub(super) fn close(&self) -> Vec<ParkedThread> {
-        self.0.lock().take().unwrap_or_default()
-    }
 }
 
 /// Lends the samples of one batch to helpers.
@@ -104,7 +74,7 @@ pub(super) struct BatchLender<'l> {
 impl<'l> BatchLender<'l> {
     /// Returns the lender of a batch; `None` if the batch is not lent.
     pub(super) fn new(feed: &'l Feed, batch: BatchId, permit: &'l DecodePermit) -> Option<Self> {
-        let (job, links) = feed.lent.as_ref().zip(feed.resources.helpers.links())?;
+        let (job, links) = feed.lent.as_ref().zip(feed.helpers.links())?;
         (feed.work == FeedWork::All).then_some(Self { feed, job, links, batch, permit })
     }
 
@@ -120,7 +90,7 @@ impl<'l> BatchLender<'l> {
     /// Lets threads that were parked go on, if there is something for them to do.
     fn call_back(&self, parked: Vec<ParkedThread>, queues: &Queues<'_>, more: &impl Fn()) {
         for thread in parked {
-            self.feed.resources.threads.unpark(thread.number);
+            self.feed.decoding.threads.unpark(thread.number);
             if !queues.own.is_empty() || !queues.shared.is_empty() {
                 more();
             }
@@ -129,22 +99,22 @@ impl<'l> BatchLender<'l> {
 
     async fn lend(&self, queues: &Queues<'_>, parking: &Parking, idle: &Notify, more: &impl Fn()) {
         let Self { feed, job, .. } = self;
-        let resources = &feed.resources;
-        let threads = resources.pool.current_num_threads();
+        let helpers = &feed.helpers;
+        let threads = feed.decoding.pool.current_num_threads();
         let mut lent = FuturesUnordered::new();
         loop {
-            let freed = resources.helpers.freed();
+            let freed = helpers.freed();
             let kept = queues.own.len();
             let queue = || {
                 let of_batch = queues.shared.len();
-                Queue { of_batch, of_all: of_batch.max(resources.scheduler.samples()), threads }
+                Queue { of_batch, of_all: of_batch.max(feed.decoding.scheduler.samples()), threads }
             };
             while !queues.shared.is_empty()
                 && !self.feed.progress.is_cancelled()
-                && let Some(turn) = resources.helpers.take_turn(job.fingerprint, queue(), Instant::now())
+                && let Some(turn) = helpers.take_turn(job.fingerprint, queue(), Instant::now())
             {
-                let chunk = self.take_chunk(turn.samples(), queues);
-                match resources.reserve_help(chunk.held_bytes) {
+                let chunk = self.take_chunk(turn.samples, queues);
+                match feed.memory.slots.reserve_help(chunk.held_bytes) {
                     Some(_) if chunk.samples.is_empty() => {}
                     Some(room) => lent.push(self.ask(turn, chunk, room)),
                     None => chunk.samples.into_iter().for_each(|sample| queues.own.push(sample)),
@@ -157,7 +127,7 @@ impl<'l> BatchLender<'l> {
                 return;
             }
             self.call_back(parking.leave(Instant::now()), queues, more);
-            let aside_until = resources.helpers.aside_until(Instant::now()).filter(|_| !queues.shared.is_empty());
+            let aside_until = helpers.aside_until(Instant::now()).filter(|_| !queues.shared.is_empty());
             let woken = aside_until.into_iter().chain(parking.next()).min();
             let is_time = async { tokio::time::sleep_until(woken.expect("it is there").into()).await };
             tokio::select! {
@@ -181,7 +151,7 @@ impl<'l> BatchLender<'l> {
         while chunk.samples.len() < most && fields.max(columns) < CHUNK_BYTES {
             let Some(mut sample) = queues.shared.pop() else { break };
             // A sample that another rank has decoded, or is decoding, is copied here.
-            let is_shared = shared(self.feed).is_some_and(|member| member.is_kept(sample.found.sample.draw(), true));
+            let is_shared = self.feed.shared().is_some_and(|member| member.is_kept(sample.sample.draw(), true));
             let Some((stored, bytes)) = self.stored(&sample).filter(|_| !is_shared) else {
                 queues.own.push(sample);
                 continue;
@@ -200,13 +170,13 @@ impl<'l> BatchLender<'l> {
     }
 
     /// Returns a sample in the form in which it is sent; `None` if it has to be decoded here.
-    fn stored(&self, QueuedSample { group, found, .. }: &QueuedSample<'_>) -> Option<(StoredSample, Vec<Bytes>)> {
-        let (feed, job, sample) = (self.feed, self.job, &found.sample);
-        let is_suspect = feed.resources.journal.suspicion(unit(feed, sample.id)) != Suspicion::None;
-        if is_suspect || found.bytes.max(job.sizes.bytes_of(&[])) > MAX_SAMPLE_BYTES {
+    fn stored(&self, QueuedSample { group, sample, .. }: &QueuedSample<'_>) -> Option<(StoredSample, Vec<Bytes>)> {
+        let (feed, job) = (self.feed, self.job);
+        let is_suspect = feed.suspicion(sample.id) != Suspicion::None;
+        if is_suspect || sample.bytes.max(job.sizes.bytes_of(&[])) > MAX_SAMPLE_BYTES {
             return None;
         }
-        let record = group.record(found);
+        let record = group.record(sample);
         let (mut fields, mut bytes) = (Vec::new(), Vec::new());
         for (number, name) in (0..).zip(&feed.fields) {
             // Only this process can have wrong bytes fetched again, so such a sample stays here.
@@ -231,8 +201,8 @@ impl<'l> BatchLender<'l> {
             };
             fields.push(StoredField { number, value, bytes: size });
         }
-        let (epoch, id) = (sample.at.epoch, sample.id);
-        let stored = StoredSample { epoch, id, sample_in_record: found.sample_in_record, fields };
+        let SampleKey { epoch, id, sample_in_record } = sample.key();
+        let stored = StoredSample { epoch, id, sample_in_record, fields };
         let fields_bytes = stored.fields.iter().map(|field| field.bytes).sum::<u64>();
         (fields_bytes.max(job.sizes.bytes_of(&stored.fields)) <= MAX_SAMPLE_BYTES).then_some((stored, bytes))
     }
@@ -242,11 +212,11 @@ impl<'l> BatchLender<'l> {
         &self,
         turn: HelpTurn<'_>,
         LentChunk { samples, stored, bytes, .. }: LentChunk<'q>,
-        _room: HelpReservation,
+        _room: SampleReservation,
     ) -> Vec<QueuedSample<'q>> {
         let Self { job, links, .. } = self;
         let request = DecodeRequest { job: job.fingerprint, batch: self.batch, samples: stored };
-        let (helper, count) = (turn.address(), samples.len());
+        let (helper, count) = (turn.address, samples.len());
         let limit = turn.limit(count);
         let answer = tokio::time::timeout(limit, links.ask(helper, job, request, bytes)).await;
         let failed = |cause: &str| tracing::debug!(helper = %helper.quic, cause, "samples are taken back");
@@ -300,10 +270,10 @@ impl<'l> BatchLender<'l> {
                     }
                 }
             }
-            if let Some(member) = shared(self.feed) {
-                member.offer(sample.found.sample.draw(), &sample.place.targets);
+            if let Some(member) = self.feed.shared() {
+                member.offer(sample.sample.draw(), &sample.place.targets);
             }
-            sample.place.keep(&sample.found.sample, false);
+            sample.place.keep(sample.sample, false);
             self.feed.has_good.store(true, Ordering::Relaxed);
         }
         returned

@@ -3,18 +3,21 @@
 
 use std::collections::BTreeMap;
 
-use crossbeam_deque::Worker;
-use spdl_job::{ColumnKind, Job, layout::entry_flags};
+use crossbeam_deque::{Stealer, Worker};
+use parking_lot::Mutex;
+use spdl_job::{
+    ColumnKind, Job,
+    layout::{Layout, entry_flags},
+};
 use spdl_operations::{MixShare, MixedValues, mix};
-use spdl_order::{Item, ItemKind, MixMethod, MixParams, WHOLE_WEIGHT};
-use spdl_types::{BatchId, ImageLayout, Position};
-use tracing::Span;
+use spdl_order::{Item, ItemKind, MixMethod, MixParams, Plan, WHOLE_WEIGHT};
+use spdl_types::{ImageLayout, Position};
 
 use super::{
     buffer::{BatchBuffer, SamplePlace},
-    decode::{steal, thread_index},
+    threads::{BatchThreads, SampleSource, steal},
 };
-use crate::feed::driver::Feed;
+use crate::feed::stages::DecodingThread;
 
 /// How the columns of a job are mixed.
 #[derive(Debug)]
@@ -77,8 +80,8 @@ impl Mixer {
     }
 
     /// Draws how the samples of a batch are mixed.
-    pub(super) fn plan(&self, feed: &Feed, items: &[Item]) -> PlannedMixes {
-        let samples = feed.plan.samples();
+    pub(super) fn plan(&self, plan: &Plan, items: &[Item]) -> PlannedMixes {
+        let samples = plan.samples();
         let mut mixes = PlannedMixes::default();
         // Padding repeats samples of the epoch; the second copy of a sample in a batch gets a partner of its own.
         let mut in_batch = BTreeMap::new();
@@ -104,7 +107,7 @@ impl Mixer {
                 }
                 None => {
                     let partner = (items.len() + mixes.partners.len()) as u32;
-                    let located = feed.plan.at(epoch, drawn.partner);
+                    let located = plan.at(epoch, drawn.partner);
                     mixes.partners.push(Item { at, located, kind: ItemKind::Sample });
                     mixes.pairs.push(MixedPair { entries: [entry, partner], methods: [Some(drawn.method), None] });
                 }
@@ -113,8 +116,28 @@ impl Mixer {
         mixes
     }
 
+    /// Mixes the samples of a batch.
+    pub(super) fn mix(
+        &self,
+        threads: &BatchThreads<'_>,
+        layout: &Layout,
+        buffer: &mut BatchBuffer,
+        pairs: &[MixedPair],
+    ) {
+        let mut places = buffer.places(layout);
+        let mut place = |entry: u32| places[entry as usize].take().expect("an entry is in one pair");
+        let queue = Worker::new_fifo();
+        pairs.iter().for_each(|pair| queue.push((pair.entries.map(&mut place), &pair.methods)));
+        threads.run(pairs.len(), &MixedPlaces { mixer: self, queue: queue.stealer(), buffers: Mutex::default() });
+    }
+
     /// Mixes two samples.
-    fn mix(&self, [mut first, mut second]: [SamplePlace<'_>; 2], methods: &[Option<MixMethod>; 2], kept: &mut Vec<u8>) {
+    fn mix_pair(
+        &self,
+        [mut first, mut second]: [SamplePlace<'_>; 2],
+        methods: &[Option<MixMethod>; 2],
+        kept: &mut Vec<u8>,
+    ) {
         let is_empty = |place: &SamplePlace<'_>| place.entry.flags & (entry_flags::MASKED | entry_flags::INVALID) != 0;
         // A masked sample stays zero, and its partner takes nothing from it.
         if is_empty(&first) || is_empty(&second) {
@@ -142,33 +165,24 @@ impl MixedColumn {
     }
 }
 
-impl BatchBuffer {
-    /// Mixes the samples of a batch. Must not run on a decoding thread, for the reason that `decode_samples` gives.
-    pub(super) fn mix(&mut self, feed: &Feed, batch: BatchId, pairs: &[MixedPair]) {
-        let Some(mixer) = &feed.mixer else { return };
-        let mut places = self.places(&feed.layout);
-        let mut place = |entry: u32| places[entry as usize].take().expect("an entry is in one pair");
-        let queue = Worker::new_fifo();
-        pairs.iter().for_each(|pair| queue.push((pair.entries.map(&mut place), &pair.methods)));
-        let (pool, span) = (&feed.resources.pool, Span::current());
-        pool.in_place_scope(|scope| {
-            for _ in 0..pool.current_num_threads().min(pairs.len()) {
-                let (queue, span) = (queue.stealer(), &span);
-                scope.spawn(move |_| {
-                    let _entered = span.enter();
-                    let mut thread = feed.resources.threads.begin(thread_index(feed), batch);
-                    let mut kept = Vec::new();
-                    while let Some((places, methods)) = steal(&queue) {
-                        // The slot of a rank that is gone is never published.
-                        if feed.progress.is_cancelled() {
-                            continue;
-                        }
-                        thread.pause_if_due();
-                        mixer.mix(places, methods, &mut kept);
-                        thread.end_item();
-                    }
-                });
-            }
-        });
+/// The places of samples that are mixed in pairs.
+struct MixedPlaces<'p> {
+    mixer: &'p Mixer,
+    queue: Stealer<([SamplePlace<'p>; 2], &'p [Option<MixMethod>; 2])>,
+    /// Memory for a sample's values, as much as threads have needed at once.
+    buffers: Mutex<Vec<Vec<u8>>>,
+}
+
+impl SampleSource for MixedPlaces<'_> {
+    fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    fn write_next(&self, thread: &mut DecodingThread<'_>) {
+        let Some((places, methods)) = steal(&self.queue) else { return };
+        let mut kept = self.buffers.lock().pop().unwrap_or_default();
+        self.mixer.mix_pair(places, methods, &mut kept);
+        self.buffers.lock().push(kept);
+        thread.end_item();
     }
 }

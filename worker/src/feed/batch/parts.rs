@@ -5,19 +5,16 @@
 //! The parts are checked against the checksums in the picture. If one does not match, or a head cannot be read, the
 //! picture is read whole.
 
-use std::{
-    ops::Range,
-    sync::atomic::{AtomicU64, Ordering::Relaxed},
-};
+use std::ops::Range;
 
 use bytes::Bytes;
 use spdl_pixels::{PARTS_FROM_BYTES, Parts, ScalableHead};
 use spdl_shard::format::{FieldValue, ShardIndex};
 
-use super::records::{CutField, FoundSample, WantedField};
+use super::sample::{BatchSample, CutField, WantedField};
 use crate::{
-    decode::{FieldLookup, SampleKey},
-    feed::{FeedError, dataset::IndexHold, driver::Feed},
+    decode::FieldLookup,
+    feed::{FeedError, open::Feed},
     fetch::{BlockBytes, Pieces},
 };
 
@@ -29,44 +26,6 @@ const HEAD_BYTES: Range<u64> = 16 << 10..128 << 10;
 const HEAD_SHARE: u64 = 32;
 /// Ranges with a gap of at most this many bytes are read by one request. When raised, fewer requests read more bytes.
 const GAP_BYTES: u64 = 16 << 10;
-/// After this many samples, a feed goes on reading parts only while that saves a fifth of the bytes or more.
-const TRIED_SAMPLES: u64 = 64;
-
-/// Whether a feed reads pictures in parts.
-#[derive(Debug)]
-pub(in crate::feed) struct PartReads {
-    is_wanted: bool,
-    samples: AtomicU64,
-    /// Bytes of the samples' fields, and below how many of them were read.
-    field_bytes: AtomicU64,
-    read_bytes: AtomicU64,
-}
-
-impl PartReads {
-    pub(in crate::feed) fn new(is_wanted: bool) -> Self {
-        let zero = || AtomicU64::new(0);
-        Self { is_wanted, samples: zero(), field_bytes: zero(), read_bytes: zero() }
-    }
-
-    /// Returns whether pictures are read in parts where they can be.
-    pub(super) fn is_on(&self) -> bool {
-        let saves = || self.read_bytes.load(Relaxed) / 4 <= self.field_bytes.load(Relaxed) / 5;
-        self.is_wanted && (self.samples.load(Relaxed) < TRIED_SAMPLES || saves())
-    }
-
-    fn note(&self, samples: usize, (field_bytes, read_bytes): (u64, u64), job: &str) {
-        let was_on = self.is_on();
-        self.samples.fetch_add(samples as u64, Relaxed);
-        self.field_bytes.fetch_add(field_bytes, Relaxed);
-        self.read_bytes.fetch_add(read_bytes, Relaxed);
-        if was_on && !self.is_on() {
-            let (field_bytes, read_bytes) = (self.field_bytes.load(Relaxed), self.read_bytes.load(Relaxed));
-            let saved =
-                "reading parts of pictures saves less than a fifth of the bytes: blocks are read whole from now on";
-            tracing::warn!(job, field_bytes, read_bytes, "{saved}");
-        }
-    }
-}
 
 /// A large field, and the parts of it to read.
 struct LargeField<'f> {
@@ -116,17 +75,16 @@ impl LargeField<'_> {
 /// shard as they are or overlap, or the feed does not read pictures in parts.
 pub(super) async fn fetch(
     feed: &Feed,
-    index: &IndexHold,
-    samples: &[FoundSample],
+    index: &dyn ShardIndex,
+    samples: &[BatchSample],
     fields: &[WantedField],
 ) -> Result<Option<(BlockBytes, Vec<CutField>)>, FeedError> {
-    let index = index.index();
-    let is_wrong = samples.iter().any(|found| found.sample.wrong.fetches > 0);
+    let is_wrong = samples.iter().any(|sample| sample.wrong.fetches > 0);
     let is_large = |field: &&WantedField| field.bytes() >= LARGE_BYTES;
     if !feed.parts.is_on() || is_wrong {
         return Ok(None);
     }
-    let place = feed.dataset.place(samples[0].sample.block);
+    let place = feed.dataset.place(samples[0].block);
     let note = |field_bytes, read_bytes| {
         feed.parts.note(samples.len(), (field_bytes, read_bytes), &feed.session.job.name);
     };
@@ -141,7 +99,7 @@ pub(super) async fn fetch(
         note(1, 1);
         return Ok(None);
     }
-    let fetcher = &feed.resources.fetcher;
+    let fetcher = &feed.fetcher;
     let field_bytes = fields.iter().map(|field| field.bytes()).sum::<u64>();
     // Reserves memory for all of it now, as the reads below may not wait for more.
     let mut transit = fetcher.transit(field_bytes).await;
@@ -162,7 +120,7 @@ pub(super) async fn fetch(
         match field.cut(feed, parts, &rest) {
             Some(parts) => cut.push(parts),
             None => {
-                fetcher.requests().note_wrong_bytes();
+                fetcher.requests.note_wrong_bytes();
                 field.parts = None;
             }
         }
@@ -191,7 +149,7 @@ pub(super) async fn fetch(
 fn plan<'f>(
     feed: &Feed,
     index: &dyn ShardIndex,
-    samples: &[FoundSample],
+    samples: &[BatchSample],
     (field, of_first): (&'f WantedField, Range<u64>),
     read: &Pieces,
 ) -> LargeField<'f> {
@@ -200,12 +158,8 @@ fn plan<'f>(
     let record = index.record(field.record);
     let name = index.field(&record, field.nth).name;
     let others = ReadFields { index, record: field.record, read };
-    let of_record = samples.iter().filter(|found| found.record == field.record);
-    let of_record = of_record.map(|found| {
-        let (epoch, id) = (found.sample.at.epoch, found.sample.id);
-        let key = SampleKey { epoch, id, sample_in_record: found.sample_in_record };
-        (key, &others as &dyn FieldLookup)
-    });
+    let of_record = samples.iter().filter(|sample| sample.record == field.record);
+    let of_record = of_record.map(|sample| (sample.key(), &others as &dyn FieldLookup));
     // A picture whose head cannot be read is read whole, and decoding reports what is wrong.
     let Some(head) = planned.head(feed) else { return planned };
     let Some(parts) = feed.decoder.picture_parts(of_record, (name, &head)) else { return planned };

@@ -7,61 +7,28 @@ use smallvec::SmallVec;
 use spdl_shard::format::{FieldValue, KEY_NAME, NumberRun, OpenError, Record, SHARD_NAME, ShardIndex};
 use spdl_types::DType;
 
-use super::{BatchSample, SampleGroup, decode::Reason, parts};
+use super::{
+    parts,
+    sample::{BatchSample, CutField, Reason, SampleGroup, WantedField},
+};
 use crate::{
-    feed::{FeedError, dataset::IndexHold, driver::Feed},
+    feed::{FeedError, dataset::IndexHold, open::Feed},
     fetch::{BlockBytes, Wanted},
 };
 
 /// A group of samples whose records are in memory.
 #[derive(Debug)]
 pub(super) struct FetchedGroup {
-    pub(super) block: u32,
     /// Path of their shard, if a column takes it.
     shard: Option<Bytes>,
     bytes: BlockBytes,
     index: IndexHold,
-    samples: SmallVec<[FoundSample; 2]>,
+    samples: SampleGroup,
     /// For each column of the job the number of the field that it is decoded from, if the column can take the field's
     /// number as it is; empty if the records are not decoded.
     numbers: SmallVec<[Option<u32>; 4]>,
     /// Pictures that were read in parts.
     cut: Vec<CutField>,
-}
-
-/// A picture that consists of the parts that were read of a field.
-#[derive(Debug)]
-pub(super) struct CutField {
-    pub(super) record: u32,
-    /// Number of the field in its record.
-    pub(super) nth: u32,
-    pub(super) content: Bytes,
-}
-
-/// A field that the columns may read, and its bytes in the shard.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct WantedField {
-    pub(super) record: u32,
-    pub(super) nth: u32,
-    pub(super) range: Range<u64>,
-}
-
-impl WantedField {
-    pub(super) fn bytes(&self) -> u64 {
-        self.range.end - self.range.start
-    }
-}
-
-/// A sample and the record that holds it.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct FoundSample {
-    pub(super) sample: BatchSample,
-    /// Number of its record in the shard.
-    pub(super) record: u32,
-    /// Number of the sample in its record.
-    pub(super) sample_in_record: u32,
-    /// Bytes of the fields that the columns may read: a rough estimate of its decoding time.
-    pub(super) bytes: u64,
 }
 
 /// Returns the group with its bytes if both block and index are in memory, and the group alone otherwise.
@@ -70,13 +37,13 @@ pub(super) fn in_memory(feed: &Feed, group: SampleGroup) -> Result<FetchedGroup,
     let block = group[0].block;
     let found = || {
         let index = feed.dataset.index_in_memory(feed.dataset.block(block).shard)?;
-        let bytes = feed.resources.fetcher.in_memory(feed.dataset.block_key(block))?;
+        let bytes = feed.fetcher.in_memory(feed.dataset.block_key(block))?;
         // An index that contradicts the manifest is reported by `fetch`.
         let samples = match bytes.decoded() {
-            Some(_) => find_decoded(feed, &index, &group),
-            None => find(feed, &index, &group, |_| ()),
+            Some(_) => find_decoded(feed, &*index, &group),
+            None => find(feed, &*index, &group, |_| ()),
         };
-        Some(FetchedGroup::new(feed, block, bytes, index, samples.ok()?))
+        Some(FetchedGroup::new(feed, bytes, index, samples.ok()?))
     };
     found().ok_or(group)
 }
@@ -86,50 +53,49 @@ pub(super) async fn fetch(feed: Arc<Feed>, group: SampleGroup) -> Result<Fetched
     let block = group[0].block;
     let index = feed.dataset.index(feed.dataset.block(block).shard).await?;
     let mut fields = Vec::new();
-    let samples = find(&feed, &index, &group, |field| fields.push(field))?;
-    if let Some((bytes, cut)) = parts::fetch(&feed, &index, &samples, &fields).await? {
-        return Ok(FetchedGroup::new(&feed, block, bytes, index, samples).with_cut(cut));
+    let samples = find(&feed, &*index, &group, |field| fields.push(field))?;
+    if let Some((bytes, cut)) = parts::fetch(&feed, &*index, &samples, &fields).await? {
+        return Ok(FetchedGroup::new(&feed, bytes, index, samples).with_cut(cut));
     }
     let mut records: Vec<u32> = samples.iter().map(|found| found.record).collect();
     records.sort_unstable();
     records.dedup();
     let ranges = fields.into_iter().map(|field| field.range).collect();
     let wanted = Wanted { ranges, records: records.into() };
-    let bytes = feed.resources.fetcher.fetch(&feed.dataset.place(block), wanted).await?;
-    Ok(FetchedGroup::new(&feed, block, bytes, index, samples))
+    let bytes = feed.fetcher.fetch(&feed.dataset.place(block), wanted).await?;
+    Ok(FetchedGroup::new(&feed, bytes, index, samples))
 }
 
 /// Finds the records of a group in a decoded block. The size of the first sample's fields stands for all, as the fields
 /// of all records are much alike.
-fn find_decoded(feed: &Feed, index: &IndexHold, group: &SampleGroup) -> Result<SmallVec<[FoundSample; 2]>, FeedError> {
+fn find_decoded(feed: &Feed, index: &dyn ShardIndex, group: &SampleGroup) -> Result<SampleGroup, FeedError> {
     let first: SampleGroup = group.iter().take(1).copied().collect();
     let first = find(feed, index, &first, |_| ())?;
-    let bytes = first.first().map_or(0, |found| found.bytes);
-    group.iter().map(|sample| Ok(FoundSample { bytes, ..locate(feed, index.index(), sample)? })).collect()
+    let bytes = first.first().map_or(0, |first| first.bytes);
+    group.iter().map(|sample| Ok(BatchSample { bytes, ..locate(feed, index, sample)? })).collect()
 }
 
 /// Finds the record of a sample.
-fn locate(feed: &Feed, index: &dyn ShardIndex, sample: &BatchSample) -> Result<FoundSample, FeedError> {
+fn locate(feed: &Feed, index: &dyn ShardIndex, sample: &BatchSample) -> Result<BatchSample, FeedError> {
     let number = feed.dataset.sample_in_shard(&feed.dataset.block(sample.block), sample.id);
     let Some(in_index) = u32::try_from(number).ok().filter(|sample| *sample < index.sample_count()) else {
         let shard = feed.dataset.shard_url(sample.block).to_owned();
         return Err(FeedError::Index { shard, sample: number });
     };
     let (record, sample_in_record) = index.locate(in_index);
-    Ok(FoundSample { sample: *sample, record, sample_in_record, bytes: 0 })
+    Ok(BatchSample { record, sample_in_record, bytes: 0, ..*sample })
 }
 
 /// Finds the records of a group, and passes their fields that lie in the shard to `wanted`.
 fn find(
     feed: &Feed,
-    index: &IndexHold,
+    index: &dyn ShardIndex,
     group: &SampleGroup,
     mut wanted: impl FnMut(WantedField),
-) -> Result<SmallVec<[FoundSample; 2]>, FeedError> {
+) -> Result<SampleGroup, FeedError> {
     let block = group[0].block;
     let facts = feed.dataset.block(block);
     let shard = || feed.dataset.shard_url(block).to_owned();
-    let index = index.index();
     let mut found = SmallVec::with_capacity(group.len());
     for sample in group {
         let mut sample = locate(feed, index, sample)?;
@@ -149,25 +115,25 @@ fn find(
 }
 
 impl FetchedGroup {
-    fn new(feed: &Feed, block: u32, bytes: BlockBytes, index: IndexHold, samples: SmallVec<[FoundSample; 2]>) -> Self {
+    fn new(feed: &Feed, bytes: BlockBytes, index: IndexHold, samples: SampleGroup) -> Self {
         let record = samples.first().filter(|_| bytes.decoded().is_some()).map(|found| found.record);
         let numbers = record.map(|record| {
-            let record = index.index().record(record);
-            let number = |name: &str| index.index().field_number(&record, name);
+            let record = index.record(record);
+            let number = |name: &str| index.field_number(&record, name);
             feed.decoder.number_fields().map(|name| name.and_then(number)).collect()
         });
         let numbers = numbers.unwrap_or_default();
         let takes_shard = feed.fields.iter().any(|name| name == SHARD_NAME);
-        let shard = takes_shard.then(|| Bytes::copy_from_slice(feed.dataset.shard_url(block).as_bytes()));
-        Self { block, shard, bytes, index, samples, numbers, cut: Vec::new() }
+        let shard = takes_shard.then(|| Bytes::copy_from_slice(feed.dataset.shard_url(samples[0].block).as_bytes()));
+        Self { shard, bytes, index, samples, numbers, cut: Vec::new() }
     }
 
     /// Returns the same group with pictures that were read in parts.
     fn with_cut(mut self, cut: Vec<CutField>) -> Self {
         for sample in &mut self.samples {
             for field in cut.iter().filter(|field| field.record == sample.record) {
-                let record = self.index.index().record(field.record);
-                let whole = self.index.index().field(&record, field.nth).bytes;
+                let record = self.index.record(field.record);
+                let whole = self.index.field(&record, field.nth).bytes;
                 sample.bytes = sample.bytes.saturating_sub(u64::from(whole)) + field.content.len() as u64;
             }
         }
@@ -184,17 +150,14 @@ impl FetchedGroup {
         self.bytes
     }
 
-    pub(super) fn len(&self) -> usize {
-        self.samples.len()
-    }
-
-    pub(super) fn samples(&self) -> &[FoundSample] {
+    /// Returns the samples, whose records are found.
+    pub(super) fn samples(&self) -> &[BatchSample] {
         &self.samples
     }
 
     /// Returns the record of one of the group's samples.
-    pub(super) fn record(&self, found: &FoundSample) -> Record<'_> {
-        self.index.index().record(found.record)
+    pub(super) fn record(&self, sample: &BatchSample) -> Record<'_> {
+        self.index.record(sample.record)
     }
 
     /// Returns the value for column number `column` of the job, if it is a number: its type, and its bytes.
@@ -217,7 +180,7 @@ impl FetchedGroup {
     /// no value in it. If no field has the name, `KEY_NAME` stands for the record's key, and `SHARD_NAME` for the path
     /// of its shard.
     pub(super) fn field(&self, record: &Record<'_>, name: &str) -> Result<Option<FieldValue>, Reason> {
-        let index = self.index.index();
+        let index = &*self.index;
         let Some(nth) = index.field_number(record, name) else {
             let of_record = match name {
                 KEY_NAME => Some(Bytes::from(record.key.text().into_owned())),

@@ -1,17 +1,21 @@
 //! Tests of planning batches and of fetching their blocks ahead.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use spdl_accounting::UnitState;
-use spdl_types::SessionId;
+use spdl_order::Step;
+use spdl_types::{BatchId, Position, SessionId};
 
 use super::{
-    lend::{ParkedThread, Parking},
-    *,
+    ahead::{PlannedBatch, PlannedBatches},
+    threads::{ParkedThread, Parking},
 };
 use crate::feed::{
-    FeedRequest, Idle, Resources, SlabKind,
-    driver::FeedWork,
+    FeedRequest, Resources, SlabKind,
+    open::{Feed, FeedWork, ReservedFeed},
     tests::fixture::{FeedFixture, resources},
 };
 
@@ -20,8 +24,8 @@ const ONE_EPOCH: &str = "epochs = 1\nglobal_batch = 12";
 async fn feed(fixture: &FeedFixture, resources: &Arc<Resources>) -> Arc<Feed> {
     let (session, from) = (fixture.session(1), Position::START);
     let request = FeedRequest { session, rank: 0, from, slots: 1, slab: SlabKind::Private };
-    let Idle { driver, .. } = Idle::new(resources, request, FeedWork::All).unwrap();
-    Arc::new(driver.open().await.unwrap())
+    let (reserved, ..) = ReservedFeed::new(resources, request, FeedWork::All).unwrap();
+    Arc::new(reserved.open().await.unwrap())
 }
 
 #[tokio::test]
@@ -73,7 +77,7 @@ async fn a_batch_is_not_filled_with_the_samples_of_another() {
 fn threads_leave_a_batch_for_their_pause_while_somebody_calls_them_back() {
     let resources = resources(64 << 20, None);
     let batch = BatchId { session: SessionId(1), rank: 0, from: Position::START };
-    let begin = |number| resources.threads.begin(number, batch);
+    let begin = |number| resources.decoding.threads.begin(number, batch);
     let (parking, now, pause) = (Parking::open(), Instant::now(), Duration::from_secs(1));
     parking.enter(begin(0), now + 2 * pause).unwrap();
     parking.enter(begin(1), now + pause).unwrap();

@@ -1,6 +1,6 @@
 //! The record indexes of shards: read when they are needed, and kept in memory within a budget.
 
-use std::sync::Arc;
+use std::{ops::Deref, sync::Arc};
 
 use parking_lot::Mutex;
 use spdl_feed::cache::{LeastRecentlyUsed, MemoryCache};
@@ -51,8 +51,10 @@ pub(crate) struct IndexHold {
     cell: IndexCell,
 }
 
-impl IndexHold {
-    pub(crate) fn index(&self) -> &dyn ShardIndex {
+impl Deref for IndexHold {
+    type Target = dyn ShardIndex;
+
+    fn deref(&self) -> &(dyn ShardIndex + 'static) {
         &**self.cell.get().expect("opened before it is handed out")
     }
 }

@@ -74,7 +74,7 @@ type DatasetKey = (String, Fingerprint);
 impl Datasets {
     pub(crate) fn new(index_bytes: u64, decoding: Arc<BlockDecoding>, fetcher: &Fetcher, access: StoreAccess) -> Self {
         let indexes = Arc::new(Indexes::new(index_bytes));
-        let (requests, disk) = (fetcher.requests().clone(), fetcher.disk().cloned());
+        let (requests, disk) = (fetcher.requests.clone(), fetcher.disk.clone());
         Self { open: Mutex::default(), indexes, requests, disk, access, decoding }
     }
 
@@ -92,9 +92,7 @@ impl Datasets {
         };
         cell.get_or_try_init(|| OpenDataset::open(job, self)).await.cloned()
     }
-}
 
-impl Datasets {
     /// Returns the bytes of the shards of all datasets that ranks use.
     pub(crate) fn bytes_in_use(&self) -> u64 {
         let open = self.open.lock();
@@ -268,7 +266,7 @@ async fn again<T, F>(requests: &StoreClient, read: impl Fn() -> F) -> Result<T, 
 where
     F: Future<Output = Result<T, StoreError>>,
 {
-    let backoff = requests.retry().backoff();
+    let backoff = requests.backoff();
     for failures in 1..MAX_READS {
         match read().await {
             Err(error) if error.is_retryable() => {

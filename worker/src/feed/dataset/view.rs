@@ -107,7 +107,7 @@ impl IndexedShard {
     /// Returns whether `is_so` holds for the shard's index; false if the index is not in memory, where it stays while
     /// blocks of the shard are fetched.
     fn index_says(&self, is_so: impl FnOnce(&dyn ShardIndex) -> bool) -> bool {
-        self.view.index_in_memory(self.shard).is_some_and(|index| is_so(index.index()))
+        self.view.index_in_memory(self.shard).is_some_and(|index| is_so(&*index))
     }
 
     /// Makes the reads that hold these bytes.
@@ -132,7 +132,7 @@ impl IndexedShard {
         ranges: &[Range<u64>],
         requests: &StoreClient,
     ) -> Result<Pieces, FetchError> {
-        let backoff = requests.retry().backoff();
+        let backoff = requests.backoff();
         for attempt in 1.. {
             let pieces: Vec<Bytes> = self.read_pieces(index, ranges, requests).await?.iter().cloned().collect();
             let compressed = compressed.clone();
@@ -178,9 +178,9 @@ impl ShardSource for IndexedShard {
     ) -> BoxFuture<'r, Result<Pieces, FetchError>> {
         async move {
             let index = self.view.index(self.shard).await?;
-            match index.index().compressed() {
-                Some(compressed) => self.decompressed(index.index(), compressed, ranges, requests).await,
-                None => self.read_pieces(index.index(), ranges, requests).await,
+            match index.compressed() {
+                Some(compressed) => self.decompressed(&*index, compressed, ranges, requests).await,
+                None => self.read_pieces(&*index, ranges, requests).await,
             }
         }
         .boxed()
@@ -189,7 +189,7 @@ impl ShardSource for IndexedShard {
     fn parts(&self, range: Range<u64>) -> BoxFuture<'_, Result<Vec<Range<u64>>, FetchError>> {
         async move {
             let Some(fields) = &self.view.fields else { return Ok(vec![range]) };
-            Ok(self.view.index(self.shard).await?.index().project(range, fields))
+            Ok(self.view.index(self.shard).await?.project(range, fields))
         }
         .boxed()
     }

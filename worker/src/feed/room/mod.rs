@@ -28,7 +28,7 @@ const HELP_PART: u64 = 4;
 /// The memory for slots and cached blocks. The cache gets what is left after slabs, after what is lent to the decoding of
 /// large pictures, after samples that are decoded for other workers, and after those that ranks share.
 #[derive(Debug)]
-pub(super) struct SlotMemory {
+pub(crate) struct SlotMemory {
     bytes: u64,
     state: Mutex<SlotMemoryState>,
     /// Whether slots and the memory that is lent to decoding need the memory of shared samples.
@@ -112,23 +112,24 @@ impl SlotMemory {
         self.change(|state| state.lent_bytes = bytes);
     }
 
-    /// Reserves memory for samples that are decoded for another worker; `None` if too much of `pool_bytes` is taken.
-    pub(super) fn reserve_help(self: &Arc<Self>, bytes: u64, pool_bytes: u64) -> Option<HelpReservation> {
+    /// Reserves memory for samples that are decoded for another worker, from that of cached blocks; `None` if too much is
+    /// reserved.
+    pub(crate) fn reserve_help(self: &Arc<Self>, bytes: u64) -> Option<SampleReservation> {
         self.change(|state| {
             let help_bytes = state.help_bytes + bytes;
-            let is_free = help_bytes <= pool_bytes / HELP_PART
-                && state.core.used_bytes() + state.lent_bytes + help_bytes <= pool_bytes;
+            let is_free = help_bytes <= self.bytes / HELP_PART
+                && state.core.used_bytes() + state.lent_bytes + help_bytes <= self.bytes;
             state.help_bytes = if is_free { help_bytes } else { state.help_bytes };
-            is_free.then(|| HelpReservation { memory: self.clone(), bytes })
+            is_free.then(|| SampleReservation { memory: self.clone(), bytes, account: |state| &mut state.help_bytes })
         })
     }
 
     /// Reserves memory for decoded samples that ranks share; `None` if slots and what is lent leave none.
-    pub(super) fn reserve_shared(self: &Arc<Self>, bytes: u64) -> Option<SharedReservation> {
+    pub(super) fn reserve_shared(self: &Arc<Self>, bytes: u64) -> Option<SampleReservation> {
         self.change(|state| {
             let is_free = state.beside_cache_bytes() + bytes <= self.bytes;
             state.shared_bytes += if is_free { bytes } else { 0 };
-            is_free.then(|| SharedReservation { memory: self.clone(), bytes })
+            is_free.then(|| SampleReservation { memory: self.clone(), bytes, account: |state| &mut state.shared_bytes })
         })
     }
 
@@ -223,29 +224,18 @@ impl SlotMemoryState {
     }
 }
 
-/// Memory for samples that are decoded for another worker.
+/// Memory for decoded samples: for another worker, or such that ranks share. Given back when dropped.
 #[derive(Debug)]
-pub(crate) struct HelpReservation {
+pub(crate) struct SampleReservation {
     memory: Arc<SlotMemory>,
     bytes: u64,
+    /// Returns the account that it is in.
+    account: fn(&mut SlotMemoryState) -> &mut u64,
 }
 
-impl Drop for HelpReservation {
+impl Drop for SampleReservation {
     fn drop(&mut self) {
-        self.memory.change(|state| state.help_bytes -= self.bytes);
-    }
-}
-
-/// Memory for decoded samples that ranks share; given back when dropped.
-#[derive(Debug)]
-pub(super) struct SharedReservation {
-    memory: Arc<SlotMemory>,
-    bytes: u64,
-}
-
-impl Drop for SharedReservation {
-    fn drop(&mut self) {
-        self.memory.change(|state| state.shared_bytes -= self.bytes);
+        self.memory.change(|state| *(self.account)(state) -= self.bytes);
     }
 }
 

@@ -11,7 +11,7 @@ use std::{
 
 use parking_lot::Mutex;
 
-use crate::feed::room::{SharedReservation, SlotMemory};
+use crate::feed::room::{SampleReservation, SlotMemory};
 
 /// Memory is reserved and given back in steps of this many bytes.
 const STEP_BYTES: u64 = 4 << 20;
@@ -22,7 +22,7 @@ const LOOK_AT: usize = 8;
 
 #[derive(Debug)]
 pub(super) struct SharedMemory {
-    slots: Arc<SlotMemory>,
+    pub(super) slots: Arc<SlotMemory>,
     pub(super) max_bytes: u64,
     used: Mutex<UsedMemory>,
     /// Whether the last request for a buffer found no room, and nothing was given up since. The next sweep clears it.
@@ -41,11 +41,11 @@ struct UsedMemory {
     spare: Vec<Vec<u8>>,
     /// The fewest spare buffers since the last sweep.
     least_spare: usize,
-    reserved: Vec<SharedReservation>,
+    reserved: Vec<SampleReservation>,
 }
 
 /// Buffers and reservations that are given up, to be dropped after unlocking.
-type GivenUp = (Vec<Vec<u8>>, Vec<SharedReservation>);
+type GivenUp = (Vec<Vec<u8>>, Vec<SampleReservation>);
 
 /// Bytes that are kept; their memory is given back when dropped.
 #[derive(Debug)]
@@ -64,16 +64,6 @@ impl SharedMemory {
     /// Returns whether more may be kept.
     pub(super) fn may_keep(&self) -> bool {
         !self.is_full.load(Relaxed) && !self.slots.is_short()
-    }
-
-    /// Returns whether slots need the memory of shared samples.
-    pub(super) fn is_short(&self) -> bool {
-        self.slots.is_short()
-    }
-
-    /// Waits until slots need the memory of shared samples.
-    pub(super) async fn becomes_short(&self) {
-        self.slots.becomes_short().await;
     }
 
     /// Returns the bytes that are kept.
@@ -159,7 +149,7 @@ impl UsedMemory {
         (buffers, self.give_up_reserved())
     }
 
-    fn give_up_reserved(&mut self) -> Vec<SharedReservation> {
+    fn give_up_reserved(&mut self) -> Vec<SampleReservation> {
         let bytes = self.kept_bytes + self.spare_bytes;
         // One more step is kept, so that it is not reserved for each sample.
         let steps = bytes.div_ceil(STEP_BYTES) + u64::from(bytes > 0);
@@ -213,7 +203,7 @@ mod tests {
     fn memory() -> Arc<SharedMemory> {
         let budget = Budget { cores: 1.0, memory_bytes: 256 << 20, disk: None };
         let resources = Resources::new("test", budget).expect("a thread");
-        let memory = SharedMemory::new(resources.memory.clone(), 2 * STEP_BYTES);
+        let memory = SharedMemory::new(resources.memory.slots.clone(), 2 * STEP_BYTES);
         memory.set_use(true);
         memory
     }

@@ -111,7 +111,7 @@ impl Sharing {
 
     /// Gives up all kept samples if slots need their memory.
     pub(super) fn make_room(&self) {
-        if self.memory.is_short() {
+        if self.memory.slots.is_short() {
             let released = self.core.lock().release_all();
             drop(released);
             self.memory.give_back();
@@ -164,7 +164,7 @@ pub(super) struct SharingMember {
     parts: Vec<Vec<usize>>,
     is_met: Arc<AtomicBool>,
     /// How many samples to announce ahead.
-    ahead: u64,
+    pub(super) ahead: u64,
 }
 
 /// All of a sample, as it is kept.
@@ -202,16 +202,11 @@ impl SharingMember {
         self.is_met.load(Relaxed)
     }
 
-    /// Returns how many samples to announce ahead.
-    pub(super) const fn ahead(&self) -> u64 {
-        self.ahead
-    }
-
     /// Gives up kept samples as soon as slots need their memory, and after a second those that are kept for idle ranks.
     /// A feed that reaches no samples would give up nothing otherwise.
     pub(super) async fn sweep(&self) {
         tokio::select! {
-            () = self.sharing.memory.becomes_short() => self.sharing.make_room(),
+            () = self.sharing.memory.slots.becomes_short() => self.sharing.make_room(),
             () = tokio::time::sleep(Duration::from_millis(SWEEP_MS)) => self.sharing.sweep(self.sharing.now_ms()),
         }
     }

@@ -7,10 +7,11 @@ mod recorded;
 mod room;
 mod sharing;
 
-use std::{collections::BTreeMap, fs, sync::Arc};
+use std::{collections::BTreeMap, fs, sync::Arc, time::Instant};
 
 use fixture::{FeedFixture, SAMPLES, Seen, drain, resources, run, start, text};
 use object_store::ObjectStore;
+use spdl_control::messages::Session;
 use spdl_job::layout::entry_flags;
 use spdl_store::StoreLayer;
 use spdl_types::{Position, SessionId, Stage};
@@ -110,7 +111,7 @@ async fn bad_samples_are_replaced_by_others_the_same_in_every_world() {
     assert_eq!(replaced, 2 * bad.len());
     let (shared, _) = run(&resources, &fixture.session(4), Position::START).await.unwrap();
     assert!(shared == alone);
-    let mut reported = resources.bad_samples(100);
+    let mut reported = resources.decoding.bad.lock().unreported(100);
     reported.sort_by_key(|sample| sample.sample);
     assert_eq!(reported.iter().map(|sample| sample.sample.0).collect::<Vec<_>>(), bad, "each is reported once");
     assert_eq!((reported[1].shard.as_str(), reported[1].key.as_str()), ("1.tar", "000050"));
@@ -162,7 +163,7 @@ async fn a_cache_without_room_fetches_records_and_gives_the_same() {
     let (expected, _) = run(&resources(PLENTY, None), &fixture.session(1), Position::START).await.unwrap();
     let resources = resources(PLENTY, None);
     let mut feed = start(&resources, &fixture.session(1), 0, Position::START);
-    resources.memory.lend(PLENTY);
+    resources.memory.slots.lend(PLENTY);
     let (seen, steps) = drain(&mut feed).await.unwrap();
     assert!(seen == expected);
     assert_eq!(resources.memory_bytes().1, 0);

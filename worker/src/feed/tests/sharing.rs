@@ -90,19 +90,19 @@ async fn follow(resources: &Arc<Resources>, sessions: &[Session; 2]) -> [BTreeMa
 /// Waits until something is kept, or nothing: tasks of ranks go on, and end a moment after their ranks are dropped.
 async fn becomes_kept(resources: &Resources, is_kept: bool) {
     let becomes = async {
-        while (resources.sharing().bytes > 0) != is_kept {
+        while (resources.sharing.stats().bytes > 0) != is_kept {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     };
     let minute = Duration::from_secs(60);
-    tokio::time::timeout(minute, becomes).await.unwrap_or_else(|_| panic!("{:?}", resources.sharing()));
+    tokio::time::timeout(minute, becomes).await.unwrap_or_else(|_| panic!("{:?}", resources.sharing.stats()));
 }
 
 /// Waits until nothing is kept and all memory is free, which takes a moment longer.
 async fn all_is_given_back(resources: &Resources) {
     becomes_kept(resources, false).await;
     let freed = async {
-        while resources.memory.is_short() {
+        while resources.memory.slots.is_short() {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     };
@@ -122,7 +122,7 @@ async fn a_rank_takes_the_samples_that_one_of_another_session_has_decoded() {
     for received in follow(&resources, &sessions).await {
         assert!(received == expected);
     }
-    let stats = resources.sharing();
+    let stats = resources.sharing.stats();
     assert!(stats.samples.taken >= 12, "at least the first batch that was announced: {stats:?}");
     assert!(stats.samples.kept >= stats.samples.taken, "{stats:?}");
     all_is_given_back(&resources).await;
@@ -138,7 +138,7 @@ async fn ranks_of_one_session_and_other_seeds_have_nothing_to_share() {
     sessions[1].job.seed += 1;
     let [first, second] = follow(&resources, &sessions).await;
     assert!(first == seen && second == alone(&sessions[1]).await);
-    assert_eq!(resources.sharing(), SharingStats::default());
+    assert_eq!(resources.sharing.stats(), SharingStats::default());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -150,7 +150,7 @@ async fn jobs_share_the_columns_that_they_have_in_common() {
     for (received, session) in follow(&resources, &sessions).await.into_iter().zip(&sessions) {
         assert!(received == alone(session).await);
     }
-    let stats = resources.sharing();
+    let stats = resources.sharing.stats();
     assert!(stats.samples.taken_in_part >= 12 && stats.samples.taken == 0, "{stats:?}");
 }
 
@@ -165,9 +165,10 @@ async fn bad_samples_are_bad_for_each_rank_and_reported_once() {
         for received in follow(&resources, &sessions).await {
             assert!(received == expected, "{policy}");
         }
-        assert!(resources.sharing().samples.taken > 0);
+        assert!(resources.sharing.stats().samples.taken > 0);
         // Jobs with the same samples have one ledger.
-        let mut reported: Vec<SampleId> = resources.bad_samples(100).iter().map(|sample| sample.sample).collect();
+        let mut reported: Vec<SampleId> =
+            resources.decoding.bad.lock().unreported(100).iter().map(|sample| sample.sample).collect();
         reported.sort_unstable();
         assert_eq!(reported, bad.map(SampleId), "{policy}");
     }
@@ -186,7 +187,7 @@ async fn a_rank_whose_trainer_takes_nothing_delays_nobody_and_leaves_nothing_beh
     first.free(&pulled);
     first.seen.append(&mut drain(&mut pulled).await.unwrap().0);
     assert!(first.seen == alone(&sessions[0]).await);
-    let stats = resources.sharing();
+    let stats = resources.sharing.stats();
     assert!(stats.samples.kept > 0, "the samples that the other rank has announced: {stats:?}");
     assert!(stats.bytes <= resources.budget().shares().pool_bytes / 8, "{stats:?}");
     drop((pulled, stalled));
@@ -215,14 +216,14 @@ async fn what_needs_memory_gets_that_of_shared_samples_at_once_and_nothing_is_ke
     let resources = resources(PLENTY, None);
     let pair = Pair::start(&resources, &sessions).await;
     becomes_kept(&resources, true).await;
-    resources.memory.lend(resources.budget().shares().pool_bytes);
+    resources.memory.slots.lend(resources.budget().shares().pool_bytes);
     all_is_given_back(&resources).await;
-    let kept = resources.sharing().samples.kept;
+    let kept = resources.sharing.stats().samples.kept;
     let expected = alone(&sessions[0]).await;
     for received in pair.follow().await {
         assert!(received == expected);
     }
-    assert_eq!(resources.sharing().samples.kept, kept, "there was no memory");
+    assert_eq!(resources.sharing.stats().samples.kept, kept, "there was no memory");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -235,6 +236,6 @@ async fn samples_that_find_no_memory_are_decoded_by_each() {
     for received in follow(&resources, &sessions).await {
         assert!(received == expected);
     }
-    let stats = resources.sharing();
+    let stats = resources.sharing.stats();
     assert!(stats.refused > 0 && stats.samples.taken == 0 && stats.bytes == 0, "{stats:?}");
 }

@@ -2,10 +2,9 @@
 
 use std::ops::Range;
 
+use spdl_feed::cache::BlockKey;
 use spdl_types::Fingerprint;
 use xxhash_rust::xxh3::Xxh3;
-
-use crate::fetch::BlockKey;
 
 /// Bytes of the seal at the end of a file.
 pub(super) const SEAL_BYTES: usize = 16;

@@ -19,10 +19,10 @@ use std::{
 };
 
 use parking_lot::{Mutex, MutexGuard};
+use spdl_feed::cache::BlockKey;
 use spdl_types::Fingerprint;
 
 use super::file::{file_name, is_temporary, marker_name, parse_marker_name, parse_name, temporary_name};
-use crate::fetch::BlockKey;
 
 /// Name of the file that counts bytes. Its lock is held while the folder is changed.
 const LOCK: &str = "spdl-cache.lock";

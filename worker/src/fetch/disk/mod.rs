@@ -23,13 +23,14 @@ use std::{
 
 use bytes::Bytes;
 use parking_lot::Mutex;
+use spdl_feed::cache::BlockKey;
 use spdl_types::{Fingerprint, backoff::Backoff};
 
 use self::{
     file::{SEAL_BYTES, seal},
     folder::CacheFolder,
 };
-use super::{BlockKey, pieces::Pieces};
+use super::pieces::Pieces;
 use crate::budget::DiskBudget;
 
 /// Nothing is written for this long after a failure of the disk; the pause doubles with each further one.

@@ -5,7 +5,6 @@
 //! Whatever a peer does or does not do, the store has the block.
 
 mod links;
-mod serve;
 
 use std::{
     collections::{HashMap, HashSet},
@@ -13,7 +12,7 @@ use std::{
     ops::Range,
     sync::{
         Arc, OnceLock, Weak,
-        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+        atomic::{AtomicBool, Ordering::Relaxed},
     },
     time::{Duration, Instant},
 };
@@ -22,7 +21,7 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use spdl_control::peers::{BlockRequest, PeerAddress, PeerMap, PeerStats};
-use spdl_order::Plan;
+use spdl_feed::cache::BlockKey;
 use spdl_types::{Fingerprint, SessionId, WorkerId};
 use spdl_wire::quic::QuicError;
 use tokio::{
@@ -30,12 +29,15 @@ use tokio::{
     time::timeout_at,
 };
 
-pub(crate) use self::{links::PeerLinks, serve::answer_block};
-use super::{BlockKey, BlockPlace, pieces::Pieces};
+pub(crate) use self::links::PeerLinks;
+use super::{
+    pieces::Pieces,
+    place::{BlockPeers, BlockPlace, BlockSource},
+};
 
 /// Blocks that are read ahead wait until all ranks of their session have homes, but only for this long after a rank
 /// began to read. A step needs all ranks, so that little is lost.
-const OPENING: Duration = Duration::from_secs(2);
+pub(super) const OPENING: Duration = Duration::from_secs(2);
 /// Blocks that a batch needs wait until the session is in the map, but only for this long after a rank began to read.
 const FIRST_MAP: Duration = Duration::from_secs(1);
 /// Maximum number of blocks that other workers are asked for at once.
@@ -68,12 +70,6 @@ pub(crate) trait AskPeer: fmt::Debug + Send + Sync {
     ) -> BoxFuture<'a, Result<Option<Bytes>, QuicError>>;
 }
 
-/// Blocks of a session that this worker reads.
-pub(crate) trait BlockSource: fmt::Debug + Send + Sync {
-    /// Returns where a block lies; `None` if there is no such block.
-    fn place(&self, block: u32) -> Option<BlockPlace>;
-}
-
 /// What a worker knows about the workers that read the same blocks.
 #[derive(Debug)]
 pub(crate) struct Peers {
@@ -88,8 +84,8 @@ pub(crate) struct Peers {
     /// The workers that sent blocks, in case their bytes are wrong.
     senders: Mutex<HashMap<BlockKey, PeerAddress>>,
     asking: Semaphore,
-    sending: Semaphore,
-    counts: PeerCounts,
+    pub(super) sending: Semaphore,
+    counts: Mutex<PeerStats>,
 }
 
 /// The blocks of a dataset that ranks of a session read.
@@ -98,35 +94,6 @@ struct SessionBlockSource {
     session: SessionId,
     dataset: Fingerprint,
     blocks: Weak<dyn BlockSource>,
-}
-
-#[derive(Debug, Default)]
-struct PeerCounts {
-    received_blocks: AtomicU64,
-    received_bytes: AtomicU64,
-    sent_blocks: AtomicU64,
-    sent_bytes: AtomicU64,
-    misses: AtomicU64,
-    failures: AtomicU64,
-    late: AtomicU64,
-}
-
-/// The facts by which the workers that are asked for a block are chosen.
-#[derive(Clone, Debug)]
-pub(crate) struct BlockPeers {
-    pub(crate) session: SessionId,
-    plan: Plan,
-    /// When the rank began to read.
-    since: Instant,
-    /// Whether this worker fetches the block as its owner, and so must not ask another owner.
-    is_owner: bool,
-}
-
-impl BlockPeers {
-    /// Creates the facts for a rank that begins to read now.
-    pub(crate) fn new(session: SessionId, plan: Plan) -> Self {
-        Self { session, plan, since: Instant::now(), is_owner: false }
-    }
 }
 
 /// The workers to ask for a block before the store.
@@ -164,7 +131,7 @@ impl Default for Peers {
             senders: Mutex::default(),
             asking: Semaphore::new(ASKED_AT_ONCE),
             sending: Semaphore::new(SENT_AT_ONCE),
-            counts: PeerCounts::default(),
+            counts: Mutex::default(),
         }
     }
 }
@@ -262,19 +229,19 @@ impl Peers {
             // The owner need not fetch a whole block of which only a part is wanted.
             is_for_owner: parts == wanted,
         };
-        let count = |counter: &AtomicU64| counter.fetch_add(1, Relaxed);
         for peer in route.owner.iter().chain(&route.holders) {
             request.is_for_owner &= Some(*peer) == route.owner;
             match links.ask(*peer, &request, late).await {
                 Ok(Some(bytes)) => {
                     self.note_sender(place.key, *peer);
-                    count(&self.counts.received_blocks);
-                    self.counts.received_bytes.fetch_add(bytes.len() as u64, Relaxed);
+                    let mut counts = self.counts.lock();
+                    counts.received_blocks += 1;
+                    counts.received_bytes += bytes.len() as u64;
                     return Some(cut(&bytes, wanted));
                 }
-                Ok(None) => drop(count(&self.counts.misses)),
+                Ok(None) => self.counts.lock().misses += 1,
                 Err(error) => {
-                    count(&self.counts.failures);
+                    self.counts.lock().failures += 1;
                     let block = place.key.block;
                     match error {
                         QuicError::Protocol { .. } => {
@@ -290,12 +257,13 @@ impl Peers {
 
     /// Counts a peer that was late, so that the store is asked, too.
     pub(super) fn note_late(&self) {
-        self.counts.late.fetch_add(1, Relaxed);
+        self.counts.lock().late += 1;
     }
 
-    fn note_sent(&self, bytes: u64) {
-        self.counts.sent_blocks.fetch_add(1, Relaxed);
-        self.counts.sent_bytes.fetch_add(bytes, Relaxed);
+    pub(super) fn note_sent(&self, bytes: u64) {
+        let mut counts = self.counts.lock();
+        counts.sent_blocks += 1;
+        counts.sent_bytes += bytes;
     }
 
     /// Remembers who sent a block. When there are too many, it forgets those of before: their samples were decoded long ago.
@@ -329,7 +297,12 @@ impl Peers {
     /// Returns the place of a block that another worker asks this one for as the block's owner; `None` if another
     /// worker is the owner, or no rank of the session reads the dataset here. Waits for at most `patience` for a rank
     /// that is about to attach.
-    async fn place_of_owner(&self, session: SessionId, key: BlockKey, patience: Duration) -> Option<BlockPlace> {
+    pub(super) async fn place_of_owner(
+        &self,
+        session: SessionId,
+        key: BlockKey,
+        patience: Duration,
+    ) -> Option<BlockPlace> {
         let (me, _) = self.links.get()?;
         let find = |sources: &Vec<SessionBlockSource>| {
             let mut fitting =
@@ -351,17 +324,7 @@ impl Peers {
 
     /// Returns what was counted since the start.
     pub(crate) fn stats(&self) -> PeerStats {
-        let PeerCounts { received_blocks, received_bytes, sent_blocks, sent_bytes, misses, failures, late } =
-            &self.counts;
-        PeerStats {
-            received_blocks: received_blocks.load(Relaxed),
-            received_bytes: received_bytes.load(Relaxed),
-            sent_blocks: sent_blocks.load(Relaxed),
-            sent_bytes: sent_bytes.load(Relaxed),
-            misses: misses.load(Relaxed),
-            failures: failures.load(Relaxed),
-            late: late.load(Relaxed),
-        }
+        *self.counts.lock()
     }
 }
 

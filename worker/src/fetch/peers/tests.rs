@@ -3,7 +3,7 @@
 
 use futures::FutureExt;
 use spdl_control::peers::{Readers, SessionReaders};
-use spdl_order::OrderParams;
+use spdl_order::{OrderParams, Plan};
 
 use super::*;
 use crate::fetch::{
@@ -106,9 +106,9 @@ impl PeersFixture {
         let (asked, put_aside) = (Arc::<Mutex<Vec<_>>>::default(), Arc::<Mutex<Vec<_>>>::default());
         let content = data.content.clone();
         let peers = FakePeers { content, behaviour, asked: asked.clone(), put_aside: put_aside.clone() };
-        fetcher.peers().start(ME, Box::new(peers));
-        fetcher.peers().set_coordinated(true);
-        fetcher.peers().set_map(map());
+        fetcher.peers.start(ME, Box::new(peers));
+        fetcher.peers.set_coordinated(true);
+        fetcher.peers.set_map(map());
         let order = OrderParams { version: 1, lanes: 4, window: 10, shuffle: true };
         let plan = Plan::new(&[10; BLOCKS as usize], 5, order).unwrap();
         Self { data, fetcher, plan, asked, put_aside }
@@ -138,7 +138,7 @@ async fn a_block_of_another_worker_comes_from_there_once_for_all_who_want_it() {
         fixture.data.check(&block.unwrap(), place.range.clone());
     }
     assert_eq!((fixture.data.store.reads(), &*fixture.asked.lock()), (0, &vec![(OTHER, true)]));
-    let stats = fixture.fetcher.peers().stats();
+    let stats = fixture.fetcher.peers.stats();
     assert_eq!((stats.received_blocks, stats.received_bytes), (1, BLOCK));
 }
 
@@ -149,13 +149,13 @@ async fn an_owner_asks_those_that_may_have_kept_the_block_and_then_the_store() {
     let gone = PeersFixture::new(Behaviour::Miss).await;
     assert_eq!(gone.fetch(&gone.block_of(0)).await, (1, vec![(OLD, false)]));
     assert_eq!(gone.fetch(&gone.block_of(1)).await, (1, vec![(OTHER, true), (OLD, false)]));
-    assert_eq!(gone.fetcher.peers().stats().misses, 3);
+    assert_eq!(gone.fetcher.peers.stats().misses, 3);
 }
 
 #[tokio::test]
 async fn a_block_waits_for_the_map_of_a_coordinator_that_answers() {
     let fixture = PeersFixture::new(Behaviour::Answer).await;
-    let peers = fixture.fetcher.peers();
+    let peers = &fixture.fetcher.peers;
     peers.set_map(PeerMap::default());
     peers.set_coordinated(false);
     assert_eq!(fixture.fetch(&fixture.block_of(1)).await, (1, vec![]), "nobody tells who has the block");
@@ -181,7 +181,7 @@ async fn a_peer_that_fails_or_is_late_costs_a_request_of_the_store() {
     for behaviour in [Behaviour::Fail, Behaviour::Hang] {
         let fixture = PeersFixture::new(behaviour).await;
         assert_eq!(fixture.fetch(&fixture.block_of(1)).await.0, 1, "{behaviour:?}");
-        let stats = fixture.fetcher.peers().stats();
+        let stats = fixture.fetcher.peers.stats();
         assert_eq!((stats.failures, stats.late), if behaviour == Behaviour::Fail { (2, 0) } else { (0, 1) });
     }
 }
@@ -231,7 +231,7 @@ impl BlockSource for Blocks {
 #[tokio::test]
 async fn a_block_is_fetched_for_others_by_its_owner_alone_and_while_ranks_read_the_dataset() {
     let fixture = PeersFixture::new(Behaviour::Miss).await;
-    let peers = fixture.fetcher.peers();
+    let peers = &fixture.fetcher.peers;
     let own = fixture.block_of(0);
     assert!(peers.place_of_owner(SESSION, own.key, NONE).await.is_none(), "no rank has come");
     let attach = async {

@@ -1,8 +1,9 @@
 //! Tests of the frames of `top`.
 
+use ratatui::{buffer::Buffer, layout::Rect, text::Text, widgets::Widget};
 use serde_json::{Value, json};
 
-use super::{super::ink::text_of, *};
+use super::*;
 use crate::ctl::status::tests::{rank, session, status, worker};
 
 fn limited(number: u32, waiting: f64, limit: &str) -> Value {
@@ -22,11 +23,18 @@ fn view(sessions: &[Value], workers: &[Value]) -> TopView {
     view
 }
 
-fn shown(view: &mut TopView, width: usize, height: usize) -> Vec<String> {
-    view.frame(TerminalSize { width, height }, Instant::now())
-        .iter()
-        .map(|line| text_of(line).trim_end().to_owned())
-        .collect()
+fn shown(view: &mut TopView, width: u16, height: u16) -> Vec<String> {
+    shown_at(view, width, height, Instant::now())
+}
+
+fn shown_at(view: &mut TopView, width: u16, height: u16, now: Instant) -> Vec<String> {
+    let frame = view.frame(Size { width, height }, now);
+    assert_eq!(frame.len(), usize::from(height), "{frame:#?}");
+    let area = Rect { x: 0, y: 0, width, height };
+    let mut screen = Buffer::empty(area);
+    Text::from(frame).render(area, &mut screen);
+    let rows = screen.content.chunks(width.into());
+    rows.map(|row| row.iter().map(|cell| cell.symbol()).collect::<String>().trim_end().to_owned()).collect()
 }
 
 fn line<'a>(lines: &'a [String], start: &str) -> &'a str {
@@ -61,10 +69,9 @@ fn a_frame_fits_every_terminal() {
     let mut view = view(&[with_verdict(session(2, &ranks), &"word ".repeat(90))], &workers);
     view.take(Report { status: Err("no answer ".repeat(9)), at: Instant::now() });
     for (width, height) in [(80, 24), (200, 50), (40, 12), (7, 3), (1, 1)] {
-        for key in [TopKey::Help, TopKey::Escape, TopKey::AllRanks, TopKey::PageDown, TopKey::PageDown, TopKey::Up] {
-            let lines = shown(&mut view, width, height);
-            assert_eq!(lines.len(), height, "{lines:#?}");
-            assert!(lines.iter().all(|line| line.chars().count() <= width), "{width} columns: {lines:#?}");
+        let (help, all_ranks) = (KeyCode::Char('?'), KeyCode::Char('a'));
+        for key in [help, KeyCode::Esc, all_ranks, KeyCode::PageDown, KeyCode::PageDown, KeyCode::Up] {
+            shown(&mut view, width, height);
             view.press(key);
         }
     }
@@ -80,15 +87,15 @@ fn of_many_ranks_those_that_wait_most_are_shown_and_all_of_them_on_request() {
         line(&few, "and ").ends_with("ranks that wait less")
             && !few.iter().any(|line| line.starts_with("     0  alive"))
     );
-    view.press(TopKey::AllRanks);
+    view.press(KeyCode::Char('a'));
     assert!(line(&shown(&mut view, 80, 24), "0  alive").contains(" 0 %"));
     (0..20).for_each(|_| {
         shown(&mut view, 80, 24);
-        view.press(TopKey::PageDown);
+        view.press(KeyCode::PageDown);
     });
     let end = shown(&mut view, 80, 24);
     assert!(line(&end, "99  alive").contains("99 %") && line(&end, "decode").contains('█'), "{end:#?}");
-    view.press(TopKey::Down);
+    view.press(KeyCode::Down);
     assert_eq!(shown(&mut view, 80, 24), end, "there is nothing further down");
 }
 
@@ -103,7 +110,7 @@ fn a_coordinator_that_does_not_answer_is_said_and_the_view_goes_on() {
     view.take(good());
     view.take(refused());
     let later = Instant::now() + Duration::from_secs(70);
-    let lines: Vec<String> = view.frame(TerminalSize { width: 80, height: 9 }, later).iter().map(text_of).collect();
+    let lines = shown_at(&mut view, 80, 9, later);
     assert_eq!(lines[1], "the coordinator does not answer for 1 min 10 s; what follows is from then:");
     assert!(line(&lines, "worker node-0").contains("ready"));
     view.take(good());
@@ -118,11 +125,11 @@ fn a_session_that_was_chosen_stays_shown() {
     let mut view = view(&sessions(&[2, 3, 5]), &[]);
     let title = |view: &mut TopView| shown(view, 80, 24)[1][..9].to_owned();
     assert_eq!(title(&mut view), "session 5", "the newest");
-    view.press(TopKey::NextSession);
+    view.press(KeyCode::Tab);
     assert_eq!(title(&mut view), "session 2");
     view.take(Report { status: Ok(status(&sessions(&[2, 3, 5, 6]), &[])), at: Instant::now() });
     assert_eq!(title(&mut view), "session 2");
-    view.press(TopKey::PreviousSession);
+    view.press(KeyCode::Left);
     assert_eq!(title(&mut view), "session 6");
     view.take(Report { status: Ok(status(&sessions(&[2]), &[])), at: Instant::now() });
     assert_eq!(title(&mut view), "session 2", "the other one is gone");

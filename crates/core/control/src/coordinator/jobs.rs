@@ -215,8 +215,7 @@ fn view_text(job: &Job) -> String {
 /// Builds the refusal for a submitted job that differs from the existing job of the same name.
 fn differs(existing: &JobState, submitted: &Job) -> Refusal {
     let (ours, submitted) = &existing.job.with_common_sources(submitted);
-    let word = |variant: String| variant.to_lowercase();
-    let pairs = [
+    let mut pairs = vec![
         ("dataset", redact(&ours.dataset).into_owned(), redact(&submitted.dataset).into_owned()),
         (
             "the dataset's content",
@@ -224,16 +223,11 @@ fn differs(existing: &JobState, submitted: &Job) -> Refusal {
             format!("fingerprint {}", submitted.dataset_fingerprint),
         ),
         ("view", view_text(ours), view_text(submitted)),
-        ("seed", ours.seed.to_string(), submitted.seed.to_string()),
         ("shuffle", ours.order.shuffle.to_string(), submitted.order.shuffle.to_string()),
         ("order.lanes", ours.order.lanes.to_string(), submitted.order.lanes.to_string()),
         ("order.window", ours.order.window.to_string(), submitted.order.window.to_string()),
-        ("bad_samples", word(format!("{:?}", ours.bad_samples)), word(format!("{:?}", submitted.bad_samples))),
-        ("global_batch", ours.global_batch.to_string(), submitted.global_batch.to_string()),
-        ("epochs", ours.epochs.to_string(), submitted.epochs.to_string()),
-        ("epoch_end", word(format!("{:?}", ours.epoch_end)), word(format!("{:?}", submitted.epoch_end))),
-        ("max_bad_fraction", ours.max_bad_fraction.to_string(), submitted.max_bad_fraction.to_string()),
     ];
+    pairs.extend(ours.differences(submitted));
     let mut differences: Vec<String> = pairs
         .iter()
         .filter(|(_, ours, theirs)| ours != theirs)

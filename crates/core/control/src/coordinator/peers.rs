@@ -11,7 +11,7 @@ use spdl_types::{
 
 use super::{
     CoordinatorCore,
-    session::{RankState, SessionState},
+    session::{Homes, ListedHomes, RankState, SessionState},
 };
 
 /// The least time between two listings of a session's homes, in milliseconds: the ranks of a launch join one by one.
@@ -30,28 +30,6 @@ pub(super) struct PeerNews {
     pub(super) heartbeat_ms: u64,
     /// The map, if the worker has another version.
     pub(super) peers: Option<Box<PeerMap>>,
-}
-
-/// The current and earlier homes of a session's ranks, as they were listed last.
-#[derive(Clone, Debug)]
-pub(super) struct ListedHomes {
-    /// The number of changes of homes before the listing.
-    changes: u64,
-    listed_ms: u64,
-    version: u64,
-    /// The current homes first, then the earlier ones.
-    homes: Vec<Homes>,
-    is_complete: bool,
-    /// The map for workers that serve only this session, once it was made.
-    map: Option<PeerMap>,
-}
-
-/// For each rank its worker, if that is alive.
-#[derive(Clone, Debug)]
-struct Homes {
-    world: u32,
-    global_batch: u32,
-    workers: Vec<Option<WorkerId>>,
 }
 
 impl CoordinatorCore {

@@ -7,7 +7,10 @@ use std::{
     sync::Arc,
 };
 
-use crate::messages::{Holder, Join, RankHeartbeat, Refusal, RunName, Start, StartReason};
+use crate::{
+    messages::{Holder, Join, RankHeartbeat, Refusal, RunName, Start, StartReason},
+    peers::PeerMap,
+};
 use spdl_insight::{Limit, Transport, recent::RecentEvents};
 use spdl_job::Job;
 use spdl_order::Receipt;
@@ -16,10 +19,7 @@ use spdl_types::{
     mutations::{Mutation, mutated},
 };
 
-use super::{
-    effect::{RankRecord, SessionRecord, Successor},
-    peers::ListedHomes,
-};
+use super::effect::{RankRecord, SessionRecord, Successor};
 
 /// The number of earlier homes of a rank that are kept.
 const MAX_HOMES_BEFORE: usize = 2;
@@ -61,6 +61,28 @@ pub(super) struct SessionState {
     /// Whether the durable state is older than this one.
     pub(super) dirty: bool,
     pub(super) persisted_ms: u64,
+}
+
+/// The current and earlier homes of a session's ranks, as they were listed last.
+#[derive(Clone, Debug)]
+pub(super) struct ListedHomes {
+    /// The number of changes of homes before the listing.
+    pub(super) changes: u64,
+    pub(super) listed_ms: u64,
+    pub(super) version: u64,
+    /// The current homes first, then the earlier ones.
+    pub(super) homes: Vec<Homes>,
+    pub(super) is_complete: bool,
+    /// The map for workers that serve only this session, once it was made.
+    pub(super) map: Option<PeerMap>,
+}
+
+/// For each rank its worker, if that is alive.
+#[derive(Clone, Debug)]
+pub(super) struct Homes {
+    pub(super) world: u32,
+    pub(super) global_batch: u32,
+    pub(super) workers: Vec<Option<WorkerId>>,
 }
 
 /// A rank that has joined.

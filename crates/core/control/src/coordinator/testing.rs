@@ -4,28 +4,22 @@ use crate::{
     messages::{Home, Join, RankHeartbeat, Start, WorkerHeartbeat},
     trace::{SpanState, TracePart, TraceSource, UnitSpan},
 };
-use spdl_job::{BadSamples, Column, ColumnKind, IntColumn, Job};
-use spdl_order::{EpochEnd, OrderParams, Receipt};
+use spdl_job::{Column, ColumnKind, IntColumn, Job, testing};
+use spdl_order::{OrderParams, Receipt};
 use spdl_types::{BadSample, BatchId, DType, Fingerprint, NodeId, Position, SessionId, Stage, WorkerId};
 
 /// Returns a job of 10,000 samples with one column.
 #[must_use]
 pub fn job(name: &str) -> Job {
+    let columns = vec![Column::new("label", "cls", ColumnKind::Int(IntColumn), DType::I64)];
     Job {
         name: name.to_owned(),
         dataset: "/data/pictures".to_owned(),
         dataset_fingerprint: Fingerprint(0xfeed),
-        view: None,
-        mix: None,
-        samples: 10_000,
         seed: 17,
-        global_batch: 96,
         epochs: 3,
-        epoch_end: EpochEnd::Drop,
-        bad_samples: BadSamples::Substitute,
-        max_bad_fraction: 0.001,
         order: OrderParams { version: 1, lanes: 4, window: 100, shuffle: true },
-        columns: vec![Column::new("label", "cls", ColumnKind::Int(IntColumn), DType::I64)],
+        ..testing::job(10_000, 96, columns)
     }
 }
 

@@ -44,6 +44,7 @@ pub struct BoxLabelsColumn {
 
 impl Kind for BoxLabelsColumn {
     const NAME: &'static str = "box_labels";
+    const EXAMPLE: &'static str = "follows = \"boxes\"";
     type Keys = BoxLabelsKeys;
 
     fn read(keys: &BoxLabelsKeys) -> Result<Self, KeyProblem> {

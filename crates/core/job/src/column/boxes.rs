@@ -100,6 +100,7 @@ pub struct BoxesColumn {
 
 impl Kind for BoxesColumn {
     const NAME: &'static str = "boxes";
+    const EXAMPLE: &'static str = "follows = \"image\"\nstored_as = \"coco\"\nmax_rows = 20";
     type Keys = BoxesKeys;
 
     fn read(keys: &BoxesKeys) -> Result<Self, KeyProblem> {

@@ -31,6 +31,7 @@ pub struct BytesColumn {
 
 impl Kind for BytesColumn {
     const NAME: &'static str = "bytes";
+    const EXAMPLE: &'static str = "max_bytes = 100";
     type Keys = BytesKeys;
 
     fn read(keys: &BytesKeys) -> Result<Self, KeyProblem> {

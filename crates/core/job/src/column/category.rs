@@ -34,6 +34,7 @@ pub struct CategoryColumn {
 
 impl Kind for CategoryColumn {
     const NAME: &'static str = "category";
+    const EXAMPLE: &'static str = "names = [\"a\", \"b\"]";
     type Keys = CategoryKeys;
 
     fn read(keys: &CategoryKeys) -> Result<Self, KeyProblem> {

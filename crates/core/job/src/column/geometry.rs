@@ -31,6 +31,7 @@ pub struct GeometryColumn {
 
 impl Kind for GeometryColumn {
     const NAME: &'static str = "geometry";
+    const EXAMPLE: &'static str = "follows = \"image\"";
     type Keys = GeometryKeys;
 
     fn read(keys: &GeometryKeys) -> Result<Self, KeyProblem> {

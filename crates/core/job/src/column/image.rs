@@ -183,6 +183,7 @@ impl ImageColumn {
 
 impl Kind for ImageColumn {
     const NAME: &'static str = "image";
+    const EXAMPLE: &'static str = "ops = [{ random_resized_crop = 16 }]";
     type Keys = ImageKeys;
 
     fn read(keys: &ImageKeys) -> Result<Self, KeyProblem> {

@@ -31,6 +31,7 @@ pub struct ImageSizeColumn {
 
 impl Kind for ImageSizeColumn {
     const NAME: &'static str = "image_size";
+    const EXAMPLE: &'static str = "follows = \"image\"";
     type Keys = ImageSizeKeys;
 
     fn read(keys: &ImageSizeKeys) -> Result<Self, KeyProblem> {

@@ -28,6 +28,7 @@ pub struct JsonColumn {
 
 impl Kind for JsonColumn {
     const NAME: &'static str = "json";
+    const EXAMPLE: &'static str = "path = \"a.0\"";
     type Keys = JsonKeys;
 
     fn read(keys: &JsonKeys) -> Result<Self, KeyProblem> {

@@ -10,6 +10,8 @@ use spdl_types::{DType, SampleShape};
 pub trait Kind: Serialize + DeserializeOwned {
     /// Its name in a job file: the value of `decode`.
     const NAME: &'static str;
+    /// An example of its keys in a job file, if it needs any. What it follows is a column `image` or `boxes`.
+    const EXAMPLE: &'static str = "";
     /// Whether its name describes it completely.
     const IS_UNIT: bool = false;
     /// The keys of a `[[column]]` that only some kinds have, this one among them.

@@ -39,6 +39,7 @@ pub struct MaskColumn {
 
 impl Kind for MaskColumn {
     const NAME: &'static str = "mask";
+    const EXAMPLE: &'static str = "follows = \"image\"";
     type Keys = MaskKeys;
 
     fn read(keys: &MaskKeys) -> Result<Self, KeyProblem> {

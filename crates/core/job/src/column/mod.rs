@@ -14,19 +14,7 @@ use serde::{
     },
 };
 
-pub use self::box_labels::BoxLabelsKeys;
-pub use self::boxes::{BoxFormat, BoxStorage, BoxesKeys};
-pub use self::bytes::BytesKeys;
-pub use self::category::CategoryKeys;
-pub use self::geometry::GeometryKeys;
-pub use self::image::{ImageKeys, PictureList};
-pub use self::image_size::ImageSizeKeys;
-pub use self::json::JsonKeys;
-pub use self::mask::MaskKeys;
-pub use self::one_hot::OneHotKeys;
 pub use self::returned::{FunctionCall, ReturnedColumn, ReturnedValue};
-pub use self::tensor::{TensorEncoding, TensorKeys};
-pub use self::text::TextKeys;
 pub use file::ColumnFile;
 pub use kind::{Kind, KindKeys, NoKeys};
 
@@ -36,7 +24,7 @@ use spdl_types::{DType, SampleShape};
 macro_rules! column_kinds {
     ($($(#[$doc:meta])* $module:ident::$Kind:ident($Column:ident),)*) => {
         $(mod $module;)*
-        $(pub use self::$module::$Column;)*
+        $(pub use self::$module::*;)*
 
         /// How a field becomes a value of a column.
         #[derive(Clone, Debug, PartialEq)]
@@ -104,6 +92,8 @@ macro_rules! column_kinds {
 
         impl ColumnKind {
             const NAMES: &[&str] = &[$($Column::NAME,)* ReturnedColumn::NAME];
+            /// The name of each kind in a job file, and an example of its keys. What they follow is a column `image` or `boxes`.
+            pub const CATALOG: &[(&str, &str)] = &[$(($Column::NAME, $Column::EXAMPLE),)*];
 
             /// Returns the name of the kind in a job file.
             #[must_use]

@@ -34,6 +34,7 @@ pub struct OneHotColumn {
 
 impl Kind for OneHotColumn {
     const NAME: &'static str = "one_hot";
+    const EXAMPLE: &'static str = "classes = 5";
     type Keys = OneHotKeys;
 
     fn read(OneHotKeys { classes, names }: &OneHotKeys) -> Result<Self, KeyProblem> {

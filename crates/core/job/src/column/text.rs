@@ -27,6 +27,7 @@ pub struct TextColumn(pub BytesColumn);
 
 impl Kind for TextColumn {
     const NAME: &'static str = "text";
+    const EXAMPLE: &'static str = "max_bytes = 100";
     type Keys = TextKeys;
 
     fn read(keys: &TextKeys) -> Result<Self, KeyProblem> {

@@ -7,17 +7,12 @@
     reason = "a test reads files and starts a process"
 )]
 
-use std::{
-    io::Write,
-    process::{Command, Stdio},
-};
-
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use spdl_order::{BatchParams, EpochEnd, Item, ItemKind, OrderParams, Plan};
 use spdl_types::Position;
 
-const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../tests/order");
+use crate::twin::{FOLDER, python};
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct GoldenCase {
@@ -89,23 +84,6 @@ fn golden() -> Vec<Case> {
     serde_json::from_str(&text).unwrap()
 }
 
-fn python(configs: &[GoldenCase]) -> Vec<Value> {
-    let mut child = Command::new("python3")
-        .arg("-B")
-        .arg(format!("{FOLDER}/deliver.py"))
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("this test runs `python3`; install Python 3.9 or later and put it on the PATH");
-    let input = serde_json::to_vec(configs).unwrap();
-    let mut stdin = child.stdin.take().unwrap();
-    let writer = std::thread::spawn(move || stdin.write_all(&input));
-    let output = child.wait_with_output().unwrap();
-    writer.join().unwrap().unwrap();
-    assert!(output.status.success(), "`python3 tests/order/deliver.py` ended with {}", output.status);
-    serde_json::from_slice(&output.stdout).unwrap()
-}
-
 /// Returns configurations from a fixed sequence (a linear congruential generator, Knuth's MMIX constants).
 fn random_configs(count: usize) -> Vec<GoldenCase> {
     let mut state = 1_u64;
@@ -159,7 +137,7 @@ fn the_golden_vectors_come_out() {
 fn the_python_twin_agrees_on_the_golden_vectors_and_on_random_configurations() {
     let mut configs: Vec<_> = golden().into_iter().map(|case| case.config).collect();
     configs.extend(random_configs(60));
-    let twin = python(&configs);
+    let twin = python("deliver.py", &configs);
     assert_eq!(twin.len(), configs.len());
     let mut steps = 0;
     for (config, twin) in configs.iter().zip(&twin) {

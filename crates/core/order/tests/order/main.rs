@@ -6,4 +6,5 @@ mod memory;
 mod mix;
 mod properties;
 mod stream;
+mod twin;
 mod view;

@@ -7,16 +7,11 @@
     reason = "a test reads files and starts a process"
 )]
 
-use std::{
-    io::Write,
-    process::{Command, Stdio},
-};
-
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use spdl_order::{MixMethod, MixParams};
 
-const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../tests/order");
+use crate::twin::{FOLDER, python};
 
 #[derive(Debug, Serialize, Deserialize)]
 struct MixCase {
@@ -59,19 +54,7 @@ fn the_golden_vectors_come_out_of_both_implementations() {
     let cases = golden();
     assert!(cases.len() > 5);
     let configs: Vec<_> = cases.iter().map(|case| &case.config).collect();
-    let mut child = Command::new("python3")
-        .arg("-B")
-        .arg(format!("{FOLDER}/mix.py"))
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("this test runs `python3`; install Python 3.9 or later and put it on the PATH");
-    let input = serde_json::to_vec(&configs).unwrap();
-    child.stdin.take().unwrap().write_all(&input).unwrap();
-    let output = child.wait_with_output().unwrap();
-    assert!(output.status.success(), "`python3 tests/order/mix.py` ended with {}", output.status);
-    let twin: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap();
-    for (case, twin) in cases.iter().zip(twin) {
+    for (case, twin) in cases.iter().zip(python("mix.py", &configs)) {
         assert_eq!(mixed(&case.config), case.mixed, "{:?}", case.config);
         assert_eq!(twin, case.mixed, "{:?}", case.config);
     }

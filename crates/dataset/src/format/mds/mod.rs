@@ -40,6 +40,13 @@ impl FormatScan for MdsScan {
         has(&index_json::is_index) && has(&|name| self.is_shard(name) || is_lit_data(name))
     }
 
+    fn as_they_are(&self) -> (&'static [&'static str], &'static str) {
+        (
+            &["mds"],
+            "`spdl-ctl index` makes a dataset of MDS shards, as they are; their `index.json` has to lie beside them",
+        )
+    }
+
     fn scan<'s>(&self, scan: Scan<'s>) -> BoxStream<'s, Result<ShardResult, DatasetError>> {
         scan::scan(scan)
     }

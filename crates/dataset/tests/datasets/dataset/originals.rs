@@ -314,12 +314,8 @@ async fn nothing_is_overwritten_and_nothing_is_written_outside_of_the_target() {
         ("twice", &["a.txt", "b.txt", "a.txt"], "exists already: record `a` has the name of another one"),
         ("under", &["a.txt", "a.txt/b.jpg"], "exists already: record `a.txt/b` has the name of another one"),
     ] {
-        let mut tar = Vec::new();
-        for member in members {
-            append_member(&mut tar, member, b"evil");
-        }
-        tar.extend(TAR_END);
-        write(path(name).join("a.tar"), tar);
+        let members: Vec<(&str, &[u8])> = members.iter().map(|member| (*member, &b"evil"[..])).collect();
+        write(path(name).join("a.tar"), tar(&members));
         index(&at(&path(name)), &at(&path(name)), &IndexOptions::default(), &quiet).await.unwrap();
         let error = unpacked(&path(name), &path("out/new")).await.unwrap_err().to_string();
         assert!(error.contains(problem), "{error}");

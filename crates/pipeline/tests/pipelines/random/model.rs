@@ -121,28 +121,18 @@ impl Model {
             Kind::Route { salt, branches, .. } => {
                 self.apply(&branches[branch_of(value, *salt, branches.len())], Made::of(vec![value]))
             }
-            Kind::FanOut(first, second) => {
-                let first = self.apply(first, Made::of(vec![value]));
-                let second = self.apply(second, Made::of(vec![value]));
-                let failed = first.failed.or(second.failed);
-                match (&first.values[..], &second.values[..]) {
-                    ([first], [second]) => Made { values: vec![fold(&[*first, *second])], failed },
-                    _ => Made { values: Vec::new(), failed },
-                }
-            }
         }
     }
 
     fn op(&mut self, spec: &Spec, op: OpSpec, value: u64) -> Made {
-        let value = op.input(value);
-        if op.fails(value) && op.retries < op.failing_attempts {
-            return self.fail(spec, op, value);
+        if op.fails(value) {
+            return self.fail(spec, op);
         }
         let mut made = Made::default();
         for result in 0..op.result_count(value) {
             let value = op.value(value, result);
             let is_failure = op.results.is_some() && op.fails(value);
-            made.then(if is_failure { self.fail(spec, op, value) } else { Made::of(vec![value]) });
+            made.then(if is_failure { self.fail(spec, op) } else { Made::of(vec![value]) });
             if made.failed.is_some() {
                 break;
             }
@@ -150,13 +140,13 @@ impl Model {
         made
     }
 
-    fn fail(&mut self, spec: &Spec, op: OpSpec, value: u64) -> Made {
+    fn fail(&mut self, spec: &Spec, op: OpSpec) -> Made {
         let failures = self.failures.entry(spec.id).or_default();
         *failures += 1;
         if op.policy == Policy::Fail || op.max_failures.is_some_and(|max| *failures > max) {
             self.fatal_failures += 1;
             return Made { values: Vec::new(), failed: self.stops.then(|| spec.name()) };
         }
-        Made::of(if op.policy == Policy::Replace { vec![op.replacement(value)] } else { Vec::new() })
+        Made::default()
     }
 }

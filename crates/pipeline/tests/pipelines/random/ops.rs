@@ -1,9 +1,8 @@
 //! Random operations: what a pipe does with an item depends on the item alone.
 
 use std::{
-    collections::HashMap,
     panic::resume_unwind,
-    sync::{Arc, LazyLock, Mutex},
+    sync::{Arc, LazyLock},
     thread,
 };
 
@@ -11,20 +10,16 @@ use futures::{
     future::FutureObj,
     task::{Spawn, SpawnError},
 };
-use spdl_pipeline::{Cache, Op, OutputOrder, PipelineError};
+use spdl_pipeline::{Op, OutputOrder};
 use spdl_types::mix::{GAMMA, splitmix64};
 
 use super::{Dice, Item};
-
-/// Number of keys of an operation whose results are cached.
-const KEYS: u64 = 7;
 
 /// How a stage treats failed items.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Policy {
     Fail,
     Skip,
-    Replace,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -56,57 +51,38 @@ pub(crate) struct OpSpec {
     pub(crate) order: OutputOrder,
     /// One item in so many fails; 0 for none.
     pub(crate) fails_one_in: u64,
-    /// The attempts that fail.
-    pub(crate) failing_attempts: u32,
-    pub(crate) retries: u32,
     pub(crate) policy: Policy,
     pub(crate) max_failures: Option<u64>,
     /// For operations that make many items of one, the limit of their number.
     pub(crate) results: Option<u64>,
     /// For other operations, one item in so many is left out; 0 for none.
     leaves_out_one_in: u64,
-    /// Number of results that are kept by key.
-    pub(crate) cached: Option<u64>,
 }
 
 impl OpSpec {
-    /// Draws an operation for items that come in order or not, and that must keep it or not; one that gives one result for
-    /// each item, or many.
-    pub(crate) fn draw(dice: &mut Dice, is_ordered: bool, keeps_order: bool, gives_one: bool) -> Self {
-        let results = (dice.one_in(4) && !gives_one).then(|| dice.below(5));
+    /// Draws an operation for items that come in order or not, and that must keep it or not.
+    pub(crate) fn draw(dice: &mut Dice, is_ordered: bool, keeps_order: bool) -> Self {
+        let results = dice.one_in(4).then(|| dice.below(5));
         let all = [Threads::Cpu, Threads::Blocking, Threads::Asynchronous, Threads::Elsewhere];
         let threads = all[dice.below(if results.is_some() { 2 } else { 4 }) as usize];
         let concurrency = 1 + dice.below(6) as usize;
         let order = if dice.one_in(3) && !keeps_order { OutputOrder::Completion } else { OutputOrder::Input };
-        let policy = match dice.below(8) {
-            0 => Policy::Fail,
-            1..=4 => Policy::Skip,
-            _ => Policy::Replace,
-        };
+        let policy = if dice.one_in(8) { Policy::Fail } else { Policy::Skip };
         let fails_one_in =
             if dice.one_in(2) { 0 } else { 1 + dice.below(if policy == Policy::Fail { 200 } else { 9 }) };
         // Which failure is one too many depends on the order in which operations end.
         let has_limit = is_ordered && order == OutputOrder::Input && concurrency == 1 && dice.one_in(3);
-        let cached = (results.is_none() && dice.one_in(4)).then(|| dice.below(2 * KEYS));
         Self {
             salt: splitmix64(dice.below(u64::MAX)),
             threads,
             concurrency,
             order,
             fails_one_in,
-            failing_attempts: 1 + dice.below(3) as u32,
-            retries: dice.below(3) as u32,
             policy,
             max_failures: has_limit.then(|| dice.below(20)),
             results,
             leaves_out_one_in: if threads != Threads::Blocking && dice.one_in(4) { 1 + dice.below(9) } else { 0 },
-            cached,
         }
-    }
-
-    /// Returns what the operation sees of an item: all of it, or its key.
-    pub(crate) fn input(&self, value: u64) -> u64 {
-        if self.cached.is_some() { value % KEYS } else { value }
     }
 
     pub(crate) fn value(&self, value: u64, result: u64) -> u64 {
@@ -132,20 +108,13 @@ impl OpSpec {
     }
 
     /// Calls the operation: one result, as far as that goes; every second failure is a panic.
-    fn call(&self, value: u64, attempts: &Mutex<HashMap<u64, u32>>) -> Result<(), String> {
+    fn call(&self, value: u64) -> Result<(), String> {
         if value.is_multiple_of(3) {
             thread::yield_now();
         }
         if !self.fails(value) {
             return Ok(());
         }
-        let mut attempts = attempts.lock().unwrap();
-        let attempt = attempts.entry(value).or_default();
-        *attempt += 1;
-        if *attempt > self.failing_attempts {
-            return Ok(());
-        }
-        drop(attempts);
         if value.is_multiple_of(2) {
             resume_unwind(Box::new(value.to_string()))
         }
@@ -153,18 +122,13 @@ impl OpSpec {
     }
 
     pub(crate) fn op(self) -> Op<Item, Item> {
-        let attempts = Arc::new(Mutex::new(HashMap::new()));
-        let one = {
-            let attempts = attempts.clone();
-            move |item: Item| {
-                let value = self.input(item.value);
-                self.call(value, &attempts)?;
-                let result = Item { value: self.value(value, 0), ..item };
-                Ok::<_, String>((self.result_count(value) > 0).then_some(result))
-            }
+        let one = move |item: Item| {
+            self.call(item.value)?;
+            let result = Item { value: self.value(item.value, 0), live: item.live };
+            Ok::<_, String>((self.result_count(item.value) > 0).then_some(result))
         };
         let many = move |item: Item| {
-            self.call(item.value, &attempts)?;
+            self.call(item.value)?;
             let count = self.result_count(item.value);
             Ok::<_, String>((0..count).map(move |result| {
                 let value = self.value(item.value, result);
@@ -192,27 +156,11 @@ impl OpSpec {
                 if self.threads == Threads::Elsewhere { op.spawn_on(Arc::new(Elsewhere)) } else { op }
             }
         };
-        let op = op.order(self.order).retry(self.retries);
-        let op = match self.cached {
-            Some(count) => op.cached(&Cache::of_items(count), move |item: &Item| self.input(item.value)),
-            None => op,
-        };
+        let op = op.order(self.order);
         let op = if let Some(max) = self.max_failures { op.max_failures(max) } else { op };
         match self.policy {
             Policy::Fail => op,
             Policy::Skip => op.skip_failures(),
-            Policy::Replace => op.replace_failures(move |error| {
-                let value = match error {
-                    PipelineError::Failed { source, .. } => source.to_string(),
-                    PipelineError::Panicked { message, .. } => message.clone(),
-                    other => panic!("{other}"),
-                };
-                Item { value: self.replacement(value.parse().unwrap()), live: Arc::default() }
-            }),
         }
-    }
-
-    pub(crate) fn replacement(&self, failed: u64) -> u64 {
-        splitmix64(failed.wrapping_mul(3) ^ self.salt)
     }
 }

@@ -42,8 +42,6 @@ pub(crate) enum Kind {
         order: OutputOrder,
         branches: Vec<Vec<Spec>>,
     },
-    /// Makes one item of what two branches make of it.
-    FanOut(Vec<Spec>, Vec<Spec>),
 }
 
 /// What the consumer does after it has taken some items.
@@ -71,8 +69,6 @@ pub(crate) struct Case {
     pub(crate) changes_concurrency: bool,
     /// Whether the results come in the order of the items.
     pub(crate) is_ordered: bool,
-    /// Whether values may come twice, as results that are cached do.
-    repeats: bool,
     next_id: usize,
 }
 
@@ -83,7 +79,6 @@ struct Scope {
     /// Whether the items come in order.
     is_ordered: bool,
     keeps_order: bool,
-    gives_one: bool,
 }
 
 impl Case {
@@ -109,11 +104,10 @@ impl Case {
             end,
             changes_concurrency: false,
             is_ordered: sources == 1,
-            repeats: false,
             next_id: 0,
         };
         let count = 1 + dice.below(6);
-        let mut scope = Scope { depth: 0, is_ordered: case.is_ordered, keeps_order: false, gives_one: false };
+        let mut scope = Scope { depth: 0, is_ordered: case.is_ordered, keeps_order: false };
         case.stages = case.draw_stages(&mut dice, &mut scope, count);
         case.changes_concurrency = dice.one_in(3) && !case.ops().iter().any(|(_, op)| op.max_failures.is_some());
         case
@@ -127,7 +121,7 @@ impl Case {
         let id = self.next_id;
         self.next_id += 1;
         let kind = match dice.below(12) {
-            0..3 if !scope.gives_one => {
+            0..3 => {
                 // What lies in a list depends on the order of the items.
                 let (count, full) = (1 + dice.below(6) as usize, scope.is_ordered && dice.one_in(2));
                 let folds = scope.is_ordered && dice.one_in(2);
@@ -146,21 +140,8 @@ impl Case {
                 self.set_order(scope, order);
                 Kind::Route { salt: splitmix64(id as u64), order, branches }
             }
-            4 if scope.depth < DEEPEST => {
-                let inner = Scope { depth: scope.depth + 1, keeps_order: true, gives_one: true, ..*scope };
-                let mut branch = || {
-                    let count = dice.below(3);
-                    self.draw_stages(dice, &mut inner.clone(), count)
-                };
-                Kind::FanOut(branch(), branch())
-            }
             _ => {
-                let mut op = OpSpec::draw(dice, scope.is_ordered, scope.keeps_order, scope.gives_one);
-                self.repeats |= op.cached.is_some();
-                if self.repeats {
-                    // Which of the items with a value fails depends on the order in which they come, unless all do.
-                    op.failing_attempts = u32::MAX;
-                }
+                let op = OpSpec::draw(dice, scope.is_ordered, scope.keeps_order);
                 self.set_order(scope, op.order);
                 Kind::Op(op)
             }
@@ -180,7 +161,6 @@ impl Case {
                 match &spec.kind {
                     Kind::Op(op) => found.push((spec.name(), *op)),
                     Kind::Route { branches, .. } => branches.iter().for_each(|branch| find(branch, found)),
-                    Kind::FanOut(first, second) => [first, second].into_iter().for_each(|branch| find(branch, found)),
                     Kind::Regroup { .. } | Kind::Fold { .. } => {}
                 }
             }
@@ -262,14 +242,6 @@ fn add(stages: Stages<Item>, specs: &[Spec]) -> Stages<Item> {
                 let branches =
                     branches.into_iter().fold(empty, |all, branch| all.branch(move |stages| add(stages, &branch)));
                 stages.route(&name, router, 2, branches)
-            }
-            Kind::FanOut(first, second) => {
-                let join = Op::cpu(|(a, b): (Item, Item)| {
-                    Ok::<_, String>(Item { value: fold(&[a.value, b.value]), live: a.live })
-                });
-                let pairs =
-                    stages.fan_out(&name, move |stages| add(stages, &first), move |stages| add(stages, &second));
-                pairs.pipe(&format!("{name}-fold"), join, 1)
             }
         }
     })

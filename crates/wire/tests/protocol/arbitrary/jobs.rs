@@ -11,7 +11,13 @@ use spdl_job::{
 use spdl_order::{EpochEnd, MixParams, OrderParams};
 use spdl_types::{DType, Fingerprint, ImageColor, ImageDepth, ImageLayout, Normalise};
 
-use super::{float, text};
+fn text() -> impl Strategy<Value = String> {
+    "\\PC{0,24}"
+}
+
+fn float() -> impl Strategy<Value = f32> {
+    -1e6_f32..1e6
+}
 
 fn size() -> impl Strategy<Value = Size> {
     prop_oneof![any::<u32>().prop_map(Size::Square), any::<[u32; 2]>().prop_map(Size::HeightWidth)]

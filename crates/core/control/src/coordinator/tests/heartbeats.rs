@@ -6,10 +6,9 @@ use crate::{
         testing::{heartbeat, join, worker},
         tests::world::CoordinatorWorld,
     },
-    messages::{FromCoordinator, Join, RankHeartbeat, RankStats, Start, WorkerHeartbeat},
+    messages::{FromCoordinator, Join, RankHeartbeat, Start, WorkerHeartbeat},
 };
-use spdl_insight::Transport;
-use spdl_types::{NodeId, Position, SessionId, Stage, StageStats, WorkerId};
+use spdl_types::{NodeId, Position, Stage, StageStats, WorkerId};
 
 /// Sends a heartbeat of each worker every second, for this many seconds.
 fn seconds(world: &mut CoordinatorWorld, seconds: u32, workers: &[WorkerHeartbeat]) {
@@ -95,15 +94,7 @@ fn a_rank_that_was_placed_just_now_is_not_moved_to_a_worker_that_is_back() {
 #[test]
 fn a_worker_that_still_lists_a_rank_that_has_left_does_not_become_its_home() {
     let mut world = CoordinatorWorld::new();
-    let stats = RankStats {
-        session: SessionId(1),
-        rank: 0,
-        transport: Transport::Local,
-        batches: 0,
-        ready: 0,
-        slots: 1,
-        stall: None,
-    };
+    let stats = super::rank_stats(1, 0);
     let serving = WorkerHeartbeat { ranks: vec![stats], ..worker(1, "a") };
     world.worker(serving.clone());
     world.join(join(0, 1, 10));

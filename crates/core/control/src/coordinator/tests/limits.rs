@@ -6,25 +6,14 @@ use crate::{
         testing::{join, worker},
         tests::world::CoordinatorWorld,
     },
-    messages::{FromCoordinator, RankStats, Refusal, WorkerHeartbeat},
+    messages::{FromCoordinator, Refusal, WorkerHeartbeat},
 };
-use spdl_insight::{
-    Transport,
-    tuning::{SHOWN_CHANGES, Tunable, TuningChange},
-};
-use spdl_types::{NodeId, SessionId, Stage, StageStats};
+use spdl_insight::tuning::{SHOWN_CHANGES, Tunable, TuningChange};
+use spdl_types::{NodeId, Stage, StageStats};
 
 #[test]
 fn a_worker_that_sends_too_much_is_refused_with_the_limit() {
-    let stats = RankStats {
-        session: SessionId(1),
-        rank: 0,
-        transport: Transport::Local,
-        batches: 0,
-        ready: 0,
-        slots: 1,
-        stall: None,
-    };
+    let stats = super::rank_stats(1, 0);
     let long = || "x".repeat(MAX_TEXT_BYTES + 1);
     let tuned = |reason| TuningChange { value: Tunable::Requests, from: 1, to: 2, reason, at_ms: 0 };
     type HeartbeatEdit<'a> = &'a dyn Fn(&mut WorkerHeartbeat);

@@ -5,23 +5,14 @@ use crate::{
         testing::{heartbeat, join, worker},
         tests::world::CoordinatorWorld,
     },
-    messages::{FromCoordinator, Join, RankStats, WorkerHeartbeat},
+    messages::{FromCoordinator, Join, WorkerHeartbeat},
     peers::{PeerMap, Readers},
 };
-use spdl_insight::Transport;
 use spdl_types::{NodeId, SessionId};
 
 /// Returns the heartbeat of a worker that serves rank 0 of a session and has version `known` of the map.
 fn serving(id: u64, session: u64, known: u64) -> WorkerHeartbeat {
-    let stats = RankStats {
-        session: SessionId(session),
-        rank: 0,
-        transport: Transport::Local,
-        batches: 0,
-        ready: 0,
-        slots: 4,
-        stall: None,
-    };
+    let stats = super::rank_stats(session, 0);
     WorkerHeartbeat { ranks: vec![stats], peer_map: known, ..worker(id, &format!("node-{id}")) }
 }
 

@@ -6,21 +6,12 @@ use crate::{
         testing::{bad_sample, heartbeat, join, worker},
         tests::world::CoordinatorWorld,
     },
-    messages::{RankHeartbeat, RankStats, Refusal, WorkerHeartbeat},
+    messages::{RankHeartbeat, Refusal, WorkerHeartbeat},
 };
-use spdl_insight::Transport;
-use spdl_types::{Position, SessionId, WorkerId};
+use spdl_types::{Position, WorkerId};
 
 fn serving(id: u64, session: u64, rank: u32) -> WorkerHeartbeat {
-    let stats = RankStats {
-        session: SessionId(session),
-        rank,
-        transport: Transport::Local,
-        batches: 3,
-        ready: 1,
-        slots: 4,
-        stall: None,
-    };
+    let stats = super::rank_stats(session, rank);
     WorkerHeartbeat { ranks: vec![stats], ..worker(id, "somewhere") }
 }
 

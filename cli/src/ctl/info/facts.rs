@@ -1,0 +1,180 @@
+//! What the records of a dataset have in common: adds up the fields of those that were looked at.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+use spdl_dataset::SeenRecord;
+use spdl_shard::{
+    format::{Content, FieldValue},
+    manifest::Manifest,
+};
+
+use crate::kind::{FoundKind, ValueKind};
+
+/// The field that has a record's class.
+const LABEL: &str = "cls";
+/// The most keys that are kept.
+const KEYS: usize = 3;
+/// Names of members of JSON documents that are tried for a number, from the root.
+const DEPTH: usize = 3;
+
+/// The facts about the records that were looked at.
+#[derive(Debug, Default)]
+pub(super) struct RecordFacts {
+    pub(super) records: u64,
+    /// Whether the dataset lists classes.
+    pub(super) has_classes: bool,
+    pub(super) first_keys: Vec<String>,
+    pub(super) fields: BTreeMap<String, FieldFacts>,
+    /// The records of each class, by the class's number.
+    pub(super) classes: BTreeMap<u32, u64>,
+}
+
+/// The facts about one field.
+#[derive(Debug)]
+pub(super) struct FieldFacts {
+    /// Records that have it.
+    pub(super) records: u64,
+    pub(super) kinds: BTreeMap<ValueKind, u64>,
+    /// How many values have each size in bytes.
+    sizes: BTreeMap<u64, u64>,
+    /// For each number of sides the shortest and the longest of each.
+    sides: BTreeMap<usize, [Vec<u64>; 2]>,
+    /// Whether all values are names of classes.
+    pub(super) are_classes: bool,
+    /// Where the first JSON document has a number.
+    pub(super) number_path: Option<String>,
+    /// What is wrong with the first value that cannot be read.
+    pub(super) problem: Option<String>,
+}
+
+impl RecordFacts {
+    /// Adds a record.
+    pub(super) fn add(&mut self, record: SeenRecord, manifest: &Manifest) {
+        self.records += 1;
+        self.has_classes = manifest.classes().len() > 0;
+        for field in &record.fields {
+            if field.name == LABEL
+                && let Some(class) = text(&field.value).and_then(|text| class_number(text, manifest))
+            {
+                *self.classes.entry(class).or_default() += 1;
+            }
+            if let Some(facts) = self.fields.get_mut(&field.name) {
+                facts.add(&field.value, manifest);
+            } else {
+                self.fields.entry(field.name.clone()).or_insert_with(FieldFacts::new).add(&field.value, manifest);
+            }
+        }
+        if self.first_keys.len() < KEYS {
+            self.first_keys.push(record.key);
+        }
+    }
+}
+
+/// Returns the class that a label stands for: a number, or a name.
+fn class_number(text: &str, manifest: &Manifest) -> Option<u32> {
+    let is_class = |number: &u32| (*number as usize) < manifest.classes().len();
+    text.parse().ok().filter(is_class).or_else(|| manifest.class_number(text))
+}
+
+/// Returns a value that is text.
+fn text(value: &Result<FieldValue, String>) -> Option<&str> {
+    match value {
+        Ok(FieldValue::One(Content::File(bytes))) => std::str::from_utf8(bytes).ok().map(str::trim),
+        _ => None,
+    }
+}
+
+impl FieldFacts {
+    const fn new() -> Self {
+        Self {
+            records: 0,
+            kinds: BTreeMap::new(),
+            sizes: BTreeMap::new(),
+            sides: BTreeMap::new(),
+            are_classes: true,
+            number_path: None,
+            problem: None,
+        }
+    }
+
+    fn add(&mut self, value: &Result<FieldValue, String>, manifest: &Manifest) {
+        let FoundKind { kind, sides } = FoundKind::of(value);
+        let text = text(value);
+        if kind == ValueKind::Json && self.number_path.is_none() {
+            self.number_path = text.and_then(number_path);
+        }
+        self.are_classes &= kind == ValueKind::Text && text.is_some_and(|text| manifest.class_number(text).is_some());
+        self.records += 1;
+        *self.kinds.entry(kind).or_default() += 1;
+        match value {
+            Ok(value) => *self.sizes.entry(value.size() as u64).or_default() += 1,
+            Err(problem) => drop(self.problem.get_or_insert_with(|| problem.clone())),
+        }
+        let [shortest, longest] = self.sides.entry(sides.len()).or_insert_with(|| [sides.clone(), sides.clone()]);
+        shortest.iter_mut().zip(&sides).for_each(|(shortest, side)| *shortest = (*shortest).min(*side));
+        longest.iter_mut().zip(&sides).for_each(|(longest, side)| *longest = (*longest).max(*side));
+    }
+
+    /// Returns the least, the median and the largest size of a value, in bytes.
+    pub(super) fn sizes(&self) -> Option<[u64; 3]> {
+        let (least, largest) = (*self.sizes.first_key_value()?.0, *self.sizes.last_key_value()?.0);
+        let mut below = self.sizes.values().sum::<u64>().div_ceil(2);
+        let median = self.sizes.iter().find(|(_, count)| {
+            let is_median = below <= **count;
+            below = below.saturating_sub(**count);
+            is_median
+        });
+        Some([least, *median.expect("half of the values are below it").0, largest])
+    }
+
+    /// Returns the only kind of all values, if there is one.
+    pub(super) fn kind(&self) -> Option<&ValueKind> {
+        self.kinds.keys().next().filter(|_| self.kinds.len() == 1)
+    }
+
+    /// Returns the shortest and the longest sides of all values, if they have the same number of sides, and some.
+    pub(super) fn sides(&self) -> Option<&[Vec<u64>; 2]> {
+        self.sides.values().next().filter(|[shortest, _]| self.sides.len() == 1 && !shortest.is_empty())
+    }
+}
+
+/// Returns where a JSON document has a number, as a column names it.
+fn number_path(text: &str) -> Option<String> {
+    fn find(value: &Value, depth: usize) -> Option<String> {
+        match value {
+            Value::Number(_) => Some(String::new()),
+            Value::Object(members) if depth > 0 => members.iter().find_map(|(name, value)| {
+                let rest = find(value, depth - 1).filter(|_| !name.contains('.') && !name.is_empty())?;
+                Some(if rest.is_empty() { name.clone() } else { format!("{name}.{rest}") })
+            }),
+            _ => None,
+        }
+    }
+    find(&serde_json::from_str(text).ok()?, DEPTH).filter(|path| !path.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_median_is_the_size_of_the_value_in_the_middle() {
+        let mut facts = FieldFacts::new();
+        assert_eq!(facts.sizes(), None);
+        for size in [9, 1, 5, 5] {
+            *facts.sizes.entry(size).or_default() += 1;
+            facts.records += 1;
+        }
+        assert_eq!(facts.sizes(), Some([1, 5, 9]));
+        *facts.sizes.entry(1).or_default() += 10;
+        assert_eq!(facts.sizes(), Some([1, 1, 9]));
+    }
+
+    #[test]
+    fn a_number_in_a_document_is_found_by_its_path() {
+        assert_eq!(number_path(r#"{"a": "x", "b": {"c": 1}}"#).as_deref(), Some("b.c"));
+        assert_eq!(number_path(r#"{"a.b": 1}"#), None);
+        assert_eq!(number_path("3"), None);
+    }
+}

@@ -1,0 +1,221 @@
+//! What the value of a field is, found from its bytes.
+
+use serde_json::Value;
+use spdl_pixels::{PictureLimits, open};
+use spdl_shard::format::{Array, Content, FieldValue};
+
+/// What a value is.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ValueKind {
+    /// A picture of this format.
+    Picture(&'static str),
+    /// Text of a whole number.
+    WholeNumber,
+    /// Text of a number.
+    Number,
+    /// A number or an array: the type of its elements, and its number of dimensions.
+    Array(&'static str, usize),
+    /// A NumPy file of one array: its type as NumPy writes it, and its number of dimensions.
+    Npy(String, usize),
+    /// An annotation of Pascal VOC.
+    Voc,
+    /// A JSON document.
+    Json,
+    /// Text of any kind.
+    Text,
+    /// Nothing: a file without a byte.
+    Empty,
+    /// A file of another format.
+    Other(&'static str),
+    /// Several values.
+    List(Box<ValueKind>),
+    /// A value that cannot be read.
+    Wrong,
+}
+
+/// A value: its kind, and the sides of a picture or an array.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FoundKind {
+    /// The kind.
+    pub kind: ValueKind,
+    /// Width and height, or the shape.
+    pub sides: Vec<u64>,
+}
+
+/// The first bytes of formats that are recognised.
+const FORMATS: [(usize, &[u8], &str); 15] = [
+    (0, b"PK\x03\x04", "zip or npz"),
+    (0, b"\x1f\x8b", "gzip"),
+    (0, b"\x28\xb5\x2f\xfd", "zstd"),
+    (4, b"ftyp", "MP4 or MOV"),
+    (0, b"\x1a\x45\xdf\xa3", "Matroska or WebM"),
+    (8, b"AVI ", "AVI"),
+    (8, b"WAVE", "WAV"),
+    (0, b"fLaC", "FLAC"),
+    (0, b"OggS", "Ogg"),
+    (0, b"ID3", "MP3"),
+    (0, b"\xff\xfb", "MP3"),
+    (0, b"%PDF", "PDF"),
+    (0, b"\x89HDF\r\n\x1a\n", "HDF5"),
+    (0, b"PAR1", "Parquet"),
+    (0, b"\x80\x04", "pickle, which no column reads"),
+];
+
+/// The first bytes of pictures.
+const PICTURES: [(usize, &[u8], &str); 9] = [
+    (0, b"\xff\xd8\xff", "JPEG"),
+    (0, b"\x89PNG", "PNG"),
+    (8, b"WEBP", "WebP"),
+    (0, b"GIF8", "GIF"),
+    (0, b"BM", "BMP"),
+    (0, b"II*\0", "TIFF"),
+    (0, b"MM\0*", "TIFF"),
+    (0, b"P5", "PNM"),
+    (0, b"P6", "PNM"),
+];
+
+impl FoundKind {
+    /// Looks at a value.
+    #[must_use]
+    pub fn of(value: &Result<FieldValue, String>) -> Self {
+        match value {
+            Ok(FieldValue::One(Content::Array(Array { dtype, shape, .. }))) => {
+                Self { kind: ValueKind::Array(dtype.name(), shape.len()), sides: shape.clone() }
+            }
+            Ok(FieldValue::One(Content::File(bytes))) => Self::of_file(bytes),
+            Ok(FieldValue::List(files)) => {
+                let first = files.iter().flatten().next().map_or(ValueKind::Empty, |file| Self::of_file(file).kind);
+                Self { kind: ValueKind::List(Box::new(first)), sides: vec![files.len() as u64] }
+            }
+            Err(_) => Self::plain(ValueKind::Wrong),
+        }
+    }
+
+    fn plain(kind: ValueKind) -> Self {
+        Self { kind, sides: Vec::new() }
+    }
+
+    fn of_file(bytes: &[u8]) -> Self {
+        let begins =
+            |&(at, magic, _): &(usize, &[u8], &str)| bytes.get(at..).is_some_and(|rest| rest.starts_with(magic));
+        if bytes.is_empty() {
+            return Self::plain(ValueKind::Empty);
+        }
+        if let Some(npy) = of_npy(bytes) {
+            return npy;
+        }
+        // Also what `pack --scalable` makes of JPEGs, which begins in another way.
+        if let Ok(picture) = open(bytes, PictureLimits::default()) {
+            let format = PICTURES.iter().find(|format| begins(format)).map_or("scalable JPEG", |(_, _, name)| name);
+            return Self { kind: ValueKind::Picture(format), sides: picture.seen().map(u64::from).to_vec() };
+        }
+        if let Some((_, _, name)) = FORMATS.iter().find(|format| begins(format)) {
+            return Self::plain(ValueKind::Other(name));
+        }
+        Self::plain(std::str::from_utf8(bytes).map_or(ValueKind::Other("bytes"), of_text))
+    }
+}
+
+fn of_text(text: &str) -> ValueKind {
+    let text = text.trim();
+    if text.parse::<i64>().is_ok() {
+        ValueKind::WholeNumber
+    } else if text.parse::<f64>().is_ok() {
+        ValueKind::Number
+    } else if text.starts_with(['{', '[']) && serde_json::from_str::<Value>(text).is_ok() {
+        ValueKind::Json
+    } else if text.starts_with('<') && text.contains("<annotation") {
+        ValueKind::Voc
+    } else if text.contains('\0') {
+        ValueKind::Other("bytes")
+    } else {
+        ValueKind::Text
+    }
+}
+
+/// Reads the header of a NumPy file, as NumPy writes it.
+fn of_npy(bytes: &[u8]) -> Option<FoundKind> {
+    let version = *bytes.strip_prefix(b"\x93NUMPY")?.first()?;
+    let start = if version == 1 { 10 } else { 12 };
+    let rest = bytes.get(start..)?;
+    let header = std::str::from_utf8(&rest[..rest.iter().position(|byte| *byte == b'\n')?]).ok()?;
+    let after = |key: &str| header.split_once(key).map(|(_, rest)| rest.trim_start());
+    let descr = after("'descr':")?.strip_prefix('\'')?.split_once('\'')?.0;
+    let shape = after("'shape':")?.strip_prefix('(')?.split_once(')')?.0;
+    let sides = shape.split(',').map(str::trim).filter(|side| !side.is_empty()).map(str::parse);
+    let sides: Vec<u64> = sides.collect::<Result<_, _>>().ok()?;
+    Some(FoundKind { kind: ValueKind::Npy(descr.to_owned(), sides.len()), sides })
+}
+
+impl ValueKind {
+    /// Describes the kind in a word or two.
+    #[must_use]
+    pub fn text(&self) -> String {
+        match self {
+            Self::Picture(format) => (*format).to_owned(),
+            Self::WholeNumber => "whole number".to_owned(),
+            Self::Number => "number".to_owned(),
+            Self::Array(dtype, 0) => format!("number {dtype}"),
+            Self::Array(dtype, _) => format!("array {dtype}"),
+            Self::Npy(descr, _) => format!("npy {}", dtype_of(descr).unwrap_or(descr)),
+            Self::Voc => "Pascal VOC".to_owned(),
+            Self::Json => "JSON".to_owned(),
+            Self::Text => "text".to_owned(),
+            Self::Empty => "nothing".to_owned(),
+            Self::Other(name) => (*name).to_owned(),
+            Self::List(kind) => format!("list of {}", kind.text()),
+            Self::Wrong => "cannot be read".to_owned(),
+        }
+    }
+}
+
+/// Returns the type of a column for NumPy's name of it.
+#[must_use]
+pub fn dtype_of(descr: &str) -> Option<&'static str> {
+    Some(match descr.trim_start_matches(['<', '>', '|', '=']) {
+        "b1" => "bool",
+        "u1" => "u8",
+        "i1" => "i8",
+        "u2" => "u16",
+        "i2" => "i16",
+        "f2" => "f16",
+        "u4" => "u32",
+        "i4" => "i32",
+        "f4" => "f32",
+        "u8" => "u64",
+        "i8" => "i64",
+        "f8" => "f64",
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kind(bytes: &'static [u8]) -> ValueKind {
+        FoundKind::of(&Ok(FieldValue::One(Content::File(bytes.into())))).kind
+    }
+
+    #[test]
+    fn text_is_a_number_a_document_or_text() {
+        assert_eq!(
+            (kind(b"17\n"), kind(b"-0.5"), kind(b"a cat")),
+            (ValueKind::WholeNumber, ValueKind::Number, ValueKind::Text)
+        );
+        assert_eq!(
+            (kind(b"{\"a\": 1}"), kind(b"{not json"), kind(b"")),
+            (ValueKind::Json, ValueKind::Text, ValueKind::Empty)
+        );
+        assert_eq!(kind(b"<annotation><object/></annotation>"), ValueKind::Voc);
+        assert_eq!((kind(b"\xff\x00\x01"), kind(b"fLaC\0")), (ValueKind::Other("bytes"), ValueKind::Other("FLAC")));
+    }
+
+    #[test]
+    fn a_numpy_file_says_its_type_and_shape() {
+        let file: &[u8] = b"\x93NUMPY\x01\x00\x3a\x00{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }\n";
+        let found = FoundKind::of(&Ok(FieldValue::One(Content::File(file.into()))));
+        assert_eq!(found, FoundKind { kind: ValueKind::Npy("<f4".to_owned(), 2), sides: vec![2, 3] });
+        assert_eq!(found.kind.text(), "npy f32");
+    }
+}

@@ -1,0 +1,77 @@
+//! How many samples may be bad.
+
+use super::{BadSamples, Job, JobFile, PlainKey};
+
+/// The fraction of bad samples that a job may have if its file gives none. [`DEFAULT_BAD_SAMPLES`] are allowed in any
+/// case, because in a small dataset one sample exceeds the fraction.
+pub const DEFAULT_BAD_FRACTION: f64 = 0.001;
+/// The number of bad samples that a job may have in any case, if its file gives no fraction; see
+/// [`DEFAULT_BAD_FRACTION`].
+pub const DEFAULT_BAD_SAMPLES: u64 = 10;
+
+/// Returns the default fraction for a dataset of `samples`.
+fn default_bad_fraction(samples: u64) -> f64 {
+    let wanted = DEFAULT_BAD_SAMPLES.min(samples) as f64;
+    let mut fraction = wanted / samples.max(1) as f64;
+    while fraction * (samples as f64) < wanted {
+        fraction = fraction.next_up();
+    }
+    fraction.clamp(DEFAULT_BAD_FRACTION, 1.0)
+}
+
+pub(super) struct MaxBadFraction;
+
+impl PlainKey for MaxBadFraction {
+    type Value = f64;
+
+    fn value(file: &JobFile, samples: u64) -> f64 {
+        file.max_bad_fraction.unwrap_or_else(|| default_bad_fraction(samples))
+    }
+
+    fn check(value: &f64) -> Result<(), String> {
+        if (0.0..=1.0).contains(value) { Ok(()) } else { Err(format!("is {value}, not in 0..1")) }
+    }
+
+    fn shown(value: &f64) -> String {
+        value.to_string()
+    }
+}
+
+impl JobFile {
+    /// Returns how many of a dataset's records a view may leave out because it cannot be decided whether it keeps them,
+    /// such as damaged records: as many as samples may be bad, and none where a bad sample ends the training.
+    #[must_use]
+    pub fn undecided_allowed(&self, records: u64) -> u64 {
+        if self.bad_samples() == BadSamples::Fail {
+            return 0;
+        }
+        (MaxBadFraction::value(self, records) * records as f64) as u64
+    }
+}
+
+impl Job {
+    /// Returns the number of bad samples above which the job fails.
+    #[must_use]
+    pub fn bad_samples_allowed(&self) -> u64 {
+        (self.max_bad_fraction * self.samples as f64) as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing;
+
+    #[test]
+    fn by_default_ten_bad_samples_are_not_too_many_of_any_dataset() {
+        for (samples, most) in [(1, 1), (7, 7), (215, 10), (9_999, 10), (1_281_167, 1281)] {
+            let exact = "global_batch = 2048\nepochs = 2048\nepoch_end = \"exact\"";
+            assert_eq!(testing::frozen(exact, samples).bad_samples_allowed(), most, "of {samples}");
+            let file = testing::file(exact);
+            assert_eq!(file.undecided_allowed(samples), most, "records of {samples} that a view leaves out");
+            assert_eq!(JobFile { bad_samples: Some(BadSamples::Fail), ..file }.undecided_allowed(samples), 0);
+            let written = testing::frozen(&format!("{exact}\nmax_bad_fraction = 0.001"), samples);
+            assert_eq!(written.max_bad_fraction, 0.001, "what is written holds");
+        }
+    }
+}

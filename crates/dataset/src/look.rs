@@ -1,0 +1,227 @@
+//! Reads whole records of a dataset, of every format: a few that are spread over it, all, or the one of a sample.
+
+use std::{
+    ops::Range,
+    sync::{Arc, Mutex},
+};
+
+use bytes::Bytes;
+use spdl_shard::{
+    format::{FieldValue, ShardIndex},
+    manifest::{Block, Manifest, Shard},
+    store::DatasetStore,
+};
+use spdl_store::{StoreError, blocking};
+
+use super::{DatasetError, cut::problem_of, slice};
+
+/// Maximum number of blocks that spread records are of.
+const SPREAD_BLOCKS: u32 = 16;
+/// After so many bytes of spread records no more are read.
+const SPREAD_BYTES: u64 = 256 << 20;
+/// The largest gap between two ranges that are read with one request, in bytes.
+const MERGE_GAP_BYTES: u64 = 64 << 10;
+
+/// Which records are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LookAt {
+    /// All.
+    All,
+    /// About as many, spread over the dataset; fewer where they are large.
+    Spread(u32),
+}
+
+/// A record that was read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SeenRecord {
+    /// Its key.
+    pub key: String,
+    /// The fields that have a value, by their names.
+    pub fields: Vec<SeenField>,
+}
+
+/// A field that was read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SeenField {
+    /// Its name.
+    pub name: String,
+    /// Its value, or what is wrong with it.
+    pub value: Result<FieldValue, String>,
+}
+
+/// Reads records of a dataset.
+#[derive(Debug)]
+pub struct SampleReader {
+    shards: DatasetStore,
+    manifest: Manifest,
+    /// The index that was read last, with the number of its shard: neighbours are mostly of one shard.
+    latest: Mutex<Option<(u32, Arc<dyn ShardIndex>)>>,
+}
+
+impl SampleReader {
+    /// Reads the manifest of a dataset.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub async fn open(dataset: &DatasetStore) -> Result<Self, DatasetError> {
+        let manifest = dataset.manifest().await?;
+        Ok(Self { shards: dataset.shards(&manifest)?, manifest, latest: Mutex::default() })
+    }
+
+    /// Returns the manifest.
+    #[must_use]
+    pub const fn manifest(&self) -> &Manifest {
+        &self.manifest
+    }
+
+    /// Reads records in the dataset's order and passes each to `each`.
+    ///
+    /// # Errors
+    /// If a store cannot be reached, or an index cannot be read. What is wrong with a field is in its place.
+    pub async fn read(&self, which: LookAt, mut each: impl FnMut(SeenRecord)) -> Result<(), DatasetError> {
+        let blocks = self.manifest.block_count();
+        let wanted = match which {
+            LookAt::Spread(wanted) if u64::from(wanted) < self.manifest.records() => Some(wanted),
+            LookAt::Spread(_) | LookAt::All => None,
+        };
+        let step = wanted.map_or(1, |wanted| blocks.div_ceil(wanted.clamp(1, SPREAD_BLOCKS)).max(1));
+        let chosen: Vec<Block> = (0..blocks).step_by(step as usize).map(|block| self.manifest.block(block)).collect();
+        let (count, mut read_bytes) = (chosen.len() as u32, 0);
+        for of_shard in chosen.chunk_by(|a, b| a.shard == b.shard) {
+            let (shard, index) = self.shard(of_shard[0].shard).await?;
+            let records = |block: &Block| match wanted {
+                None => (block.first_record..block.first_record + block.records).collect(),
+                Some(wanted) => spread(block, wanted.div_ceil(count)),
+            };
+            // All of a compressed object is read, so once.
+            let reads = if index.compressed().is_some() { of_shard.len() } else { 1 };
+            for blocks in of_shard.chunks(reads) {
+                if which != LookAt::All && read_bytes > SPREAD_BYTES {
+                    return Ok(());
+                }
+                let records = blocks.iter().flat_map(records).collect();
+                let (records, bytes) = self.records(&shard, &index, &blocks[0], records).await?;
+                records.into_iter().for_each(&mut each);
+                read_bytes += bytes;
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads the record of sample number `sample` of the dataset, and returns the sample's number in it.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    ///
+    /// # Panics
+    /// If there is no such sample.
+    pub async fn sample(&self, sample: u64) -> Result<(SeenRecord, u32), DatasetError> {
+        let block = self.manifest.block_of(sample).expect("the dataset has this sample");
+        let block = self.manifest.block(block);
+        let (shard, index) = self.shard(block.shard).await?;
+        let (record, nth) = index.locate((sample - shard.first_sample) as u32);
+        let (mut records, _) = self.records(&shard, &index, &block, vec![record]).await?;
+        Ok((records.remove(0), nth))
+    }
+
+    /// Returns a shard and its index.
+    async fn shard(&self, number: u32) -> Result<(Shard<'_>, Arc<dyn ShardIndex>), DatasetError> {
+        let shard = self.manifest.shard(number);
+        let latest = || self.latest.lock().expect("nothing panics while it is locked");
+        let known = latest().as_ref().filter(|(latest, _)| *latest == number).map(|(_, index)| Arc::clone(index));
+        let index = match known {
+            Some(index) => index,
+            None => self.shards.index(&shard).await?,
+        };
+        *latest() = Some((number, Arc::clone(&index)));
+        Ok((shard, index))
+    }
+
+    /// Passes the key and the first sample of each record that has samples to `each`. Reads the indexes of all shards.
+    ///
+    /// # Errors
+    /// If an index cannot be read.
+    pub async fn keys(&self, mut each: impl FnMut(&str, u64)) -> Result<(), DatasetError> {
+        for shard in self.manifest.shards() {
+            let index = self.shards.index(&shard).await?;
+            for record in index.records().filter(|record| record.samples > 0) {
+                each(&record.key.text(), shard.first_sample + u64::from(record.first_sample));
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads these records, which are of one block, or of a compressed shard; returns them, and the number of bytes that were read.
+    async fn records(
+        &self,
+        shard: &Shard<'_>,
+        index: &Arc<dyn ShardIndex>,
+        block: &Block,
+        records: Vec<u32>,
+    ) -> Result<(Vec<SeenRecord>, u64), DatasetError> {
+        let is_columnar = shard.format.is_columnar();
+        let ranges = match is_columnar {
+            true => std::iter::once(block.offset..block.offset + block.bytes).collect(),
+            false => ranges(&**index, &records, if index.object(shard).is_some() { MERGE_GAP_BYTES } else { 0 }),
+        };
+        let mut pieces: Vec<(u64, Bytes)> = Vec::new();
+        if !ranges.is_empty() {
+            for part in index.plan(shard, &ranges) {
+                match self.shards.read_range(&part).await {
+                    Ok(bytes) => pieces.push((part.at, bytes)),
+                    // A file that is missing is the fault of its own field.
+                    Err(StoreError::Missing { .. }) => {}
+                    Err(error) => return Err(error.into()),
+                }
+            }
+        }
+        let bytes = pieces.iter().map(|(_, bytes)| bytes.len() as u64).sum();
+        let (index, url) = (Arc::clone(index), self.shards.url_of(shard.url));
+        blocking(move || {
+            if let Some(compressed) = index.compressed().filter(|_| !pieces.is_empty()) {
+                let bytes: Vec<Bytes> = pieces.iter().map(|(_, bytes)| bytes.clone()).collect();
+                let bytes = compressed.decompress(&bytes);
+                let bytes = bytes.map_err(|error| StoreError::Changed { url, problem: error.to_string() })?;
+                pieces = vec![(0, bytes)];
+            }
+            let fetched = |range: Range<u64>| slice(&pieces, range);
+            let decoded = if is_columnar { index.decode(&ranges, &fetched) } else { None };
+            let seen = |number: u32| {
+                let record = index.record(number);
+                let fields = record.fields().zip(0..).filter_map(|(field, nth)| {
+                    let opened = match &decoded {
+                        Some(decoded) if field.value.is_none() => decoded.open(number, nth),
+                        _ => index.open(&field, &fetched).map(Some),
+                    };
+                    let value = opened.map_err(|error| problem_of(error, &field)).transpose()?;
+                    Some(SeenField { name: field.name.to_owned(), value })
+                });
+                SeenRecord { key: record.key.text().into_owned(), fields: fields.collect() }
+            };
+            Ok((records.into_iter().map(seen).collect(), bytes))
+        })
+        .await
+    }
+}
+
+/// Returns up to `wanted` records that are spread over a block.
+fn spread(block: &Block, wanted: u32) -> Vec<u32> {
+    let count = wanted.min(block.records);
+    let at = |nth: u32| (u64::from(nth) * u64::from(block.records) / u64::from(count)) as u32;
+    (0..count).map(|nth| block.first_record + at(nth)).collect()
+}
+
+/// Returns the ranges of the shard that these records take. Those with at most `gap` bytes between them are one.
+fn ranges(index: &dyn ShardIndex, records: &[u32], gap: u64) -> Vec<Range<u64>> {
+    let fields = records.iter().flat_map(|record| index.record(*record).fields());
+    let mut ranges: Vec<Range<u64>> = fields.filter_map(|field| field.range()).collect();
+    ranges.sort_unstable_by_key(|range| range.start);
+    let mut merged: Vec<Range<u64>> = Vec::new();
+    for range in ranges {
+        match merged.last_mut() {
+            Some(last) if range.start <= last.end + gap => last.end = last.end.max(range.end),
+            _ => merged.push(range),
+        }
+    }
+    merged
+}
