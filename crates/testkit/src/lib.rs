@@ -18,6 +18,7 @@ pub mod proxy;
 pub mod python;
 pub mod s3;
 pub mod stored;
+pub mod terminal;
 pub mod udp_link;
 
 use std::{

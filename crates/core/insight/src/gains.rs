@@ -77,15 +77,15 @@ pub fn session_gains(diagnoses: &[Diagnosis]) -> BTreeMap<LimitRemedy, f64> {
     if rate <= 0.0 {
         return BTreeMap::new();
     }
-    let gain = |remedy: LimitRemedy| {
-        let changed = slowest(&|diagnosis| diagnosis.what_if(&remedy.change(diagnosis)));
-        (remedy, (changed / rate * 1e3).round() / 1e3)
-    };
     // A larger budget gives no core that other processes have.
     let is_crowded =
         diagnoses.iter().filter_map(|diagnosis| diagnosis.worker.as_deref()).any(|worker| crowded(worker).is_some());
-    let useful = |remedy: &LimitRemedy| !(is_crowded && *remedy == LimitRemedy::Cores);
-    LimitRemedy::ALL.into_iter().filter(useful).map(gain).collect()
+    let gain = |remedy: LimitRemedy| {
+        let helps = !(is_crowded && remedy == LimitRemedy::Cores);
+        let changed = if helps { slowest(&|diagnosis| diagnosis.what_if(&remedy.change(diagnosis))) } else { rate };
+        (remedy, (changed / rate * 1e3).round() / 1e3)
+    };
+    LimitRemedy::ALL.into_iter().map(gain).collect()
 }
 
 #[cfg(test)]
