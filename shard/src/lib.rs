@@ -10,6 +10,7 @@ pub mod index;
 mod job_file;
 pub mod json;
 pub mod manifest;
+pub mod ranges;
 pub mod store;
 pub mod view;
 pub mod voc;

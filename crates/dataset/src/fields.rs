@@ -15,6 +15,7 @@ use spdl_pipeline::{Op, Pipeline, Stages};
 use spdl_shard::{
     format::{Field, FieldValue, ShardIndex},
     manifest::{Manifest, Shard},
+    ranges::merge,
     store::DatasetStore,
 };
 use spdl_store::{StoreError, blocking};
@@ -26,6 +27,8 @@ use super::{
     stages::{Memory, MemoryBound, on_runtime},
 };
 
+/// The largest gap between two ranges that are read with one request, in bytes.
+const MERGE_GAP_BYTES: u64 = 64 << 10;
 /// Number of shards that are opened at once, if the bound on their indexes' memory allows it.
 const SHARDS_AT_ONCE: usize = 4;
 /// Number of parts that are read at once, if the bound on memory allows it.
@@ -211,6 +214,11 @@ async fn decompressed(at: &DatasetStore, open: &ReadShard) -> Result<Bytes, Stor
     blocking(decompress)
         .await
         .map_err(|error| StoreError::Changed { url: at.url_of(shard.url), problem: error.to_string() })
+}
+
+/// Returns the ranges of a shard that are read for these: of an object, near ones together.
+pub(crate) fn read_together(index: &dyn ShardIndex, shard: &Shard<'_>, ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
+    merge(ranges, if index.object(shard).is_some() { MERGE_GAP_BYTES } else { 0 })
 }
 
 /// Returns the bytes of `range` of the shard, from pieces that lie one after the other.

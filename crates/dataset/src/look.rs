@@ -13,14 +13,12 @@ use spdl_shard::{
 };
 use spdl_store::{StoreError, blocking};
 
-use super::{DatasetError, cut::problem_of, slice};
+use super::{DatasetError, cut::problem_of, fields::read_together, slice};
 
 /// Maximum number of blocks that spread records are of.
 const SPREAD_BLOCKS: u32 = 16;
 /// After so many bytes of spread records no more are read.
 const SPREAD_BYTES: u64 = 256 << 20;
-/// The largest gap between two ranges that are read with one request, in bytes.
-const MERGE_GAP_BYTES: u64 = 64 << 10;
 
 /// Which records are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -162,7 +160,10 @@ impl SampleReader {
         let is_columnar = shard.format.is_columnar();
         let ranges = match is_columnar {
             true => std::iter::once(block.offset..block.offset + block.bytes).collect(),
-            false => ranges(&**index, &records, if index.object(shard).is_some() { MERGE_GAP_BYTES } else { 0 }),
+            false => {
+                let fields = records.iter().flat_map(|record| index.record(*record).fields());
+                read_together(&**index, shard, fields.filter_map(|field| field.range()).collect())
+            }
         };
         let mut pieces: Vec<(u64, Bytes)> = Vec::new();
         if !ranges.is_empty() {
@@ -209,19 +210,4 @@ fn spread(block: &Block, wanted: u32) -> Vec<u32> {
     let count = wanted.min(block.records);
     let at = |nth: u32| (u64::from(nth) * u64::from(block.records) / u64::from(count)) as u32;
     (0..count).map(|nth| block.first_record + at(nth)).collect()
-}
-
-/// Returns the ranges of the shard that these records take. Those with at most `gap` bytes between them are one.
-fn ranges(index: &dyn ShardIndex, records: &[u32], gap: u64) -> Vec<Range<u64>> {
-    let fields = records.iter().flat_map(|record| index.record(*record).fields());
-    let mut ranges: Vec<Range<u64>> = fields.filter_map(|field| field.range()).collect();
-    ranges.sort_unstable_by_key(|range| range.start);
-    let mut merged: Vec<Range<u64>> = Vec::new();
-    for range in ranges {
-        match merged.last_mut() {
-            Some(last) if range.start <= last.end + gap => last.end = last.end.max(range.end),
-            _ => merged.push(range),
-        }
-    }
-    merged
 }

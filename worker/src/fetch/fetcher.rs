@@ -14,6 +14,7 @@ use parking_lot::Mutex;
 use spdl_accounting::StageCounters;
 use spdl_feed::cache::{BlockKey, MemoryCache};
 use spdl_insight::{CacheStats, StoreStats};
+use spdl_shard::ranges::merge;
 use tokio::sync::{Notify, Semaphore, SemaphorePermit, watch};
 use tracing::Instrument;
 
@@ -25,7 +26,7 @@ use super::{
     hold::{BlockBytes, BlockContent, BlockHold, BlockLoad, BlockMemory, Guard, KIB, LoadState, Transit, Wanted, hold},
     limited::Permit,
     peers::{Need, Peers, Route},
-    pieces::{Pieces, merge},
+    pieces::Pieces,
     place::{BlockPlace, FetchedBlock},
     settings::{DiskCacheState, RetrySettings},
     units::{ReadState, current_batch, for_batch},

@@ -25,10 +25,8 @@ use super::{
     field::{FoundValue, ResolvedName, number},
     keys::ViewKeys,
 };
-use crate::{DatasetError, slice};
+use crate::{DatasetError, fields::read_together, slice};
 
-/// The largest gap between two ranges that are read with one request, in bytes.
-const MERGE_GAP_BYTES: u64 = 64 << 10;
 /// Number of reads of a shard that are kept for the blocks that follow.
 const KEPT_READS: usize = 64;
 
@@ -182,17 +180,7 @@ impl OpenBlock {
             let fields = names.filter_map(|(_, place)| place.field());
             ranges.extend(fields.filter_map(|field| index.field(&record, field).range()));
         }
-        ranges.sort_unstable_by_key(|range| range.start);
-        let shard = self.manifest.shard(self.block.shard);
-        let gap = if index.object(&shard).is_some() { MERGE_GAP_BYTES } else { 0 };
-        let mut merged: Vec<Range<u64>> = Vec::new();
-        for range in ranges {
-            match merged.last_mut() {
-                Some(last) if range.start <= last.end + gap => last.end = last.end.max(range.end),
-                _ => merged.push(range),
-            }
-        }
-        merged
+        read_together(index, &self.manifest.shard(self.block.shard), ranges)
     }
 
     /// Reads these ranges of the shard.

@@ -27,7 +27,7 @@ use super::{
     schema::Schema,
     thrift::{Found, LastField, walk, without_fields_behind},
 };
-use crate::{FormatError, format::MadeIndex};
+use crate::{FormatError, format::MadeIndex, ranges::merge};
 
 /// Upper limit of the size of a footer, in bytes.
 pub const MAX_FOOTER_BYTES: u64 = 256 << 20;
@@ -100,18 +100,7 @@ impl ParquetFooter {
     #[must_use]
     pub fn page_index(&self) -> Vec<Range<u64>> {
         let chunks = self.metadata.row_groups().iter().flat_map(|group| self.chunks(group));
-        let mut ranges: Vec<_> = chunks.filter_map(|(_, chunk)| self.offset_index(chunk)).collect();
-        ranges.sort_by_key(|range| range.start);
-        let mut merged: Vec<Range<u64>> = Vec::new();
-        for range in ranges {
-            match merged.last_mut() {
-                Some(last) if range.start <= last.end.saturating_add(MERGE_GAP_BYTES) => {
-                    last.end = last.end.max(range.end);
-                }
-                _ => merged.push(range),
-            }
-        }
-        merged
+        merge(chunks.filter_map(|(_, chunk)| self.offset_index(chunk)).collect(), MERGE_GAP_BYTES)
     }
 
     /// Returns the chunks, in row groups of more than `block_bytes`, whose pages can be found only by their headers.
