@@ -275,7 +275,7 @@ impl CoordinatorCore {
             is_reset: false,
             ranks: [(join.rank, RankState::joined(join, start, self.now_ms))].into(),
             opened_ms: self.now_ms,
-            began_ms: Some(self.now_ms),
+            is_restored: false,
             listed_homes: None,
             punctual_until_ms: Cell::new(0),
             recorded: Vec::new(),

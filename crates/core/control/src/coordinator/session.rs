@@ -48,8 +48,8 @@ pub(super) struct SessionState {
     pub(super) ranks: BTreeMap<u32, RankState>,
     /// When it was opened, or restored.
     pub(super) opened_ms: u64,
-    /// When it was opened; `None` if it was restored.
-    pub(super) began_ms: Option<u64>,
+    /// Whether it was restored, from the durable state.
+    pub(super) is_restored: bool,
     /// The homes of its ranks, for the workers.
     pub(super) listed_homes: Option<ListedHomes>,
     /// Until this time, in milliseconds, no rank is late, except for ranks that have left.
@@ -274,7 +274,7 @@ impl SessionState {
             is_reset: record.is_reset,
             ranks,
             opened_ms: now_ms,
-            began_ms: None,
+            is_restored: true,
             listed_homes: None,
             punctual_until_ms: Cell::new(0),
             recorded,
@@ -333,7 +333,7 @@ impl SessionState {
     /// Returns how long it ran until a rank was last heard; `None` if it was restored.
     pub(super) fn lasted_ms(&self) -> Option<u64> {
         let heard_ms = self.ranks.values().map(|rank| rank.heard_ms).max()?;
-        Some(heard_ms.saturating_sub(self.began_ms?))
+        (!self.is_restored).then(|| heard_ms.saturating_sub(self.opened_ms))
     }
 
     /// Returns whether no rank takes part any longer.
