@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks that something new is added by its own files and a line of each table: for each seam it takes a specimen that is there
+"""Checks that something new is added by its own files and a line of each table: for each seam it takes an example that is there
 already, finds the files that name it, and fails if these are others than the ones listed here. Documentation, tests, benchmarks,
 comments and generated files may name it. Needs only the standard library.
 
@@ -29,7 +29,7 @@ COMMENTS = {".rs": re.compile(r"^\s*//.*$", re.MULTILINE), ".py": re.compile(r'^
 @dataclasses.dataclass
 class Seam:
     what: str
-    specimen: str
+    example: str
     #: What names it.
     pattern: str
     #: Patterns of its own files.
@@ -43,7 +43,7 @@ class Seam:
         more = [f"`{file}` ({self.more[file]})" for file in found if file in self.more]
         own = [pattern for pattern in self.own if fnmatch.filter(found, pattern)]
         cells = [", ".join(f"`{file}`" for file in files) for files in (own, [file for file in found if file in self.tables])]
-        return f"| {self.what} | `{self.specimen}` | {cells[0]} | {cells[1]} | {', '.join(more) or 'nothing'} |\n"
+        return f"| {self.what} | `{self.example}` | {cells[0]} | {cells[1]} | {', '.join(more) or 'nothing'} |\n"
 
 
 SEAMS = [
@@ -122,8 +122,8 @@ def code() -> dict[str, str]:
 
 
 def faults(seam: Seam, found: list[str]) -> list[str]:
-    """Returns what is wrong with the files that name a specimen."""
-    of = f"`{seam.specimen}`, {seam.what},"
+    """Returns what is wrong with the files that name an example."""
+    of = f"`{seam.example}`, {seam.what},"
     known = lambda file: file in seam.tables or file in seam.more or any(fnmatch.fnmatch(file, own) for own in seam.own)
     wrong = [f"{of} is named in {file}: it belongs into its own files, or the table has to give that" for file in found if not known(file)]
     gone = [file for file in (*seam.tables, *seam.more) if file not in found]

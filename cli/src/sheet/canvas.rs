@@ -31,7 +31,7 @@ impl SheetCanvas {
         Self(RgbImage::from_pixel(width as u32, height as u32, Rgb([255; 3])))
     }
 
-    /// Sets a pixel; one beside the canvas is passed over.
+    /// Sets a pixel, if it lies in the picture.
     pub(super) fn set(&mut self, [x, y]: [usize; 2], colour: [u8; 3]) {
         if let (Ok(x), Ok(y)) = (u32::try_from(x), u32::try_from(y))
             && let Some(pixel) = self.0.get_pixel_mut_checked(x, y)
