@@ -45,7 +45,7 @@ export const position = (at) => `${at.epoch}:${count(at.offset)}`;
 /** A name from a list of fixed names: `store_latency` is `store latency`. */
 export const words = (name) => name.replaceAll(/[_-]/g, " ");
 
-/** What a session is called: its job, and its run where that has another name. */
+/** What a session, or a run, is called: its job, and its run where that has another name. */
 export const sessionName = (session) => (session.run === session.job ? session.job : `${session.job} / ${session.run}`);
 
 /** `1 rank`, `2 ranks`. */

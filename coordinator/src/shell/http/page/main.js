@@ -119,7 +119,7 @@ byId("token-form").addEventListener("submit", (event) => {
 for (const choice of document.querySelectorAll('input[name="span"]')) choice.addEventListener("change", refresh);
 byId("pipeline-worker").addEventListener("change", refresh);
 addEventListener("hashchange", () => {
-  const folded = document.querySelector(location.hash || null)?.closest("details");
+  const folded = byId(location.hash.slice(1))?.closest("details");
   if (folded) folded.open = true;
   refresh();
 });

@@ -32,8 +32,9 @@ export function prepareRanks(redraw) {
 /** Draws the cards. */
 export function drawRanks(session, history, steps) {
   write(byId("ranks-text"), `Charts: the share of its time, 0 to 100 %, that each rank waited for a batch, over the last ${steps === 300 ? "5 minutes" : "hour"}.`);
+  const limit = worstRank(session)?.diagnosis.limit;
   list(byId("ranks"), shownRanks(session), (rank) => `${session.session} ${rank.rank}`, createRank, (card, rank) => {
-    fillRank(card, rank, session);
+    fillRank(card, rank, session, limit);
     const series = history?.ranks.get(rank.rank);
     const waiting = series?.waiting ?? [];
     const text = waiting.length
@@ -59,12 +60,12 @@ function createRank(rank) {
     make("p", { class: "quiet way" }), make("p", { class: "quiet at" }));
 }
 
-function fillRank(card, rank, session) {
+function fillRank(card, rank, session, namedLimit) {
   const state = rank.is_alive ? "" : rank.left ? "has left" : "not alive";
   set(card, "data-away", !rank.is_alive);
   // The verdict names the limit of the rank that waits longest; a card only what differs from it.
   const limit = rank.diagnosis?.limit;
-  const another = limit && limit !== "trainer" && limit !== worstRank(session)?.diagnosis.limit ? words(limit) : "";
+  const another = limit && limit !== "trainer" && limit !== namedLimit ? words(limit) : "";
   const badge = card.querySelector(".badge");
   write(badge, state || another);
   show(badge, badge.textContent !== "");

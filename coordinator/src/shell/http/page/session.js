@@ -66,12 +66,13 @@ export function figures(node, all) {
     });
 }
 
-/** How far a run of a job is at a position: the samples of an epoch that come, of the run so far, and in all. */
-export function progressOf(job, globalBatch, epochs, at) {
+/** How far a run of a job is at a position: the samples of an epoch that come, of the run so far, and in all. The coordinator knows
+ * whether it is finished: samples that fill no batch may be left. */
+export function progressOf(job, globalBatch, epochs, at, isFinished) {
   const samples = job?.samples ?? 0;
   const epoch = job?.epoch_end === "drop" ? samples - (samples % globalBatch) : samples;
   const done = at.epoch * epoch + Math.min(at.offset, epoch);
-  return { epoch, done, all: epochs * epoch, part: epoch ? done / (epochs * epoch) : 0 };
+  return { epoch, done, all: epochs * epoch, part: isFinished ? 1 : epoch ? done / (epochs * epoch) : 0 };
 }
 
 function verdictOf(session, progress, own) {
@@ -104,7 +105,8 @@ export function showSession(session, status) {
   const job = status.jobs.find((job) => job.name === session.job);
   const alive = session.ranks.filter((rank) => rank.is_alive);
   const worst = worstRank(session);
-  const progressAt = (at) => progressOf(job, session.global_batch, session.epochs, at);
+  const isDone = job?.runs.some((run) => run.session === session.session && run.is_finished) ?? false;
+  const progressAt = (at) => progressOf(job, session.global_batch, session.epochs, at, isDone);
   const progress = progressAt(session.acknowledged);
   write(byId("session-title"), `${sessionName(session)}, session ${session.session}`);
   writeSentence(byId("verdict-text"), verdictOf(session, progress, progress.done - progressAt(session.start).done));
@@ -116,7 +118,6 @@ export function showSession(session, status) {
   const left = (samples) => (samplesPerS > 0 ? duration((1e3 * samples) / samplesPerS) : "–");
   const epoch = Math.min(session.acknowledged.epoch + 1, session.epochs);
   const leftOfEpoch = epoch * progress.epoch - progress.done;
-  const isDone = progress.part >= 1;
   figures(byId("session-figures"), [
     ["Done", percentDown(progress.part), `${count(progress.done)} of ${many(progress.all, "sample")}`],
     ["Epoch", `${count(epoch)} of ${count(session.epochs)}`, job && !isDone ? `${percentDown(1 - leftOfEpoch / progress.epoch)} of ${many(progress.epoch, "sample")}` : "", "position"],

@@ -1,7 +1,7 @@
 // The parts of the page about the whole cluster: figures, workers, events, bad samples, runs and jobs.
 
 import { byId, list, make, set, show, table, write, writeSentence } from "./dom.js";
-import { bytes, count, duration, hundredths, many, percent, percentDown, position, words } from "./format.js";
+import { bytes, count, duration, hundredths, many, percent, percentDown, position, sessionName, words } from "./format.js";
 import { figures, heard, progressOf } from "./session.js";
 
 const EVENTS = 25;
@@ -129,10 +129,10 @@ export function showBadSamples(status) {
 export function showRuns(status) {
   const rows = status.jobs.flatMap((job) => job.runs.map((run) => ({ ...run, job })));
   const state = (run) => (run.is_finished ? "finished" : run.ranks_alive ? `${many(run.ranks_alive, "rank")} alive` : "resumable");
-  const name = (run) => (run.name === run.job.name ? run.name : `${run.job.name} / ${run.name}`);
+  const name = (run) => sessionName({ run: run.name, job: run.job.name });
   const key = (run) => `${run.job.name} ${run.name}`;
   const batch = (run) => status.sessions.find((session) => session.session === run.session)?.global_batch ?? run.job.global_batch;
-  const done = (run) => percentDown(progressOf(run.job, batch(run), run.epochs, run.acknowledged).part);
+  const done = (run) => percentDown(progressOf(run.job, batch(run), run.epochs, run.acknowledged, run.is_finished).part);
   show(byId("runs-part"), rows.length > 0);
   show(byId("jobs-part"), status.jobs.length > 0);
   table(byId("runs"), "Runs", [
