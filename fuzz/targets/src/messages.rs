@@ -213,6 +213,7 @@ pub(crate) fn requests() -> Vec<ToCoordinator> {
     let stages = vec![StageStats { items: 1, ..StageStats::new(Stage::Decode) }];
     vec![
         ToCoordinator::SubmitJob { toml: crate::texts::JOB.into(), origin: "job.toml".into() },
+        ToCoordinator::ReplaceJob { toml: crate::texts::JOB.into(), origin: "job.toml".into() },
         ToCoordinator::WorkerHeartbeat(WorkerHeartbeat {
             home: home(),
             cores: 4.0,

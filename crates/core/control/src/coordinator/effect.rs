@@ -41,6 +41,13 @@ pub enum Answer {
         /// Where the text came from.
         origin: String,
     },
+    /// Replace a job: the same, but call [`CoordinatorCore::handle_replacement`](super::CoordinatorCore::handle_replacement).
+    ReplaceJob {
+        /// The text of the job file.
+        toml: String,
+        /// Where the text came from.
+        origin: String,
+    },
     /// Reply with [`FromCoordinator::Clock`]: the time of the clock by which the core is called.
     Clock,
 }

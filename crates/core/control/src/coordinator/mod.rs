@@ -190,6 +190,7 @@ impl CoordinatorCore {
                 ToCoordinator::RankHeartbeat(heartbeat) => self.on_rank_heartbeat(&heartbeat),
                 ToCoordinator::RankLeave(heartbeat) => self.leave_rank(&heartbeat),
                 ToCoordinator::SubmitJob { toml, origin } => return Answer::CreateJob { toml, origin },
+                ToCoordinator::ReplaceJob { toml, origin } => return Answer::ReplaceJob { toml, origin },
                 ToCoordinator::RemoveJob { name } => self.remove_job(&name),
                 ToCoordinator::DescribeJob { name } => {
                     self.job_or_failed(&name).map(|state| FromCoordinator::Job(Box::new(state.job.clone())))
@@ -228,7 +229,10 @@ impl CoordinatorCore {
     #[must_use]
     pub fn answer_must_last(request: &ToCoordinator, is_shared: bool) -> bool {
         match request {
-            ToCoordinator::SubmitJob { .. } | ToCoordinator::RemoveJob { .. } | ToCoordinator::ResetRun(_) => true,
+            ToCoordinator::SubmitJob { .. }
+            | ToCoordinator::ReplaceJob { .. }
+            | ToCoordinator::RemoveJob { .. }
+            | ToCoordinator::ResetRun(_) => true,
             ToCoordinator::Join(_) => is_shared,
             ToCoordinator::WorkerHeartbeat(heartbeat) => {
                 !heartbeat.bad_samples.is_empty() && !mutated(Mutation::BelieveUnwritten)
@@ -317,6 +321,7 @@ fn permit(role: Role, request: &ToCoordinator) -> Result<(), Refusal> {
         ToCoordinator::RankHeartbeat(_) => ("RankHeartbeat", &[Role::Client, Role::Admin]),
         ToCoordinator::RankLeave(_) => ("RankLeave", &[Role::Client, Role::Admin]),
         ToCoordinator::SubmitJob { .. } => ("SubmitJob", &[Role::Client, Role::Admin]),
+        ToCoordinator::ReplaceJob { .. } => ("ReplaceJob", &[Role::Admin]),
         ToCoordinator::RemoveJob { .. } => ("RemoveJob", &[Role::Admin]),
         ToCoordinator::BadSamples { .. } => ("BadSamples", &[Role::Client, Role::Admin]),
         ToCoordinator::ResetRun(_) => ("ResetRun", &[Role::Admin]),
