@@ -1,6 +1,7 @@
 //! Reads whole records of a dataset, of every format: a few that are spread over it, all, or the one of a sample.
 
 use std::{
+    collections::BTreeSet,
     ops::Range,
     sync::{Arc, Mutex},
 };
@@ -15,7 +16,7 @@ use spdl_store::{StoreError, blocking};
 
 use super::{DatasetError, cut::problem_of, fields::read_together, slice};
 
-/// Maximum number of blocks that spread records are of.
+/// Maximum number of blocks that spread records are of, and of shards whose indexes are looked through for further fields.
 const SPREAD_BLOCKS: u32 = 16;
 /// After so many bytes of spread records no more are read.
 const SPREAD_BYTES: u64 = 256 << 20;
@@ -122,6 +123,39 @@ impl SampleReader {
         Ok((records.remove(0), nth))
     }
 
+    /// Returns a sample with each field that is not known, such as the few PNGs among many JPEGs; of at most `most` fields. Looks through
+    /// the indexes of shards that are spread over the dataset, and reads no values.
+    ///
+    /// # Errors
+    /// If an index cannot be read.
+    pub async fn samples_of_further_fields(
+        &self,
+        is_known: impl Fn(&str) -> bool,
+        most: usize,
+    ) -> Result<Vec<u64>, DatasetError> {
+        let (mut names, mut samples) = (BTreeSet::new(), Vec::new());
+        let step = self.manifest.shard_count().div_ceil(SPREAD_BLOCKS).max(1);
+        for number in (0..self.manifest.shard_count()).step_by(step as usize) {
+            let (shard, index) = self.shard(number).await?;
+            // All records of a columnar shard have the same fields, some of them without a value.
+            if shard.format.is_columnar() {
+                continue;
+            }
+            for record in index.records().filter(|record| record.samples > 0) {
+                let further = record.fields().filter(|field| !is_known(field.name) && !names.contains(field.name));
+                let further: Vec<String> = further.map(|field| field.name.to_owned()).collect();
+                if !further.is_empty() {
+                    samples.push(shard.first_sample + u64::from(record.first_sample));
+                    names.extend(further);
+                }
+                if samples.len() >= most {
+                    return Ok(samples);
+                }
+            }
+        }
+        Ok(samples)
+    }
+
     /// Returns a shard and its index.
     async fn shard(&self, number: u32) -> Result<(Shard<'_>, Arc<dyn ShardIndex>), DatasetError> {
         let shard = self.manifest.shard(number);
@@ -162,7 +196,9 @@ impl SampleReader {
             true => std::iter::once(block.offset..block.offset + block.bytes).collect(),
             false => {
                 let fields = records.iter().flat_map(|record| index.record(*record).fields());
-                read_together(&**index, shard, fields.filter_map(|field| field.range()).collect())
+                // Of a field without a byte there is nothing to read.
+                let ranges = fields.filter_map(|field| field.range()).filter(|range| !range.is_empty());
+                read_together(&**index, shard, ranges.collect())
             }
         };
         let mut pieces: Vec<(u64, Bytes)> = Vec::new();

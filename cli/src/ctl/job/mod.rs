@@ -1,4 +1,6 @@
-//! `spdl-ctl job`: submits, lists, shows and removes jobs.
+//! `spdl-ctl job`: writes, submits, lists, shows and removes jobs.
+
+mod init;
 
 use std::{
     path::{Path, PathBuf},
@@ -9,15 +11,16 @@ use std::{
 use clap::Subcommand;
 use spdl_control::{
     coordinator::JobStatus,
-    messages::{FromCoordinator, ToCoordinator},
+    messages::{FromCoordinator, JobReplacement, Refusal, ToCoordinator},
 };
-use spdl_job::{Callable, Column, Job, JobFile, job_file_schema};
+use spdl_job::{Callable, Column, Job, JobFile, OrderFile, job_file_schema};
 use spdl_order::EpochEnd;
 use spdl_shard::{store::DatasetStore, view::save_view};
 use spdl_store::StoreOptions;
 use spdl_types::SampleShape;
 use spdl_worker::transform::{TransformSettings, UnknownSource, find_sources};
 
+use self::init::InitArgs;
 use super::{
     CtlError, CtlResult,
     coordinator::Connection,
@@ -41,6 +44,8 @@ pub(crate) struct JobArgs {
 
 #[derive(Debug, Subcommand)]
 enum JobAction {
+    /// Writes a first job for a dataset, and one for validation where there is data for it.
+    Init(InitArgs),
     /// Creates a job from a job file; does nothing when the same job exists.
     Submit {
         /// The job file (TOML).
@@ -51,6 +56,10 @@ enum JobAction {
         python: Option<PathBuf>,
         #[command(flatten)]
         connection: Connection,
+        /// Replaces a job of this name that differs. Its runs keep their positions if the order and the bytes of the samples are the same;
+        /// otherwise it is another job, whose runs begin at the beginning.
+        #[arg(long)]
+        replace: bool,
         /// Prints the job as one line of JSON.
         #[arg(long)]
         json: bool,
@@ -88,15 +97,22 @@ enum JobAction {
 pub(crate) fn run(args: JobArgs) -> CtlResult {
     super::runtime()?.block_on(async {
         match args.action {
-            JobAction::Submit { file, python, connection, json } => {
-                let name = submit(&connection, &file, python).await?;
+            JobAction::Init(args) => init::init(&args).await?,
+            JobAction::Submit { file, python, connection, replace, json } => {
+                let (name, done) = match replace {
+                    true => self::replace(&connection, &file, python).await?,
+                    false => {
+                        let name = submit(&connection, &file, python).await?;
+                        (name.clone(), format!("job `{name}` is there"))
+                    }
+                };
                 if let Some(warning) = working_set_warning(&connection, &name).await? {
                     output::warn(&warning);
                 }
                 if json {
                     report::json(&describe(&connection, &name).await?)?;
                 } else {
-                    outln!("job `{name}` is there")?;
+                    outln!("{done}")?;
                 }
             }
             JobAction::List { connection, json } => {
@@ -124,6 +140,65 @@ pub(crate) fn run(args: JobArgs) -> CtlResult {
 /// Submits a job file and returns the job's name. Reading the file has made a relative dataset path absolute, because
 /// the coordinator and the workers run in other folders. `python` finds the sources of the job's functions.
 pub(crate) async fn submit(connection: &Connection, path: &Path, python: Option<PathBuf>) -> Result<String, CtlError> {
+    let file = prepared(path, python).await?;
+    let (toml, origin) = texts(&file, path);
+    connection.ask(&ToCoordinator::SubmitJob { toml, origin }).await?;
+    Ok(file.name)
+}
+
+/// Submits a job file in place of the job of its name, and returns that name and what has become of the job.
+pub(crate) async fn replace(
+    connection: &Connection,
+    path: &Path,
+    python: Option<PathBuf>,
+) -> Result<(String, String), CtlError> {
+    let mut file = prepared(path, python).await?;
+    if let Ok(existing) = describe(connection, &file.name).await {
+        keep_order(&mut file, &existing);
+    }
+    let (toml, origin) = texts(&file, path);
+    let name = file.name;
+    let replaced = match connection.ask(&ToCoordinator::ReplaceJob { toml, origin }).await {
+        Err(CtlError::Refused(cause)) if matches!(*cause, Refusal::RunInUse { .. }) => {
+            return Err(CtlError::JobHeld { job: name, cause });
+        }
+        reply => match reply? {
+            FromCoordinator::Replaced(replaced) => replaced,
+            _ => return Err(CtlError::Reply { request: "a replacement" }),
+        },
+    };
+    let done = match replaced {
+        JobReplacement::Created => format!("job `{name}` is there"),
+        JobReplacement::Unchanged => format!("job `{name}` is there, and the same"),
+        JobReplacement::Changed { differences } => {
+            format!(
+                "job `{name}` has changed in {differences}: the order is the same, and its runs keep their positions"
+            )
+        }
+        JobReplacement::New { differences } => {
+            format!("job `{name}` is another one now, by {differences}: its runs begin at the beginning")
+        }
+    };
+    Ok((name, done))
+}
+
+/// Leaves the parameters of the order as they were chosen for the existing job, where the file leaves them out: they were chosen for that
+/// job's batch, which may be another one now.
+fn keep_order(file: &mut JobFile, existing: &Job) {
+    if file.dataset == existing.dataset && file.shuffle == existing.order.shuffle {
+        let OrderFile { lanes, window } = file.order.unwrap_or_default();
+        let (lanes, window) = (lanes.or(Some(existing.order.lanes)), window.or(Some(existing.order.window)));
+        file.order = Some(OrderFile { lanes, window });
+    }
+}
+
+/// Returns the text of a job file, and the origin of the text.
+fn texts(file: &JobFile, path: &Path) -> (String, String) {
+    (toml::to_string(file).expect("a job file serialises"), path.display().to_string())
+}
+
+/// Reads a job file, evaluates its view, and finds the sources of its functions.
+async fn prepared(path: &Path, python: Option<PathBuf>) -> Result<JobFile, CtlError> {
     let mut file = job_file::read(path)?;
     file.check()?;
     if let Some(mut view) = file.view.clone().filter(|view| view.samples.is_none()) {
@@ -135,10 +210,7 @@ pub(crate) async fn submit(connection: &Connection, path: &Path, python: Option<
         let folder = DatasetStore::create_with(&file.dataset, &StoreOptions::from_env())?;
         save_view(&folder, &manifest, &evaluated.set).await?;
     }
-    let file = with_sources(file, python).await;
-    let toml = toml::to_string(&file).expect("a job file serialises");
-    connection.ask(&ToCoordinator::SubmitJob { toml, origin: path.display().to_string() }).await?;
-    Ok(file.name)
+    Ok(with_sources(file, python).await)
 }
 
 /// Sets the digests of the sources of the job's Python functions, as far as they are not set. Warns of those that are not found.
