@@ -34,6 +34,8 @@ __all__ = [
     "StreamPosition",
     "Transform",
     "__version__",
+    "dev_cluster",
+    "image_folder",
     "index",
     "job_text",
     "merge_parts",
@@ -43,6 +45,7 @@ __all__ = [
     "sheet_png",
     "start_log",
     "stop_log",
+    "suggest",
 ]
 
 __version__: str
@@ -458,6 +461,9 @@ def start_log(deliver: Callable[[int, str, str], None]) -> None: ...
 def set_log_level(level: int) -> None: ...
 def stop_log() -> None: ...
 def job_text(job: Any, name: str | None = None) -> str: ...
+def dev_cluster(role: str) -> tuple[str, str, str, list[str], dict[str, str]] | None: ...
+def image_folder(folder: str | os.PathLike[str], salt: str) -> tuple[str, list[tuple[str, int]], int]: ...
+def suggest(dataset: str, *, size: int, batch: int | None, validation: bool, training: str | None) -> tuple[dict[str, Any], list[tuple[str, str]]]: ...
 def pack(
     source: str | os.PathLike[str],
     dataset: str,

@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from . import control, environment, functions, log, misuse, tensors
+from . import environment, functions, log, misuse, tensors
 from . import device as devices
 from ._native import NativeLoader
 from .device import DeviceOptions
@@ -53,8 +53,8 @@ def connect(
     rank, world: this rank and the number of data-parallel ranks. By default those of torch's process group when the
         loader is first used; without one, `RANK` and `WORLD_SIZE` as torchrun sets them, MPI's variables, or SLURM's;
         otherwise 0 of 1. Give both or neither.
-    job: name of the job; under `spdl-run` also the job's file. A dict with the keys of a job file, or an object of a dataclass, is submitted
-        first, as by `submit`, which does nothing if the same job is there. Default `SPDL_JOB`.
+    job: name of the job; under `spdl-run` and of the cluster of `spdl-ctl dev up` also the job's file. A dict with the keys of a job file, or an object of a dataclass, is submitted
+        first, as by `submit`, which does nothing if the same job is there. Default `SPDL_JOB`, or the only job of the cluster of `spdl-ctl dev up`.
     run: name of this training. Sessions and positions belong to the run, and several runs with the same job can go on
         at once. Default `SPDL_RUN`, or the job's name.
     start: `"beginning"`; `"resume"`, the position that all ranks of the run's last session had reached; an epoch;
@@ -67,7 +67,8 @@ def connect(
     epochs: number of epochs of the run from this launch on. Default `SPDL_EPOCHS`, or as many as the run had, or else
         the job has.
     coordinators: `HOST:PORT` of the coordinator, or of all of them, separated by commas. Default `SPDL_COORD`.
-    certs: folder with a client's `ca.pem`, `cert.pem` and `key.pem`. Default `SPDL_CERTS`.
+    certs: folder with a client's `ca.pem`, `cert.pem` and `key.pem`. Default `SPDL_CERTS`. If neither an argument nor a variable names a cluster, it is
+        the one that `spdl-ctl dev up` has started on this machine; a warning in the log says so.
     state: where to start, as `state_dict` returned it: the same as `start=`.
     timeout: seconds that joining, or waiting for a batch, may take. Default `SPDL_TIMEOUT_S`, or 300. A longer one
         reports a permanent fault later.
@@ -97,17 +98,25 @@ def connect(
     """
     plain = None if job is None else functions.plain(job)
     ranks = environment.Ranks(rank, world)
+    place = environment.cluster(coordinators, certs)
+    if isinstance(plain, dict):
+        # Imported only here: what runs programs takes as long to import as all else that `local` needs.
+        from .control import submit
+
+        name: str | None = submit(plain, coordinators=place.coordinators, certs=place.certs)
+    else:
+        name = place.job_name(plain)
     native = NativeLoader.connect(
         ranks,
-        job=control.submit(plain, coordinators=coordinators, certs=certs) if isinstance(plain, dict) else environment.job_name(plain),
+        job=name,
         run=run,
         start=_start_text(start, state),
         takeover=takeover,
         launch=launch,
         epochs=epochs,
         endless=bool(repeat),
-        coordinators=coordinators,
-        certs=None if certs is None else os.fspath(certs),
+        coordinators=place.coordinators,
+        certs=place.certs,
         transport=transport,
         slots=slots,
         timeout=timeout,

@@ -32,7 +32,8 @@ def runner(tmp_path: pathlib.Path) -> Callable[..., str]:
     programs = tmp_path / "programs"
     programs.mkdir()
     (programs / "spdl-ctl").symlink_to(os.environ["SPDL_TEST_CTL"])
-    variables = {**os.environ, "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}"}
+    path = f"{programs}{os.pathsep}{os.environ['PATH']}"
+    variables = {**os.environ, "PATH": path, "XDG_CACHE_HOME": str(tmp_path / "caches"), "XDG_RUNTIME_DIR": str(tmp_path)}
 
     def run(*command: str) -> str:
         done = subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=LIMIT_S)
@@ -42,17 +43,29 @@ def runner(tmp_path: pathlib.Path) -> Callable[..., str]:
     return run
 
 
-def test_the_readme_leads_from_a_folder_to_batches(tmp_path: pathlib.Path) -> None:
-    run = runner(tmp_path)
-    commands = [shlex.split(line, comments=True) for line in blocks("sh")[0].splitlines() if line.startswith("spdl-ctl")]
-    assert [command[:2] for command in commands] == [["spdl-ctl", "pictures"]]
+def test_the_readme_leads_from_a_folder_to_batches(temporary: pathlib.Path) -> None:
+    run = runner(temporary)
+    lines = [line for block in blocks("sh") for line in block.splitlines() if line.startswith("spdl-ctl")]
+    commands = [shlex.split(line, comments=True) for line in lines]
+    assert [command[1] for command in commands] == ["pictures", "pack", "job", "dev", "pull", "dev"]
     # Fewer pictures than the README's command makes.
     run(*commands[0][:-1], str(PICTURES))
 
     [code] = blocks("python")
-    assert len(code.splitlines()) <= 12, "the README promises few lines"
+    assert len(code.splitlines()) <= 5, "the README promises few lines"
     printed = [line for line in run(sys.executable, "-c", code).splitlines() if line.startswith("(64, 224, 224, 3)")]
     assert len(printed) == PICTURES // 64, printed
+
+    try:
+        outputs = [run(*command) for command in commands[1:]]
+    finally:
+        run("spdl-ctl", "dev", "down")
+    assert (temporary / "train.toml").exists()
+    assert "# the end: spdl-ctl dev down" in outputs[2]
+    # The names of the files and of the job are those of the README's last command.
+    assert "spdl-run --job train.toml -- torchrun" in blocks("sh")[-1]
+    code = 'import spdl_cluster\nfor batch in spdl_cluster.local("train.toml", epochs=1): print(batch["image"].shape)'
+    assert run(sys.executable, "-c", code).count("(64, 224, 224, 3)") == PICTURES // 64
 
 
 def test_the_smallest_job_of_the_guide_gives_batches(tmp_path: pathlib.Path) -> None:

@@ -1,8 +1,10 @@
 //! Datasets that Python makes: packed, indexed and merged as `spdl-ctl` does it, or written sample by sample.
 
+mod class_folders;
 mod failure;
 mod reading;
 mod sheet;
+mod suggestion;
 pub(crate) mod work;
 mod writer;
 
@@ -22,8 +24,10 @@ use spdl_shard::{
 use spdl_store::{StoreError, StoreOptions};
 use spdl_types::size::parse_bytes;
 
+pub(crate) use self::{
+    class_folders::image_folder, reading::NativeDataset, sheet::sheet_png, suggestion::suggest, writer::NativeWriter,
+};
 use self::{failure::of_dataset, work::run};
-pub(crate) use self::{reading::NativeDataset, sheet::sheet_png, writer::NativeWriter};
 use crate::errors::ErrorKind;
 
 /// A number of bytes: an int, or a text as `"256MiB"`.
