@@ -104,7 +104,7 @@ def imagefolder(
     epochs: number of epochs of the training. Default: without an end.
     cache: folder for the indexes, which take some 100 bytes for each picture. Default: `spdl-cluster/imagefolder` in `XDG_CACHE_HOME` or `~/.cache`.
     progress: say on standard error where an index was made.
-    settings: others of `local`, for both loaders, such as `device="cuda"`, `cores="60%"` or `tuples=("image", "label")`.
+    settings: others of `local`, for both loaders (`start`, `state` and `repeat` for the first), such as `device="cuda"`, `cores="60%"` or `tuples=("image", "label")`.
 
     Pictures are read where they are: nothing is copied, and the folder is not written to. It is indexed at the first call; another call uses the same index,
     unless a file was added, removed or changed. `pack` copies pictures into shards, which are read faster from disks and stores that take long for each file.
@@ -117,8 +117,9 @@ def imagefolder(
     made = opening.local(suggest(index, size, batch=batch), epochs=epochs, **settings)
     if val is None:
         return made
-    # An evaluation repeats in any case.
-    settings.pop("repeat", None)
+    # An evaluation repeats in any case, and where to start is said of the training.
+    for of_training in ("repeat", "start", "state"):
+        settings.pop(of_training, None)
     job = suggest(_Folder(val, trained).index(cache, progress), size, validation=True, batch=batch, training=index)
     return made, opening.local(job, **settings)
 

@@ -17,6 +17,11 @@ from PIL import Image
 Photos = Callable[..., pathlib.Path]
 
 
+def removed(folder: pathlib.Path) -> pathlib.Path:
+    shutil.rmtree(folder)
+    return folder
+
+
 def picture(path: pathlib.Path, width: int = 40, height: int = 30, level: int = 90) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.new("RGB", (width, height), (level, 20, 200)).save(path)
@@ -168,6 +173,20 @@ def test_an_index_is_used_again_until_the_folder_changes(photos: Photos, tmp_pat
     assert (samples(), len(indexes(tmp_path))) == (13, 1)
 
 
+def test_a_training_goes_on_from_its_state_and_the_validation_is_whole(photos: Photos) -> None:
+    folder, val = photos("photos", "ant bee"), photos("valset", "bee", each=3)
+    train = spdl_cluster.imagefolder(folder, size=16, batch=4, epochs=1, tensors="numpy")
+    with train:
+        batches = iter(train)
+        next(batches)
+        state = train.state_dict()
+        rest = [batch.ids.tolist() for batch in batches]
+    again, validation = spdl_cluster.imagefolder(folder, val, size=16, batch=4, epochs=1, state=state, tensors="numpy")
+    with again, validation:
+        assert [batch.ids.tolist() for batch in again] == rest
+        assert sum(batch.samples for batch in validation) == 3
+
+
 def test_ranks_that_begin_at_once_make_one_index(photos: Photos, tmp_path: pathlib.Path) -> None:
     folder = photos("photos", "ant bee", each=40)
     code = """
@@ -192,9 +211,9 @@ def test_ranks_that_begin_at_once_make_one_index(photos: Photos, tmp_path: pathl
     ("change", "message"),
     [
         (lambda folder: (folder / "cat").mkdir(), r"photos/cat` has no picture, and its name is that of a class\nhint: put pictures into it, or remove it"),
-        (lambda folder: shutil.rmtree(folder), r"photos` does not exist"),
-        (lambda folder: [shutil.rmtree(folder), picture(folder / "0.png")], "the pictures of `.*photos` lie in it, and not in a folder for each class"),
-        (lambda folder: [shutil.rmtree(folder), (folder / "ant").mkdir(parents=True)], "there is no picture in `.*photos`"),
+        (lambda folder: removed(folder), r"photos` does not exist"),
+        (lambda folder: picture(removed(folder) / "0.png"), "the pictures of `.*photos` lie in it, and not in a folder for each class"),
+        (lambda folder: (removed(folder) / "ant").mkdir(parents=True), "there is no picture in `.*photos`"),
         (lambda folder: [(folder / "ant").rename(folder / "train"), (folder / "bee").rename(folder / "val")], r"give both: `imagefolder\('.*/train', '.*/val'\)`"),
     ],
 )
