@@ -7,7 +7,6 @@
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod ctl;
-mod fields;
 pub mod kind;
 pub mod local;
 pub mod sheet;

@@ -127,12 +127,14 @@ class Reference:
         own: dict[str, dict[str, Any]] = {}
         kinds = {kind["const"]: kind["description"] for kind in self._definitions["DecodeFile"]["oneOf"]}
         for key, value in table["properties"].items():
-            # `For KIND: text For KIND: text`, if only some kinds have the key.
-            parts = re.split(rf"(?:^|\s)For ({'|'.join(kinds)}): ", value["description"])
+            # `For KIND: text For KIND, KIND and KIND: text`, if only some kinds have the key.
+            one = f"(?:{'|'.join(kinds)})"
+            parts = re.split(rf"(?:^|\s)For ({one}(?:(?:, | and ){one})*): ", value["description"])
             if len(parts) == 1:
                 common[key] = value
-            for kind, text in zip(parts[1::2], parts[2::2]):
-                own.setdefault(kind, {})[key] = {**value, "description": sentence(text)}
+            for some, text in zip(parts[1::2], parts[2::2]):
+                for kind in re.split(", | and ", some):
+                    own.setdefault(kind, {})[key] = {**value, "description": sentence(text)}
         self._add("Keys that a column of any kind has:")
         self._keys("ColumnFile", {**table, "properties": common})
         self._add("### Kinds", "`decode` names the kind of a column.")

@@ -3,6 +3,7 @@
 use std::{
     path::{Path, PathBuf},
     process::ExitCode,
+    sync::Arc,
     time::Duration,
 };
 
@@ -12,8 +13,11 @@ use spdl_control::{
     messages::{FromCoordinator, ToCoordinator},
 };
 use spdl_job::{Callable, Column, Job, JobFile, job_file_schema};
-use spdl_order::EpochEnd;
-use spdl_shard::{store::DatasetStore, view::save_view};
+use spdl_order::{EpochEnd, view::SampleSet};
+use spdl_shard::{
+    store::DatasetStore,
+    view::{open_view, save_view, view_facts},
+};
 use spdl_store::StoreOptions;
 use spdl_types::SampleShape;
 use spdl_worker::transform::{TransformSettings, UnknownSource, find_sources};
@@ -28,9 +32,9 @@ use super::{
     working_set,
 };
 
-/// Limit for reading the dataset to warn of a large working set. When raised, a submission to which the dataset's store does
-/// not answer takes longer.
-const WARNING_TIMEOUT: Duration = Duration::from_secs(5);
+/// Limit for reading the dataset, to compare it with the job and to warn of a large working set. When raised, a submission to
+/// which the dataset's store does not answer takes longer.
+const READING_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Arguments of `job`.
 #[derive(Debug, clap::Args)]
@@ -126,6 +130,7 @@ pub(crate) fn run(args: JobArgs) -> CtlResult {
 pub(crate) async fn submit(connection: &Connection, path: &Path, python: Option<PathBuf>) -> Result<String, CtlError> {
     let mut file = job_file::read(path)?;
     file.check()?;
+    let mut set = None;
     if let Some(mut view) = file.view.clone().filter(|view| view.samples.is_none()) {
         let store = DatasetStore::open_pinned(&file.dataset).await?;
         let manifest = store.manifest().await?;
@@ -134,11 +139,34 @@ pub(crate) async fn submit(connection: &Connection, path: &Path, python: Option<
         file.view = Some(view);
         let folder = DatasetStore::create_with(&file.dataset, &StoreOptions::from_env())?;
         save_view(&folder, &manifest, &evaluated.set).await?;
+        set = Some(evaluated.set);
     }
+    compare_with_dataset(&file, set).await?;
     let file = with_sources(file, python).await;
     let toml = toml::to_string(&file).expect("a job file serialises");
     connection.ask(&ToCoordinator::SubmitJob { toml, origin: path.display().to_string() }).await?;
     Ok(file.name)
+}
+
+/// Refuses a job that names what its dataset does not have, as far as this machine can read the dataset in a while: the
+/// coordinator reads no more of it than its manifest. `set` has the samples of the job's view, if it has one.
+async fn compare_with_dataset(file: &JobFile, set: Option<Arc<SampleSet>>) -> Result<(), CtlError> {
+    let compare = async {
+        let Ok(store) = DatasetStore::open_pinned(&file.dataset).await else { return Ok(()) };
+        let Ok(manifest) = store.manifest().await else { return Ok(()) };
+        let set = match (set, file.view.as_ref().and_then(|view| view.samples)) {
+            (None, Some(samples)) => open_view(&store, &manifest, samples).await.ok(),
+            (set, _) => set,
+        };
+        let facts = set.as_ref().map_or_else(|| manifest.facts(), |set| view_facts(&manifest, set));
+        // What else is wrong with it the coordinator says.
+        let Ok(job) = file.freeze(&facts) else { return Ok(()) };
+        match job_file::refuse_misfits(&store, &manifest, &job, set.as_deref()).await {
+            Err(CtlError::Store(_)) => Ok(()),
+            compared => compared,
+        }
+    };
+    tokio::time::timeout(READING_TIMEOUT, compare).await.unwrap_or(Ok(()))
 }
 
 /// Sets the digests of the sources of the job's Python functions, as far as they are not set. Warns of those that are not found.
@@ -164,7 +192,7 @@ async fn with_sources(mut file: JobFile, python: Option<PathBuf>) -> JobFile {
 async fn working_set_warning(connection: &Connection, name: &str) -> Result<Option<String>, CtlError> {
     let job = describe(connection, name).await?;
     let manifest = async { DatasetStore::open(&job.dataset).ok()?.manifest().await.ok() };
-    let Ok(Some(manifest)) = tokio::time::timeout(WARNING_TIMEOUT, manifest).await else { return Ok(None) };
+    let Ok(Some(manifest)) = tokio::time::timeout(READING_TIMEOUT, manifest).await else { return Ok(None) };
     if manifest.fingerprint() != job.dataset_fingerprint {
         return Ok(None);
     }

@@ -12,6 +12,7 @@ use spdl_shard::{
     store::DatasetStore,
 };
 use spdl_store::{StoreError, blocking};
+use spdl_types::SampleId;
 
 use super::{DatasetError, cut::problem_of, fields::read_together, slice};
 
@@ -52,6 +53,8 @@ pub struct SeenField {
 pub struct SampleReader {
     shards: DatasetStore,
     manifest: Manifest,
+    /// The fields that are read, if these are not all.
+    only: Option<Vec<String>>,
     /// The index that was read last, with the number of its shard: neighbours are mostly of one shard.
     latest: Mutex<Option<(u32, Arc<dyn ShardIndex>)>>,
 }
@@ -63,7 +66,19 @@ impl SampleReader {
     /// If it cannot be read.
     pub async fn open(dataset: &DatasetStore) -> Result<Self, DatasetError> {
         let manifest = dataset.manifest().await?;
-        Ok(Self { shards: dataset.shards(&manifest)?, manifest, latest: Mutex::default() })
+        Ok(Self { shards: dataset.shards(&manifest)?, manifest, only: None, latest: Mutex::default() })
+    }
+
+    /// Creates a reader of these fields of a dataset.
+    ///
+    /// # Errors
+    /// If the place of its shards is invalid.
+    pub(crate) fn of_fields(
+        dataset: &DatasetStore,
+        manifest: Manifest,
+        fields: Vec<String>,
+    ) -> Result<Self, DatasetError> {
+        Ok(Self { shards: dataset.shards(&manifest)?, manifest, only: Some(fields), latest: Mutex::default() })
     }
 
     /// Returns the manifest.
@@ -122,6 +137,29 @@ impl SampleReader {
         Ok((records.remove(0), nth))
     }
 
+    /// Reads the records of the first of these samples and of those that follow it in its block.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    ///
+    /// # Panics
+    /// If there is no such sample.
+    pub(crate) async fn of_one_block(
+        &self,
+        samples: impl IntoIterator<Item = SampleId>,
+    ) -> Result<Vec<SeenRecord>, DatasetError> {
+        let mut samples = samples.into_iter().peekable();
+        let Some(first) = samples.peek() else { return Ok(Vec::new()) };
+        let block = self.manifest.block(self.manifest.block_of(first.0).expect("the dataset has this sample"));
+        let (shard, index) = self.shard(block.shard).await?;
+        let range = block.first_sample..block.first_sample + u64::from(block.samples);
+        let numbers =
+            samples.take_while(|sample| range.contains(&sample.0)).map(|sample| sample.0 - shard.first_sample);
+        let mut records: Vec<u32> = numbers.map(|number| index.locate(number as u32).0).collect();
+        records.dedup();
+        Ok(self.records(&shard, &index, &block, records).await?.0)
+    }
+
     /// Returns a shard and its index.
     async fn shard(&self, number: u32) -> Result<(Shard<'_>, Arc<dyn ShardIndex>), DatasetError> {
         let shard = self.manifest.shard(number);
@@ -158,10 +196,14 @@ impl SampleReader {
         records: Vec<u32>,
     ) -> Result<(Vec<SeenRecord>, u64), DatasetError> {
         let is_columnar = shard.format.is_columnar();
-        let ranges = match is_columnar {
-            true => std::iter::once(block.offset..block.offset + block.bytes).collect(),
-            false => {
+        let is_wanted = |name: &str| self.only.as_ref().is_none_or(|only| only.iter().any(|wanted| wanted == name));
+        let whole = block.offset..block.offset + block.bytes;
+        let ranges = match (is_columnar, &self.only) {
+            (true, None) => std::iter::once(whole).collect(),
+            (true, Some(only)) => index.project(whole, only),
+            (false, _) => {
                 let fields = records.iter().flat_map(|record| index.record(*record).fields());
+                let fields = fields.filter(|field| is_wanted(field.name));
                 read_together(&**index, shard, fields.filter_map(|field| field.range()).collect())
             }
         };
@@ -177,7 +219,7 @@ impl SampleReader {
             }
         }
         let bytes = pieces.iter().map(|(_, bytes)| bytes.len() as u64).sum();
-        let (index, url) = (Arc::clone(index), self.shards.url_of(shard.url));
+        let (index, url, only) = (Arc::clone(index), self.shards.url_of(shard.url), self.only.clone());
         blocking(move || {
             if let Some(compressed) = index.compressed().filter(|_| !pieces.is_empty()) {
                 let bytes: Vec<Bytes> = pieces.iter().map(|(_, bytes)| bytes.clone()).collect();
@@ -186,10 +228,12 @@ impl SampleReader {
                 pieces = vec![(0, bytes)];
             }
             let fetched = |range: Range<u64>| slice(&pieces, range);
-            let decoded = if is_columnar { index.decode(&ranges, &fetched) } else { None };
+            let decoded = if is_columnar && !ranges.is_empty() { index.decode(&ranges, &fetched) } else { None };
             let seen = |number: u32| {
                 let record = index.record(number);
-                let fields = record.fields().zip(0..).filter_map(|(field, nth)| {
+                let is_wanted = |name: &str| only.as_ref().is_none_or(|only| only.iter().any(|wanted| wanted == name));
+                let fields = record.fields().zip(0..).filter(|(field, _)| is_wanted(field.name));
+                let fields = fields.filter_map(|(field, nth)| {
                     let opened = match &decoded {
                         Some(decoded) if field.value.is_none() => decoded.open(number, nth),
                         _ => index.open(&field, &fetched).map(Some),

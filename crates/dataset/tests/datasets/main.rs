@@ -6,6 +6,7 @@ mod dataset;
 mod dots;
 mod files;
 mod files_listing;
+mod fit;
 mod hidden;
 mod hub;
 mod in_memory;
