@@ -13,6 +13,7 @@ mod in_memory;
 mod look;
 mod mds;
 mod parquet;
+mod parquet_classes;
 mod parquet_footers;
 mod parquet_numbers;
 mod report;
