@@ -82,6 +82,10 @@ impl Driver {
             Answer::Clock => {
                 return FromCoordinator::Clock(u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX));
             }
+            Answer::Classes { job, first } => {
+                let classes = self.datasets.classes(&peer.name, &job, first).await;
+                return classes.unwrap_or_else(FromCoordinator::Refused);
+            }
             Answer::Reply(reply) => reply,
         };
         let written = wait_for(written, timeout).await;

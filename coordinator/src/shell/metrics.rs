@@ -83,6 +83,7 @@ pub(crate) const fn request_name(request: &ToCoordinator) -> &'static str {
         ToCoordinator::StartTrace { .. } => "start_trace",
         ToCoordinator::TracePart(_) => "trace_part",
         ToCoordinator::ReadTrace { .. } => "read_trace",
+        ToCoordinator::Classes { .. } => "classes",
     }
 }
 

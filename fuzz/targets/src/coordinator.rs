@@ -53,6 +53,7 @@ fn request(core: &mut CoordinatorCore, now_ms: u64, choice: u8, message: &[u8]) 
     let reply = match core.handle_request(now_ms, &peer, message) {
         Answer::Reply(reply) => reply,
         Answer::Clock => FromCoordinator::Clock(now_ms),
+        Answer::Classes { .. } => FromCoordinator::Classes { names: Vec::new(), is_last: true },
         Answer::CreateJob { toml, origin } => {
             let facts = DatasetFacts::new(Fingerprint(7), 100, 10);
             let job = JobFile::parse(&toml, &origin).and_then(|file| file.freeze(&facts));

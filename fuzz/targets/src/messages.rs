@@ -250,6 +250,7 @@ pub(crate) fn requests() -> Vec<ToCoordinator> {
         ToCoordinator::StartTrace { job: "train".into(), duration_ms: 1_000 },
         ToCoordinator::TracePart(trace_part()),
         ToCoordinator::ReadTrace { trace: 1, part: 0 },
+        ToCoordinator::Classes { job: "train".into(), first: 7 },
     ]
 }
 
@@ -305,6 +306,7 @@ fn replies() -> Vec<FromCoordinator> {
         },
         FromCoordinator::RankAcknowledged { home: None, heartbeat_ms: 1000, trace: None },
         FromCoordinator::Clock(7),
+        FromCoordinator::Classes { names: vec!["ant".into(), "bee".into()], is_last: true },
         FromCoordinator::Job(Box::new(session.job)),
         FromCoordinator::Status("{}".into()),
         FromCoordinator::Measured(Some(Box::new(Measured {

@@ -43,6 +43,13 @@ pub enum Answer {
     },
     /// Reply with [`FromCoordinator::Clock`]: the time of the clock by which the core is called.
     Clock,
+    /// Reply with [`FromCoordinator::Classes`]: the classes of this job, of which the manifest of its dataset has the names.
+    Classes {
+        /// The job.
+        job: Box<Job>,
+        /// The number of the first class to send.
+        first: u32,
+    },
 }
 
 /// An action for the shell to carry out.

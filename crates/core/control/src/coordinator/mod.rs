@@ -202,6 +202,10 @@ impl CoordinatorCore {
                 ToCoordinator::StartTrace { job, duration_ms } => self.start_trace(&job, duration_ms),
                 ToCoordinator::TracePart(part) => self.add_trace_part(peer.role, part),
                 ToCoordinator::ReadTrace { trace, part } => self.read_trace(trace, part),
+                ToCoordinator::Classes { job, first } => match self.job_or_failed(&job) {
+                    Ok(state) => return Answer::Classes { job: Box::new(state.job.clone()), first },
+                    Err(refusal) => Err(refusal),
+                },
             },
         };
         Answer::Reply(result.unwrap_or_else(FromCoordinator::Refused))
@@ -325,6 +329,7 @@ fn permit(role: Role, request: &ToCoordinator) -> Result<(), Refusal> {
         ToCoordinator::StartTrace { .. } => ("StartTrace", &[Role::Client, Role::Admin]),
         ToCoordinator::TracePart(_) => ("TracePart", &[Role::Worker, Role::Client, Role::Admin]),
         ToCoordinator::ReadTrace { .. } => ("ReadTrace", &[Role::Client, Role::Admin]),
+        ToCoordinator::Classes { .. } => ("Classes", &[Role::Client, Role::Admin]),
         ToCoordinator::DescribeJob { .. } | ToCoordinator::Status => return Ok(()),
     };
     if allowed.contains(&role) {

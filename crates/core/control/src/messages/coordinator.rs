@@ -82,6 +82,13 @@ pub enum ToCoordinator {
         /// The number of the part, from 0 in the order in which they came.
         part: u32,
     },
+    /// Requests the names of the classes that the numbers of a job's batches mean, in the order of their numbers.
+    Classes {
+        /// The job's name.
+        job: String,
+        /// The number of the first class to send.
+        first: u32,
+    },
 }
 
 /// A reply of the coordinator.
@@ -142,6 +149,13 @@ pub enum FromCoordinator {
     Clock(u64),
     /// The state of a trace.
     Trace(Box<TraceProgress>),
+    /// The names of classes.
+    Classes {
+        /// Those from the requested one on, of at most [`CLASSES_PAGE_BYTES`] and at least one, if there is one.
+        names: Vec<String>,
+        /// Whether these are the last.
+        is_last: bool,
+    },
 }
 
 impl FromCoordinator {
@@ -155,5 +169,7 @@ impl FromCoordinator {
     }
 }
 
+/// The most bytes of the names of classes in one reply, beside its first name.
+pub const CLASSES_PAGE_BYTES: usize = 512 << 10;
 /// The most ids in one page of bad samples: 590 kB at most.
 pub const BAD_SAMPLES_PAGE: usize = 1 << 16;

@@ -11,7 +11,7 @@ mod rank;
 mod refusal;
 mod worker;
 
-pub use coordinator::{BAD_SAMPLES_PAGE, FromCoordinator, ToCoordinator};
+pub use coordinator::{BAD_SAMPLES_PAGE, CLASSES_PAGE_BYTES, FromCoordinator, ToCoordinator};
 pub use home::{FromHome, ToHome};
 pub use peer::PeerRequest;
 pub use rank::{Join, RankHeartbeat, Session};
