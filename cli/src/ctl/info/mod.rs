@@ -7,7 +7,7 @@ mod suggestion;
 use std::{collections::BTreeMap, fs, path::PathBuf, process::ExitCode};
 
 use serde::Serialize;
-use spdl_dataset::{LookAt, SampleReader, split_of};
+use spdl_dataset::{DatasetError, LookAt, SampleReader, split_of};
 use spdl_shard::{manifest::Manifest, store::DatasetStore};
 use spdl_types::Fingerprint;
 
@@ -26,8 +26,9 @@ const CLASSES: usize = 100;
 /// Arguments of `info`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct InfoArgs {
-    /// Folder or URL of the dataset.
-    dataset: String,
+    /// Folders or URLs of datasets.
+    #[arg(required = true)]
+    dataset: Vec<String>,
     /// Records to look at, spread over the dataset; fewer where they are large.
     #[arg(long, value_name = "COUNT", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..))]
     records: u32,
@@ -37,7 +38,7 @@ pub(crate) struct InfoArgs {
     /// Writes a PNG with the first pictures of a shuffled epoch, with their labels and boxes.
     #[arg(long, value_name = "PNG")]
     sheet: Option<PathBuf>,
-    /// Prints the report as one line of JSON.
+    /// Prints the report as one line of JSON, a line for each dataset.
     #[arg(long)]
     json: bool,
 }
@@ -92,8 +93,23 @@ struct ClassReport {
 
 /// Runs `info`.
 pub(crate) fn run(args: &InfoArgs) -> CtlResult {
+    if args.sheet.is_some() && args.dataset.len() > 1 {
+        let problem = "is for one dataset".to_owned();
+        return Err(DatasetError::Option { option: "sheet", problem }.into());
+    }
+    for (number, dataset) in args.dataset.iter().enumerate() {
+        if number > 0 && !args.json {
+            outln!()?;
+        }
+        show(dataset, args)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Shows one dataset.
+fn show(dataset: &str, args: &InfoArgs) -> Result<(), CtlError> {
     let (url, reader, facts, sheet) = super::runtime()?.block_on(async {
-        let store = DatasetStore::open(&args.dataset)?;
+        let store = DatasetStore::open(dataset)?;
         let reader = SampleReader::open(&store).await?;
         let which = if args.all { LookAt::All } else { LookAt::Spread(args.records) };
         let mut facts = RecordFacts::default();
@@ -108,12 +124,7 @@ pub(crate) fn run(args: &InfoArgs) -> CtlResult {
         fs::write(path, png).map_err(|source| CtlError::WriteFile { path: path.clone(), source })?;
     }
     let found = InfoReport::new(url, reader.manifest(), facts);
-    if args.json {
-        report::json(&found)?;
-    } else {
-        found.print()?;
-    }
-    Ok(ExitCode::SUCCESS)
+    if args.json { report::json(&found) } else { found.print() }
 }
 
 impl InfoReport {
