@@ -269,7 +269,7 @@ fn show(job: &Job) -> Result<(), CtlError> {
     Ok(())
 }
 
-/// Describes a column, for example `image: u8 [224, 224, 3] from jpg|png`.
+/// Describes a column, for example `image: u8 [224, 224, 3] from jpg|png`, or `iso: i64 a number from json at camera.iso, or -1`.
 fn column_text(column: &Column) -> String {
     let shape = match column.shape() {
         SampleShape::Fixed(shape) if shape.is_empty() => "a number".to_owned(),
@@ -278,13 +278,20 @@ fn column_text(column: &Column) -> String {
         SampleShape::Rows { row, max_rows } => format!("[up to {max_rows}, {}", &format!("{row:?}")[1..]),
         SampleShape::Bytes { max_bytes } => format!("up to {} of bytes", report::bytes(max_bytes.into())),
     };
+    let mut from = column.from.join("|");
+    if !column.path().is_empty() {
+        from.push_str(&format!(" at {}", column.path().join(".")));
+    }
+    if let Some(default) = &column.value.default {
+        from.push_str(&format!(", or {default}"));
+    }
     let origin = match (&column.transform, column.returned()) {
         (_, Some(returned)) => {
             let takes = returned.call.takes().into_iter().map(|taken| taken.name).collect::<Vec<_>>().join(", ");
             format!("{takes}, by {}", function_text(&returned.call.function))
         }
-        (Some(transform), None) => format!("{}, by {}", column.from.join("|"), function_text(&transform.function)),
-        (None, None) => column.from.join("|"),
+        (Some(transform), None) => format!("{from}, by {}", function_text(&transform.function)),
+        (None, None) => from,
     };
     format!("{}: {} {shape} from {origin}", column.name, column.dtype.name())
 }

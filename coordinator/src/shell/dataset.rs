@@ -113,7 +113,7 @@ impl DatasetChecks {
 }
 
 /// Returns the names from the class `first` on that fit into a reply.
-fn page<'c>(classes: impl ExactSizeIterator<Item = &'c str>, first: u32) -> FromCoordinator {
+fn page<'c>(classes: impl Iterator<Item = &'c str>, first: u32) -> FromCoordinator {
     let (mut names, mut bytes) = (Vec::new(), 0);
     let mut left = classes.skip(first as usize).peekable();
     while let Some(name) = left.next_if(|name| names.is_empty() || bytes + name.len() <= CLASSES_PAGE_BYTES) {
@@ -219,4 +219,33 @@ async fn facts(
         Some(view) => view_facts(&manifest, &*open_view(&store, &manifest, view).await.map_err(text)?),
     };
     Ok((facts, store.pinned_url(&dataset)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn classes_come_in_pages_that_hold_each_of_them_once() {
+        let long = "x".repeat(CLASSES_PAGE_BYTES / 3);
+        let classes: Vec<String> = (0..8).map(|number| format!("{number}{long}")).collect();
+        let (mut found, mut pages) = (Vec::new(), 0);
+        loop {
+            let first = u32::try_from(found.len()).unwrap();
+            let FromCoordinator::Classes { names, is_last } = page(classes.iter().map(String::as_str), first) else {
+                panic!("another reply");
+            };
+            found.extend(names);
+            pages += 1;
+            if is_last {
+                break;
+            }
+        }
+        assert_eq!((found, pages), (classes, 4));
+        let none = FromCoordinator::Classes { names: Vec::new(), is_last: true };
+        assert_eq!((page(std::iter::empty(), 0), page(["a"].into_iter(), 7)), (none.clone(), none));
+        let huge = "y".repeat(2 * CLASSES_PAGE_BYTES);
+        let whole = FromCoordinator::Classes { names: vec![huge.clone()], is_last: true };
+        assert_eq!(page([huge.as_str()].into_iter(), 0), whole, "one name is sent whatever its length");
+    }
 }
