@@ -10,6 +10,7 @@ from typing_extensions import CapsuleType
 from .device import DeviceOptions
 from .environment import RankOfWorld
 from .functions import Program
+from .here import FunctionsHere
 from .pipeline.running import NativeSource, NativeStage
 
 __all__ = [
@@ -34,6 +35,7 @@ __all__ = [
     "StreamPosition",
     "Transform",
     "__version__",
+    "function_process",
     "index",
     "job_text",
     "merge_parts",
@@ -228,6 +230,7 @@ class NativeLoader:
         read_ahead: int | None,
         transform_timeout: float | None,
         program: Program | None,
+        here: FunctionsHere | None,
         log_every: float | None,
         device: str,
         device_options: DeviceOptions,
@@ -457,6 +460,7 @@ class NativeWriter:
 def start_log(deliver: Callable[[int, str, str], None]) -> None: ...
 def set_log_level(level: int) -> None: ...
 def stop_log() -> None: ...
+def function_process() -> str: ...
 def job_text(job: Any, name: str | None = None) -> str: ...
 def pack(
     source: str | os.PathLike[str],
@@ -481,7 +485,7 @@ def pack(
     on_progress: Callable[[int, int, int, int | None, int | None], object] | None,
 ) -> str: ...
 def index(
-    dataset: str,
+    dataset: list[str],
     *,
     format: str | None,
     table: str | os.PathLike[str] | None,

@@ -230,7 +230,7 @@ def pack(
 
 
 def index(
-    dataset: str | os.PathLike[str],
+    dataset: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     *,
     format: str | None = None,
     table: str | os.PathLike[str] | None = None,
@@ -252,7 +252,8 @@ def index(
 ) -> DatasetReport:
     """Makes a manifest for shards or loose files that are there, without rewriting them: `spdl-ctl index`.
 
-    dataset: folder or URL with the shards, or with loose files, such as a folder of pictures for each class.
+    dataset: folder or URL with the shards, or with loose files, such as a folder of pictures for each class. Or what matches shards (`"shards/*.tar"`), or a
+        list of them: the manifest lies in the folder that they have in common.
     format: its format, such as `"mds"` or `"files"`. Default: by what is there.
     table: for loose files, a table with a row for each record: a list of paths, `.tsv`, `.csv`, `.jsonl`, or COCO's `.json`.
     out: folder or URL for the manifest and the indexes, where the folder may only be read.
@@ -278,7 +279,7 @@ def index(
         raise SettingError("`split` and `all_splits` or `shards` are both given", "leave one of them out")
     with shown("indexing", progress) as show:
         text = _native.index(
-            os.fspath(dataset),
+            [os.fspath(dataset)] if isinstance(dataset, (str, os.PathLike)) else [os.fspath(path) for path in dataset],
             format=format,
             table=table,
             out=None if out is None else os.fspath(out),

@@ -33,6 +33,8 @@ mod _native {
     #[pymodule_export]
     use crate::log::{set_log_level, start_log, stop_log};
     #[pymodule_export]
+    use crate::open::function_process;
+    #[pymodule_export]
     use crate::pictures::pack_pictures;
     #[pymodule_export]
     use crate::pipeline::{ArrayTransform, LoopTasks, NativeArray, NativeOp, NativePipeline, Reply};

@@ -136,7 +136,7 @@ pub(crate) fn pack(
 #[allow(clippy::too_many_arguments, reason = "keyword arguments of Python")]
 pub(crate) fn index(
     py: Python<'_>,
-    dataset: String,
+    dataset: Vec<String>,
     format: Option<String>,
     table: Option<PathBuf>,
     out: Option<String>,
@@ -169,10 +169,12 @@ pub(crate) fn index(
     let key_ends_at = key_ends_at
         .as_deref()
         .map(|name| KeyEnd::named(name).map_err(|known| setting(&format!("`key_ends_at` is `{name}`; {known}"))));
+    let divided = ShardList::of_paths(&dataset, shards.map(ShardList::Named));
+    let (dataset, shards) = divided.map_err(|error| of_dataset(py, &error))?;
     let options = IndexOptions {
         format,
         table: table.map(Arc::new),
-        shards: shards.map_or(ShardList::All, ShardList::Named),
+        shards,
         splits: Splits::of(split, all_splits),
         name,
         boxes,
