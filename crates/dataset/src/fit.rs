@@ -79,7 +79,7 @@ fn unknown_class(job: &Job, column: &Column, manifest: &Manifest) -> Option<JobE
     let wrong = |key: &str, name: &str| {
         let classes: Vec<&str> = manifest.classes().collect();
         let problem = format!("has `{name}`, which is none of the dataset's classes");
-        named_in_dataset(&job.name, column, key, problem, (name, &classes), "they are")
+        named_in_dataset(&job.name, key_of(column, key), problem, (name, &classes), "they are")
     };
     let is_unknown = |name: &&String| manifest.class_number(name).is_none();
     if let Some(name) = column.classes().and_then(|classes| classes.iter().find(is_unknown)) {
@@ -91,16 +91,48 @@ fn unknown_class(job: &Job, column: &Column, manifest: &Manifest) -> Option<JobE
     }
 }
 
-/// Looks for the fields of columns in record indexes.
+/// Returns the key of a column, as errors name it.
+fn key_of(column: &Column, key: &str) -> String {
+    format!("column `{}`: `{key}`", column.name)
+}
+
+/// Fields that a job names: the first that a record has is taken.
+struct NamedField {
+    /// The key that names them, as errors have it.
+    key: String,
+    from: Vec<String>,
+    has_default: bool,
+}
+
+impl NamedField {
+    /// Returns those that the columns and functions of a job name.
+    fn all(job: &Job) -> Vec<Self> {
+        let of_columns = decoded_columns(&job.columns).map(|column| Self {
+            key: key_of(column, "from"),
+            from: column.from.clone(),
+            has_default: column.value.default.is_some(),
+        });
+        let calls = job.columns.iter().filter_map(Column::returned).filter(|returned| returned.number == 0);
+        let of_calls = calls.flat_map(|returned| {
+            let call = &returned.call;
+            let fields = call.takes().into_iter().take(call.fields.len());
+            let key = format!("function `{}`: `fields`", call.function);
+            fields.map(move |field| Self { key: key.clone(), from: field.from, has_default: false })
+        });
+        let is_of_record = |name: &String| [KEY_NAME, SHARD_NAME].contains(&name.as_str());
+        let named = of_columns.chain(of_calls);
+        named.filter(|field| !field.from.is_empty() && !field.from.iter().any(is_of_record)).collect()
+    }
+}
+
+/// Looks for the fields that a job names in record indexes.
 async fn missing_fields(
     store: &DatasetStore,
     manifest: &Manifest,
     job: &Job,
     misfits: &mut Misfits,
 ) -> Result<(), StoreError> {
-    let is_of_record = |name: &String| [KEY_NAME, SHARD_NAME].contains(&name.as_str());
-    let has_field = |column: &&Column| !column.from.is_empty() && !column.from.iter().any(is_of_record);
-    let mut missing: Vec<_> = decoded_columns(&job.columns).filter(has_field).collect();
+    let mut missing = NamedField::all(job);
     let mut names = BTreeSet::new();
     let shards = manifest.shards();
     let step = shards.len().div_ceil(SHARDS).max(1);
@@ -111,7 +143,7 @@ async fn missing_fields(
         let index = store.index(&shard).await?;
         let records = (0..index.record_count()).step_by((index.record_count() as usize).div_ceil(RECORDS).max(1));
         for record in records.map(|record| index.record(record)) {
-            missing.retain(|column| !column.from.iter().any(|name| index.field_number(&record, name).is_some()));
+            missing.retain(|field| !field.from.iter().any(|name| index.field_number(&record, name).is_some()));
             if missing.is_empty() {
                 break;
             }
@@ -119,12 +151,12 @@ async fn missing_fields(
         }
     }
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    for column in missing {
-        let from = column.from.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(" or ");
-        let problem = format!("is {from}, which no record of the dataset has");
-        let error = named_in_dataset(&job.name, column, "from", problem, (&column.from[0], &names), "its fields are");
-        if column.value.default.is_some() {
-            misfits.add(job, column, error)
+    for NamedField { key, from, has_default } in missing {
+        let named = from.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(" or ");
+        let problem = format!("is {named}, which no record of the dataset has");
+        let error = named_in_dataset(&job.name, key, problem, (&from[0], &names), "its fields are");
+        if has_default {
+            misfits.warnings.push(error.to_string());
         } else {
             misfits.error.get_or_insert(error);
         }
@@ -265,7 +297,7 @@ impl<'j> WantedValue<'j> {
                 problem.push_str("; `decode = \"int\"` takes numbers of classes, and its `classes` lists some of them");
             }
             let first = self.values.first().map_or("", String::as_str);
-            return named_in_dataset(&job.name, column, "names", problem, (first, names), "the names are");
+            return named_in_dataset(&job.name, key_of(column, "names"), problem, (first, names), "the names are");
         }
         let path = column.path().join(".");
         let parent = column.path()[..*deepest].join(".");
@@ -288,6 +320,6 @@ impl<'j> WantedValue<'j> {
             }
         };
         let upto = column.path()[..(*deepest + 1).min(column.path().len())].join(".");
-        named_in_dataset(&job.name, column, "path", problem, (&upto, &keys), "there are")
+        named_in_dataset(&job.name, key_of(column, "path"), problem, (&upto, &keys), "there are")
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::{
-    Column, Job, JobError, is_name,
+    Job, JobError, is_name,
     reader::{nearest_name, shown},
 };
 use spdl_types::DType;
@@ -26,13 +26,12 @@ pub(super) fn wrong(job: &str, key: impl Into<String>, problem: impl Into<String
     JobError::Key { job: job.to_owned(), key: key.into(), problem: problem.into() }
 }
 
-/// Returns the error of a column of `job` whose `key` has something that the dataset lacks, with what may be meant by `name` among
-/// the `known` names; `all` introduces these.
+/// Returns the error of a key of `job` that has something which the dataset lacks, with what may be meant by `name` among the `known`
+/// names; `all` introduces these. The key is that of a column or a function, as `` column `a`: `from` ``.
 #[must_use]
 pub fn named_in_dataset(
     job: &str,
-    column: &Column,
-    key: &str,
+    key: String,
     problem: String,
     (name, known): (&str, &[&str]),
     all: &str,
@@ -47,7 +46,7 @@ pub fn named_in_dataset(
         None if known.is_empty() => String::new(),
         None => format!("; {all} {listed}{more}"),
     };
-    wrong(job, format!("column `{}`: `{key}`", column.name), format!("{problem}{there}"))
+    wrong(job, key, format!("{problem}{there}"))
 }
 
 /// Checks the shape of one sample, with elements of type `dtype`.

@@ -77,6 +77,10 @@ async fn what_no_record_has_is_an_error_with_what_there_is() {
             "records that were looked at, which have `bee`; did you mean `beee`? the names are beee",
         ),
         ("from = \"cls\"\ndecode = \"category\"", "`decode = \"int\"` takes numbers of classes"),
+        (
+            "from = \"cls\"\ndecode = \"int\"\n[[function]]\ncall = \"a:b\"\nfields = [\"json\", \"text|tx\"]\nreturns = [{ name = \"y\", max_bytes = 9 }]",
+            "function `a:b`: `fields` is `text` or `tx`, which no record of the dataset has; did you mean `txt`? its fields are",
+        ),
     ] {
         let found = misfits_of(&store, column, "").await;
         let error = found.error.unwrap_or_else(|| panic!("{column}")).to_string();
