@@ -63,7 +63,7 @@ async fn class_order(given: Option<(String, Vec<String>)>) -> Result<ClassOrder,
 #[allow(clippy::too_many_arguments, clippy::fn_params_excessive_bools, reason = "keyword arguments of Python")]
 pub(crate) fn pack(
     py: Python<'_>,
-    source: PathBuf,
+    source: Vec<PathBuf>,
     dataset: String,
     name: Option<String>,
     fields: Option<String>,
@@ -110,7 +110,7 @@ pub(crate) fn pack(
         block_bytes: block_size.0,
         jpegs: jpegs(crop_ready, scalable).map_err(|problem| setting(problem.to_owned()))?,
         overwrite: overwrite(force),
-        ..PackOptions::new(PackSource::open(&source).map_err(of_store)?)
+        ..PackOptions::new(PackSource::open_all(&source).map_err(|error| of_dataset(py, &error))?)
     };
     run(py, on_progress, async move |stop, progress| {
         if exist_ok && let Some(there) = DatasetReport::of_existing(&dataset).await {
