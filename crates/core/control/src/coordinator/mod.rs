@@ -21,6 +21,7 @@ mod memory;
 mod note;
 mod peers;
 mod placement;
+mod progress;
 mod runs;
 mod scale;
 mod session;
@@ -47,6 +48,7 @@ pub use lending::Lending;
 pub use memory::MemoryState;
 pub use note::{ClusterNote, LogLevel, WorkerGone};
 pub use placement::{Candidate, NearestThenLeastLoaded, Placement};
+pub use progress::{FirstStep, SessionProgress};
 pub use scale::ScaleStatus;
 use spdl_types::{
     SessionId, WorkerId,
