@@ -152,6 +152,15 @@ fn runtime(threads: usize) -> Result<Runtime, ClientError> {
         .map_err(|error| ClientError::System { action: "start the client's thread", cause: error.to_string() })
 }
 
+/// Runs `future` to completion, in a runtime of its own.
+pub(crate) fn block_on<F: Future>(future: F) -> Result<F::Output, ClientError> {
+    refuse_runtime()?;
+    let runtime = runtime(1)?;
+    let output = runtime.block_on(future);
+    runtime.shutdown_background();
+    Ok(output)
+}
+
 /// Runs `future` to completion. Calls `check`, outside the runtime, after each `every` of waiting.
 fn wait<F: Future, E>(
     runtime: &Runtime,

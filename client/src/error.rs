@@ -72,6 +72,12 @@ pub enum ClientError {
         /// Why.
         cause: String,
     },
+    /// The names of the job's classes cannot be found out now.
+    #[error("the names of the classes are not known: {cause}")]
+    ClassesUnknown {
+        /// Why.
+        cause: String,
+    },
     /// The loader was closed, or has returned an error that ended it.
     #[error("the loader is closed")]
     Closed,
@@ -87,7 +93,7 @@ impl ClientError {
     /// Returns whether the same call on the same loader may succeed later.
     #[must_use]
     pub const fn is_retryable(&self) -> bool {
-        matches!(self, Self::Timeout { .. } | Self::Undiagnosed { .. })
+        matches!(self, Self::Timeout { .. } | Self::Undiagnosed { .. } | Self::ClassesUnknown { .. })
     }
 
     /// Returns a hint for the user on what to do, if there is one.

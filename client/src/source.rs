@@ -81,7 +81,8 @@ pub trait Source: Send + 'static {
         Diagnoser::default()
     }
 
-    /// Returns the names of the dataset's classes, in the order of their numbers. By default, they are not known: a home does not send them.
+    /// Returns the names of the job's classes, in the order of their numbers. By default, they are not known: a home does not send them,
+    /// and [`Builder::classes`](crate::Builder::classes) asks the coordinator.
     fn classes(&self) -> Option<Arc<[String]>> {
         None
     }

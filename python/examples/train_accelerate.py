@@ -1,64 +1,99 @@
-"""Trains with Accelerate. Accelerate prepares model and optimiser, and gathers; the loader is used directly, because it
-knows rank and world.
+"""Trains a ResNet-18 with Accelerate, and computes torchmetrics' accuracies of every validation sample once, on any number of ranks.
 
-    torchrun --nproc-per-node 2 python/examples/train_accelerate.py
+    torchrun --nproc-per-node 2 python/examples/train_accelerate.py train.toml val.toml
 
-Makes pictures and trains two epochs on them. The loader needs no `prepare`, which returns it as it is: it has its rank's
-share already.
+Started again, it goes on from the last checkpoint, in the middle of an epoch too. docs/recipes/accelerate.md leads from a folder of
+pictures to here.
 """
 
 from __future__ import annotations
 
-import atexit
-import os
-import shutil
-import tempfile
+import argparse
+import pathlib
+from typing import Any
 
 import accelerate
-import accelerate.utils
 import spdl_cluster
-import spdl_cluster.demo
 import torch
-from torch import nn
+import torchvision
+from torch import Tensor, nn
+from torchmetrics import MetricCollection
+from torchmetrics.classification import MulticlassAccuracy
 
-JOB = {
-    "name": "accelerate",
-    "global_batch": 32,
-    "epochs": 2,
-    "column": [
-        {"name": "image", "from": "jpg", "decode": "image", "ops": [{"random_resized_crop": {"size": 32}}]},
-        {"name": "label", "from": "cls", "decode": "int"},
-    ],
-}
+
+def scores(model: nn.Module, batch: Any) -> Tensor:
+    """Returns the scores of the classes."""
+    found: Tensor = model(batch["image"].permute(0, 3, 1, 2).float() / 255)
+    return found
+
+
+def validate(accelerator: accelerate.Accelerator, model: nn.Module, loader: spdl_cluster.Loader, metrics: MetricCollection) -> str:
+    """Returns the metrics of all samples, and their number, as text."""
+    metrics.reset()
+    seen = 0
+    model.eval()
+    with torch.inference_mode():
+        for batch in loader:
+            # Those of all ranks, without what fills up the last batch. A sample that cannot be read is not valid.
+            found, labels, valid = accelerator.gather_for_metrics((scores(model, batch), batch["label"], batch.valid))
+            metrics.update(found[valid], labels[valid])
+            seen += int(valid.sum())
+    model.train()
+    return ", ".join(f"{name} {value:.3f}" for name, value in metrics.compute().items()) + f" of {seen} samples"
+
+
+def save(accelerator: accelerate.Accelerator, folder: pathlib.Path, step: int) -> None:
+    """Saves a checkpoint that is there as a whole or not at all."""
+    partial = folder / "partial"
+    accelerator.save_state(str(partial))
+    accelerator.wait_for_everyone()
+    if accelerator.is_main_process:
+        partial.rename(folder / f"step-{step:09}")
+    accelerator.wait_for_everyone()
 
 
 def main() -> None:
-    """Trains to the end of the job, and prints how many samples it saw."""
-    accelerator = accelerate.Accelerator(cpu=True)
-    folder = [""]
-    if accelerator.is_main_process:
-        folder = [tempfile.mkdtemp(prefix="spdl-accelerate-")]
-        atexit.register(shutil.rmtree, folder[0])
-        spdl_cluster.demo.pack_pictures(os.path.join(folder[0], "dataset"), 128)
-    accelerate.utils.broadcast_object_list(folder)
+    """Trains to the end of the job, or for some steps, and validates after each epoch."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("training", help="the job file to train with")
+    parser.add_argument("validation", help="the job file to validate with")
+    parser.add_argument("--checkpoints", type=pathlib.Path, default="checkpoints", help="folder for checkpoints; it goes on from the last one")
+    parser.add_argument("--every", type=int, default=100, help="steps from one checkpoint to the next")
+    parser.add_argument("--steps", type=int, help="stop after so many steps of the training")
+    arguments = parser.parse_args()
 
-    model = nn.Sequential(nn.Flatten(), nn.Linear(3 * 32 * 32, 64), nn.ReLU(), nn.Linear(64, 16))
-    model, optimiser = accelerator.prepare(model, torch.optim.Adam(model.parameters(), lr=1e-3))
-    seen: set[tuple[int, int]] = set()
-    job = {**JOB, "dataset": os.path.join(folder[0], "dataset")}
-    with spdl_cluster.local(job, accelerator.process_index, accelerator.num_processes) as loader:
-        for _ in range(loader.epochs):
-            for batch in loader:
-                ids, epochs = accelerator.gather((batch.ids.clone(), batch.epochs.clone()))
-                seen.update(zip(epochs.tolist(), ids.tolist()))
-                on_device = accelerate.utils.send_to_device(batch, accelerator.device)
-                loss = nn.functional.cross_entropy(model(on_device["image"].float() / 255), on_device["label"])
-                optimiser.zero_grad()
-                accelerator.backward(loss)
-                optimiser.step()
-    accelerator.print(f"saw {len(seen)} samples on {accelerator.num_processes} ranks")
-    # The main process removes the pictures when it ends.
-    accelerator.wait_for_everyone()
+    # Without a GPU, Accelerate has to be told that ranks work together.
+    accelerator = accelerate.Accelerator(cpu=not torch.cuda.is_available())
+    training = spdl_cluster.local(arguments.training, device=accelerator.device)
+    validation = spdl_cluster.local(arguments.validation, device=accelerator.device)
+    classes = len(training.classes or [])
+    network = torchvision.models.resnet18(num_classes=classes)
+    model, optimiser = accelerator.prepare(network, torch.optim.Adam(network.parameters(), lr=1e-3))
+    # Accelerate has gathered what it counts: each rank has all of it, and torchmetrics must not add up the ranks.
+    accuracies = {f"top{k}": MulticlassAccuracy(classes, top_k=k, average="micro", sync_on_compute=False) for k in (1, 5)}
+    metrics = MetricCollection(accuracies).to(accelerator.device)  # type: ignore[arg-type]
+    accelerator.register_for_checkpointing(training)
+    saved = sorted(arguments.checkpoints.glob("step-*"))
+    step = 0
+    if saved:
+        accelerator.load_state(str(saved[-1]))
+        step = int(saved[-1].name.removeprefix("step-"))
+
+    for epoch in range(training.epoch, training.epochs):
+        for batch in training:
+            loss = nn.functional.cross_entropy(scores(model, batch), batch["label"])
+            optimiser.zero_grad()
+            accelerator.backward(loss)
+            optimiser.step()
+            step += 1
+            if step % arguments.every == 0:
+                save(accelerator, arguments.checkpoints, step)
+            if step == arguments.steps:
+                break
+        if step == arguments.steps:
+            break
+        accelerator.print(f"epoch {epoch}: {validate(accelerator, model, validation, metrics)}", flush=True)
+    accelerator.print(f"{training.stats()['samples']} samples for rank 0 in this launch", flush=True)
     accelerator.end_training()
 
 

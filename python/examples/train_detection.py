@@ -6,7 +6,8 @@ middle of an epoch after any interruption.
     SPDL_COORD=head:7400 SPDL_CERTS=certs/client torchrun --nproc-per-node 8 python/examples/train_detection.py \\
         --job coco-train --validate coco-val --classes 91 --checkpoint detector.pt --results results.json
 
-The model takes and returns what torchvision's detection models do: put one of these in its place.
+The model takes and returns what torchvision's detection models do: put one of these in its place. If the validation's job has the columns
+`boxes` and `labels` too, torchmetrics computes the mean average precision.
 """
 
 from __future__ import annotations
@@ -90,14 +91,16 @@ def to_stored(boxes: Tensor, to_picture: Tensor, size: Tensor) -> Tensor:
 
 
 def validate(model: nn.Module, loader: spdl_cluster.Loader, arguments: argparse.Namespace) -> str:
-    """Finds the objects of all pictures, and returns their number as text."""
+    """Finds the objects of all pictures, and returns their number, and how good they are, as text."""
     results = []
+    judged = []
     model.eval()
     with torch.no_grad():
         for batch in loader:
-            found = zip(model(images_of(batch)), batch["to_picture"], batch["picture_size"], batch["image_id"], strict=True)
+            found = model(images_of(batch))
+            ways = zip(found, batch["to_picture"], batch["picture_size"], batch["image_id"], strict=True)
             # The last batch of a rank can have empty entries.
-            for (objects, to_picture, size, image_id), valid in zip(found, batch.valid.tolist(), strict=True):
+            for (objects, to_picture, size, image_id), valid in zip(ways, batch.valid.tolist(), strict=True):
                 boxes = to_stored(objects["boxes"], to_picture, size)
                 boxes[:, 2:] -= boxes[:, :2]
                 each = zip(boxes.tolist(), objects["labels"].tolist(), objects["scores"].tolist(), strict=True)
@@ -106,11 +109,28 @@ def validate(model: nn.Module, loader: spdl_cluster.Loader, arguments: argparse.
                     for box, label, score in each
                     if valid
                 ]
+            if "boxes" in batch:
+                # Copies, because the batch's memory is used again.
+                targets = [{name: value.clone() for name, value in target.items()} for target in targets_of(batch)]
+                judged += [pair for pair, valid in zip(zip(found, targets), batch.valid.tolist(), strict=True) if valid]
     model.train()
     of_all = [result for of_rank in gathered(results) for result in of_rank]
+    pairs = [pair for of_rank in gathered(judged) for pair in of_rank]
     if arguments.results and dist.get_rank() == 0:
         arguments.results.write_text(json.dumps(of_all))
-    return f"{len(of_all)} objects in {len({result['image_id'] for result in of_all})} pictures"
+    text = f"{len(of_all)} objects in {len({result['image_id'] for result in of_all})} pictures"
+    return f"{text}; {precision(pairs)}" if pairs and dist.get_rank() == 0 else text
+
+
+def precision(pairs: list[tuple[Any, Any]]) -> str:
+    """Returns the mean average precision of what was found, beside what is there, of all ranks' pictures."""
+    from torchmetrics.detection import MeanAveragePrecision
+
+    # torchmetrics would gather from the ranks what they have exchanged already, which fails where one has fewer pictures.
+    metric = MeanAveragePrecision(sync_on_compute=False)
+    metric.update([found for found, _ in pairs], [target for _, target in pairs])
+    scores = metric.compute()
+    return f"mAP {scores['map']:.3f}, at 0.5 {scores['map_50']:.3f}, of {len(pairs)} pictures"
 
 
 def main() -> None:

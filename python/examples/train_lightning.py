@@ -1,140 +1,103 @@
-"""Trains with Lightning and validates after each epoch. The loaders are the dataloaders of `fit`, and the state of the
-training loader is part of Lightning's checkpoint.
+"""Trains a ResNet-18 with Lightning: a DataModule has the loaders, and in its state the training's place in its epoch. A checkpoint of any
+step goes on with the samples that follow it, and each validation counts every sample once, on any number of devices.
 
-    python python/examples/train_lightning.py --devices 2
+    python python/examples/train_lightning.py train.toml val.toml --devices 2
 
-Makes pictures, trains one epoch, and continues from the checkpoint with another trainer. Rank and world are those of
-the process group that Lightning makes; the loaders read them at their first use.
+Started again, it goes on from the last checkpoint. docs/recipes/lightning.md leads from a folder of pictures to here.
 """
 
 from __future__ import annotations
 
 import argparse
-import atexit
-import os
-import pathlib
-import shutil
-import tempfile
 from typing import Any
 
 import lightning
 import spdl_cluster
-import spdl_cluster.demo
 import torch
-import torch.distributed as dist
-from torch import nn
-
-LABEL = {"name": "label", "from": "cls", "decode": "int"}
-TRAIN = {
-    "name": "lightning",
-    "global_batch": 16,
-    "epochs": 2,
-    "column": [{"name": "image", "from": "jpg", "decode": "image", "ops": [{"random_resized_crop": {"size": 32}}]}, LABEL],
-}
-#: Every sample once, in the dataset's order; the last batch is short. The loader gives the whole dataset at every `for`,
-#: even after Lightning's sanity check took a part of it.
-VALIDATION = {
-    "name": "lightning-validation",
-    "global_batch": 16,
-    "shuffle": False,
-    "column": [
-        {"name": "image", "from": "jpg", "decode": "image", "ops": [{"resize": {"size": 36}}, {"center_crop": {"size": 32}}]},
-        LABEL,
-    ],
-}
+import torchvision
+from lightning.pytorch.callbacks import ModelCheckpoint
+from torch import Tensor, nn
 
 
-class Module(lightning.LightningModule):
-    """A network that records the samples that it saw."""
+class Pictures(lightning.LightningDataModule):
+    """The loaders of a training and of its validation."""
 
-    def __init__(self) -> None:
+    def __init__(self, training: str, validation: str, epochs: int) -> None:
         super().__init__()
-        self.network = nn.Sequential(nn.Flatten(), nn.Linear(3 * 32 * 32, 64), nn.ReLU(), nn.Linear(64, 16))
-        #: Epoch and id of each sample.
-        self.trained: list[tuple[int, int]] = []
-        self.validated: list[tuple[int, int]] = []
+        self.training = spdl_cluster.local(training, epochs=epochs)
+        self.validation = spdl_cluster.local(validation)
 
-    def on_before_batch_transfer(self, batch: spdl_cluster.Batch, index: int) -> Any:
-        """Records the batch's samples."""
-        if self.trainer.training:
-            self.trained += zip(batch.epochs.tolist(), batch.ids.tolist())
-        elif not self.trainer.sanity_checking:
-            self.validated += [(self.current_epoch, sample) for sample in batch.ids.tolist()]
-        return batch
+    def train_dataloader(self) -> spdl_cluster.Loader:
+        """Returns the loader, of which each `for` is an epoch, or the rest of one."""
+        return self.training
 
-    def training_step(self, batch: Any, index: int) -> torch.Tensor:
+    def val_dataloader(self) -> spdl_cluster.Loader:
+        """Returns the loader, of which each `for` is the whole dataset, also after Lightning's sanity check."""
+        return self.validation
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns what a checkpoint keeps: how far the training is, in a hundred bytes."""
+        return self.training.state_dict()
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Goes where the checkpoint was made."""
+        self.training.load_state_dict(state_dict)
+
+
+class Classifier(lightning.LightningModule):
+    """A ResNet-18 that learns a class of each picture."""
+
+    def __init__(self, classes: int) -> None:
+        super().__init__()
+        self.network = torchvision.models.resnet18(num_classes=classes)
+
+    def forward(self, batch: Any) -> Tensor:
+        """Returns the scores of the classes."""
+        scores: Tensor = self.network(batch["image"].permute(0, 3, 1, 2).float() / 255)
+        return scores
+
+    def training_step(self, batch: Any, index: int) -> Tensor:
         """Returns the loss."""
-        return nn.functional.cross_entropy(self.network(batch["image"].float() / 255), batch["label"])
+        return nn.functional.cross_entropy(self(batch), batch["label"])
 
     def validation_step(self, batch: Any, index: int) -> None:
-        """Logs the loss."""
-        loss = nn.functional.cross_entropy(self.network(batch["image"].float() / 255), batch["label"])
-        self.log("loss", loss, sync_dist=True, batch_size=len(batch["label"]))
+        """Counts, over the batches and the devices. A sample that cannot be read is not valid."""
+        right = (self(batch).argmax(1) == batch["label"]) & batch.valid
+        counts = {"right": right.sum().float(), "seen": batch.valid.sum().float()}
+        self.log_dict(counts, on_step=False, on_epoch=True, reduce_fx="sum", sync_dist=True)
+
+    def on_validation_end(self) -> None:
+        """Prints the counts."""
+        if self.trainer.is_global_zero and not self.trainer.sanity_checking:
+            counts = self.trainer.callback_metrics
+            print(f"epoch {self.current_epoch}: {counts['right']:.0f} of {counts['seen']:.0f} are right", flush=True)
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         """Returns Adam."""
         return torch.optim.Adam(self.parameters(), lr=1e-3)
 
 
-class KeepLoader(lightning.Callback):
-    """Saves the loader's state in the checkpoint. It is the state after the last batch that was delivered, so
-    checkpoints have to be made between steps."""
-
-    def __init__(self, loader: spdl_cluster.Loader) -> None:
-        self.loader = loader
-
-    def state_dict(self) -> dict[str, Any]:
-        """Returns the state; called when a checkpoint is saved."""
-        return self.loader.state_dict()
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restores the state; called when a checkpoint is loaded."""
-        self.loader.load_state_dict(state_dict)
-
-
-def fit(folder: str, devices: int, epochs: int, checkpoint: pathlib.Path) -> Module:
-    """Trains up to an epoch, from the checkpoint if there is one, and saves a checkpoint."""
-    module = Module()
-    with (
-        spdl_cluster.local({**TRAIN, "dataset": os.path.join(folder, "train")}) as train,
-        spdl_cluster.local({**VALIDATION, "dataset": os.path.join(folder, "validation")}) as validation,
-    ):
-        quiet: dict[str, Any] = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
-        trainer = lightning.Trainer(
-            max_epochs=epochs, accelerator="cpu", devices=devices, callbacks=[KeepLoader(train)], enable_model_summary=False, **quiet
-        )
-        start = str(checkpoint) if checkpoint.exists() else None
-        trainer.fit(module, train_dataloaders=train, val_dataloaders=validation, ckpt_path=start, weights_only=False)
-        trainer.save_checkpoint(checkpoint)
-    return module
-
-
 def main() -> None:
-    """Trains, resumes, and prints which samples were seen."""
+    """Trains to the end of the job, or for some steps."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("training", help="the job file to train with")
+    parser.add_argument("validation", help="the job file to validate with")
+    parser.add_argument("--epochs", type=int, default=10, help="epochs of the training; Lightning asks before it knows the ranks")
     parser.add_argument("--devices", type=int, default=1, help="ranks, which Lightning starts")
+    parser.add_argument("--checkpoints", default="checkpoints", help="folder for checkpoints; it goes on from the last one that is there")
+    parser.add_argument("--every", type=int, default=100, help="steps from one checkpoint to the next")
+    parser.add_argument("--steps", type=int, default=-1, help="stop after so many steps of the training")
     arguments = parser.parse_args()
-    # Lightning starts this program once more for each further rank: those find the data that the first one made.
-    if "LOCAL_RANK" not in os.environ:
-        folder = os.environ["SPDL_EXAMPLE_FOLDER"] = tempfile.mkdtemp(prefix="spdl-lightning-")
-        atexit.register(shutil.rmtree, folder)
-        spdl_cluster.demo.pack_pictures(os.path.join(folder, "train"), 128)
-        spdl_cluster.demo.pack_pictures(os.path.join(folder, "validation"), 40, seed=1)
-    folder = os.environ["SPDL_EXAMPLE_FOLDER"]
-    checkpoint = pathlib.Path(folder, "checkpoint.pt")
-    modules = [fit(folder, arguments.devices, epochs, checkpoint) for epochs in (1, 2)]
-
-    everything = [[(module.trained, module.validated) for module in modules]]
-    if dist.is_initialized():
-        everything *= dist.get_world_size()
-        dist.all_gather_object(everything, everything[0], group=dist.new_group())
-    if os.environ.get("LOCAL_RANK", "0") == "0":
-        trained = [sample for rank in everything for seen, _ in rank for sample in seen]
-        validated = [sample for rank in everything for _, seen in rank for sample in seen]
-        for epoch in (0, 1):
-            ours = [sample for at, sample in validated if at == epoch]
-            print(f"epoch {epoch}: trained on {sum(at == epoch for at, _ in trained)} samples, validated on {len(ours)}")
-        print(f"{len(trained) - len(set(trained))} samples twice, on {len(everything)} ranks")
+    data = Pictures(arguments.training, arguments.validation, arguments.epochs)
+    keep = ModelCheckpoint(dirpath=arguments.checkpoints, every_n_train_steps=arguments.every, save_last=True)
+    trainer = lightning.Trainer(
+        max_epochs=arguments.epochs, max_steps=arguments.steps, devices=arguments.devices, callbacks=[keep], logger=False,
+        enable_progress_bar=False, enable_model_summary=False,
+    )  # fmt: skip
+    model = Classifier(len(data.training.classes or []))
+    trainer.fit(model, datamodule=data, ckpt_path="last", weights_only=False)
+    if trainer.is_global_zero:
+        print(f"{data.training.stats()['samples']} samples for rank 0 in this launch", flush=True)
 
 
 if __name__ == "__main__":

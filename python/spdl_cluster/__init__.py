@@ -6,6 +6,7 @@
     for batch in loader:
         step(batch["image"], batch["label"])
 
+`train, val = spdl_cluster.imagefolder("photos/train", "photos/val")` needs no more than folders of pictures, one for each class.
 With `connect`, workers of a cluster make the batches; `local` runs the same pipeline in this process. Both return a
 `Loader`: a `for` over it gives one epoch, its `state_dict()` resumes anywhere, and its batches are dicts of tensors, on
 the GPU with `device="cuda"`.
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from .control import jobs, remove, status, submit
     from .datasets import DatasetReport, PartReport, index, merge, pack
     from .device import DeviceOptions, Normalise
+    from .folders import imagefolder, suggest
     from .insight import Diagnosis, LoaderStats, LoaderWindow, Prediction
     from .job import Column, Function, Job
     from .loader import Epoch, Loader, Start
@@ -87,6 +89,7 @@ __all__ = [
     "Writer",
     "__version__",
     "connect",
+    "imagefolder",
     "index",
     "jobs",
     "local",
@@ -97,6 +100,7 @@ __all__ = [
     "show",
     "status",
     "submit",
+    "suggest",
 ]
 
 #: The modules of the names that are imported at their first use: a pipeline of the user's steps need not pay for them.
@@ -105,6 +109,7 @@ _MODULES = {
     **dict.fromkeys(["jobs", "remove", "status", "submit"], "control"),
     **dict.fromkeys(["DatasetReport", "PartReport", "index", "merge", "pack"], "datasets"),
     **dict.fromkeys(["DeviceOptions", "Normalise"], "device"),
+    **dict.fromkeys(["imagefolder", "suggest"], "folders"),
     **dict.fromkeys(["Diagnosis", "LoaderStats", "LoaderWindow", "Prediction"], "insight"),
     **dict.fromkeys(["Column", "Function", "Job"], "job"),
     **dict.fromkeys(["Epoch", "Loader", "Start"], "loader"),

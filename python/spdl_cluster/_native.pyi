@@ -10,6 +10,7 @@ from typing_extensions import CapsuleType
 from .device import DeviceOptions
 from .environment import RankOfWorld
 from .functions import Program
+from .here import FunctionsHere
 from .pipeline.running import NativeSource, NativeStage
 
 __all__ = [
@@ -34,6 +35,9 @@ __all__ = [
     "StreamPosition",
     "Transform",
     "__version__",
+    "dev_cluster",
+    "image_folder",
+    "function_process",
     "index",
     "job_text",
     "merge_parts",
@@ -43,6 +47,7 @@ __all__ = [
     "sheet_png",
     "start_log",
     "stop_log",
+    "suggest",
 ]
 
 __version__: str
@@ -228,6 +233,7 @@ class NativeLoader:
         read_ahead: int | None,
         transform_timeout: float | None,
         program: Program | None,
+        here: FunctionsHere | None,
         log_every: float | None,
         device: str,
         device_options: DeviceOptions,
@@ -457,9 +463,13 @@ class NativeWriter:
 def start_log(deliver: Callable[[int, str, str], None]) -> None: ...
 def set_log_level(level: int) -> None: ...
 def stop_log() -> None: ...
+def function_process() -> str: ...
 def job_text(job: Any, name: str | None = None) -> str: ...
+def dev_cluster(role: str) -> tuple[str, str, str, list[str], dict[str, str]] | None: ...
+def image_folder(folder: str | os.PathLike[str], salt: str) -> tuple[str, list[tuple[str, int]], int]: ...
+def suggest(dataset: str, *, size: int, batch: int | None, validation: bool, training: str | None) -> tuple[dict[str, Any], list[tuple[str, str]]]: ...
 def pack(
-    source: str | os.PathLike[str],
+    source: list[str],
     dataset: str,
     *,
     name: str | None,
@@ -481,7 +491,7 @@ def pack(
     on_progress: Callable[[int, int, int, int | None, int | None], object] | None,
 ) -> str: ...
 def index(
-    dataset: str,
+    dataset: list[str],
     *,
     format: str | None,
     table: str | os.PathLike[str] | None,

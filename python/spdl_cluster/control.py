@@ -9,7 +9,7 @@ import re
 import tempfile
 from typing import Any
 
-from . import functions, program
+from . import environment, functions, program
 from .errors import RefusedError, SettingError
 from .functions import AnyJob
 
@@ -68,12 +68,16 @@ def _submit(text: str, coordinators: str | None, certs: str | os.PathLike[str] |
 
 def _call(coordinators: str | None, certs: str | os.PathLike[str] | None, *arguments: object) -> program.Outcome:
     """Runs `spdl-ctl` with what says where the cluster is."""
+    place = environment.cluster(coordinators, certs, "admin")
     options: list[str] = []
-    for flag, variable, value in (("--coord", "SPDL_COORD", coordinators), ("--certs", "SPDL_CERTS", certs)):
+    for flag, variable, value in (("--coord", "SPDL_COORD", place.coordinators), ("--certs", "SPDL_CERTS", place.certs)):
         if value is not None:
-            options += [flag, os.fspath(value)]
+            options += [flag, value]
         elif not os.environ.get(variable):
-            raise SettingError(f"neither `{flag[2:]}` nor variable `{variable}` says where the cluster is", f"set `{variable}`")
+            raise SettingError(
+                f"neither `{flag[2:]}` nor variable `{variable}` says where the cluster is",
+                f"set `{variable}`; a cluster of `spdl-ctl dev up` on this machine is found without it",
+            )
     return program.run(*arguments, *options)
 
 

@@ -105,7 +105,7 @@ class PartReport:
 
 @overload
 def pack(
-    source: str | os.PathLike[str],
+    source: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     dataset: str | os.PathLike[str],
     *,
     name: str | None = ...,
@@ -130,7 +130,7 @@ def pack(
 ) -> DatasetReport: ...
 @overload
 def pack(
-    source: str | os.PathLike[str],
+    source: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     dataset: str | os.PathLike[str],
     *,
     name: str | None = ...,
@@ -154,7 +154,7 @@ def pack(
     progress: bool = ...,
 ) -> PartReport: ...
 def pack(
-    source: str | os.PathLike[str],
+    source: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     dataset: str | os.PathLike[str],
     *,
     name: str | None = None,
@@ -180,6 +180,7 @@ def pack(
     """Writes shards from a folder of class folders, or from a text file that lists files: `spdl-ctl pack`.
 
     source: a folder with one folder per class, on disk or as a URL (`s3://` ...), or a text file with a file's path, and after a tab its label, on each line. Files with one stem are one record.
+        Or a list of folders on disk, which make one dataset: what is in folders of one name is of one class.
     dataset: folder or URL of the dataset: a path, s3://, gs://, az:// ...
     name: the dataset's name. Default: the last part of its URL.
     fields: which files of a record become its fields, by suffix, as `["jpg", "txt"]`, or with new names, as `{"jpg": "jpg", "png": "mask"}`. Default: all files.
@@ -206,7 +207,7 @@ def pack(
         fields = ",".join(f"{suffix}={field}" for suffix, field in fields.items()) if isinstance(fields, Mapping) else ",".join(fields)
     with shown("packing", progress) as show:
         text = _native.pack(
-            source,
+            _paths(source),
             os.fspath(dataset),
             name=name,
             fields=fields,
@@ -230,7 +231,7 @@ def pack(
 
 
 def index(
-    dataset: str | os.PathLike[str],
+    dataset: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     *,
     format: str | None = None,
     table: str | os.PathLike[str] | None = None,
@@ -252,7 +253,8 @@ def index(
 ) -> DatasetReport:
     """Makes a manifest for shards or loose files that are there, without rewriting them: `spdl-ctl index`.
 
-    dataset: folder or URL with the shards, or with loose files, such as a folder of pictures for each class.
+    dataset: folder or URL with the shards, or with loose files, such as a folder of pictures for each class. Or what matches shards (`"shards/*.tar"`), or a
+        list of them: the manifest lies in the folder that they have in common.
     format: its format, such as `"mds"` or `"files"`. Default: by what is there.
     table: for loose files, a table with a row for each record: a list of paths, `.tsv`, `.csv`, `.jsonl`, or COCO's `.json`.
     out: folder or URL for the manifest and the indexes, where the folder may only be read.
@@ -278,7 +280,7 @@ def index(
         raise SettingError("`split` and `all_splits` or `shards` are both given", "leave one of them out")
     with shown("indexing", progress) as show:
         text = _native.index(
-            os.fspath(dataset),
+            _paths(dataset),
             format=format,
             table=table,
             out=None if out is None else os.fspath(out),
@@ -296,6 +298,10 @@ def index(
             on_progress=show,
         )
     return DatasetReport.of(text)
+
+
+def _paths(some: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> list[str]:
+    return [os.fspath(path) for path in ([some] if isinstance(some, (str, os.PathLike)) else some)]
 
 
 def merge(dataset: str | os.PathLike[str]) -> DatasetReport:

@@ -4,11 +4,15 @@ device `cuda` the launcher's."""
 from __future__ import annotations
 
 import json
+import logging
 import os
 import sys
 from typing import Any, NamedTuple
 
+from . import _native
 from .errors import SettingError
+
+_LOGGER = logging.getLogger("spdl_cluster")
 
 #: Variables with a process's rank and the number of ranks, used where torch has no process group. torchrun and mpirun
 #: are started by SLURM, never the other way round, so the variables of an inner launcher come before those of an outer
@@ -151,26 +155,64 @@ def refuse_function_process() -> None:
         )
 
 
-def job_name(job: str | os.PathLike[str] | None) -> str | None:
-    """Returns the name of the job that `spdl-run` has submitted from this file, given as there or by the file's name alone; otherwise
-    `job` itself, which is then a job's name."""
+class ClusterPlace(NamedTuple):
+    """Where a cluster is, and its jobs."""
+
+    #: `HOST:PORT` of the coordinators; `None` if the variables say it.
+    coordinators: str | None
+    #: The folder with the certificates; `None` if the variables say it.
+    certs: str | None
+    #: The only job, if there is one.
+    job: str | None
+    #: The names of the jobs that were submitted from files, by the paths of these.
+    files: dict[str, str]
+
+    def job_name(self, job: str | os.PathLike[str] | None) -> str | None:
+        """Returns the name of the job that was submitted from this file, given as there or by the file's name alone; otherwise `job` itself, which
+        is then a job's name."""
+        if job is None:
+            return None if os.environ.get("SPDL_JOB") else self.job
+        given = os.fspath(job)
+        for path in (given, os.path.abspath(given)):
+            if path in self.files:
+                return self.files[path]
+        names = {name for path, name in self.files.items() if os.path.basename(path) == os.path.basename(given)}
+        return names.pop() if len(names) == 1 else given
+
+
+def cluster(coordinators: str | None, certs: str | os.PathLike[str] | None, role: str = "client") -> ClusterPlace:
+    """Returns where the cluster is: as given, or as the variables say it; without both it is the one that `spdl-ctl dev up` has started here, with
+    its certificates of this role."""
+    certs = None if certs is None else os.fspath(certs)
+    is_named = coordinators is not None or certs is not None or any(os.environ.get(name) for name in ("SPDL_COORD", "SPDL_CERTS"))
+    found = None if is_named else _native.dev_cluster(role)
+    if found is None:
+        return ClusterPlace(coordinators, certs, None, _job_files())
+    text, coordinators, certs, jobs, files = found
+    if os.environ.get("LOCAL_RANK", "0") == "0":
+        _LOGGER.warning("no setting names a cluster, so this is %s", text)
+    return ClusterPlace(coordinators, certs, jobs[0] if len(jobs) == 1 else None, files)
+
+
+def _job_files() -> dict[str, str]:
+    """Returns the jobs that `spdl-run` or `spdl-ctl dev` has submitted, by the paths of their files."""
     files = os.environ.get("SPDL_JOB_FILES")
-    if job is None or not files:
-        return None if job is None else os.fspath(job)
-    given = os.fspath(job)
     try:
-        submitted: dict[str, str] = dict(json.loads(files))
+        return dict(json.loads(files)) if files else {}
     except (TypeError, ValueError):
-        raise SettingError(f"variable `SPDL_JOB_FILES` is `{files}`, which `spdl-run` has not set", "unset it") from None
-    if given in submitted:
-        return submitted[given]
-    names = {name for path, name in submitted.items() if os.path.basename(path) == os.path.basename(given)}
-    return names.pop() if len(names) == 1 else given
+        problem = f"variable `SPDL_JOB_FILES` is `{files}`, which neither `spdl-run` nor `spdl-ctl dev` has set"
+        raise SettingError(problem, "unset it") from None
 
 
 def has_start() -> bool:
     """Returns whether the environment says where to start."""
     return bool(os.environ.get("SPDL_START", "").strip())
+
+
+def cache_folder() -> str:
+    """Returns the folder for what can be made again: `spdl-cluster` in `XDG_CACHE_HOME` or in `~/.cache`."""
+    caches = os.environ.get("XDG_CACHE_HOME", "")
+    return os.path.join(caches if os.path.isabs(caches) else os.path.expanduser("~/.cache"), "spdl-cluster")
 
 
 def local_world() -> int:

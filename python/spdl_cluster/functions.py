@@ -11,6 +11,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 
 from . import _native
 from .errors import SettingError
+from .here import FunctionsHere
 
 
 #: Of dicts and lists inside one another: more than the native half takes, which says so.
@@ -38,17 +39,21 @@ class Program(NamedTuple):
     sys_argv: list[str]
 
 
-_IN_A_MODULE = "put it into a separate module (in a notebook, a cell that begins with `%%writefile augment.py`), import that, and give `augment.{}`"
+_IN_A_MODULE = (
+    "put it into a separate module (in a notebook, a cell that begins with `%%writefile augment.py`), import that, and give `augment.{}`; "
+    'or try it with `local(functions="here")`, which calls it in this process'
+)
 
 
-def plain(job: AnyJob) -> dict[str, Any] | str | os.PathLike[str]:
-    """Returns a job as a dict of dicts and lists, in which each function is replaced by its name; a path as it is.
+def plain(job: AnyJob, here: FunctionsHere | None = None) -> dict[str, Any] | str | os.PathLike[str]:
+    """Returns a job as a dict of dicts and lists, in which each function is replaced by its name; a path as it is. Functions that are called `here` need
+    none that other processes could find them by.
 
     Objects of dataclasses become dicts. A field that is `None` is left out, as a job file leaves out a key; one whose name ends with `_`, such as `from_`,
     is the key without it.
     """
     found: dict[str, Any] | str | os.PathLike[str] = _plain(job, _MAX_DEPTH)
-    return _named(found) if isinstance(found, dict) else found
+    return _named(found, here) if isinstance(found, dict) else found
 
 
 def _plain(value: object, depth: int) -> Any:
@@ -62,12 +67,12 @@ def _plain(value: object, depth: int) -> Any:
     return [_plain(content, depth - 1) for content in value] if isinstance(value, (list, tuple)) else value
 
 
-def _named(job: Mapping[str, Any]) -> dict[str, Any]:
+def _named(job: Mapping[str, Any], here: FunctionsHere | None) -> dict[str, Any]:
     named = dict(job)
     for kind, subject, key in (("column", "name", "transform"), ("function", "call", "call")):
         tables = named.get(kind)
         if isinstance(tables, (list, tuple)):
-            named[kind] = [_named_in(table, kind, subject, key) if isinstance(table, Mapping) else table for table in tables]
+            named[kind] = [_named_in(table, kind, subject, key, here) if isinstance(table, Mapping) else table for table in tables]
     return named
 
 
@@ -89,11 +94,18 @@ def program() -> Program | None:
     return Program(False, os.path.abspath(path), list(sys.argv))
 
 
-def _named_in(table: Mapping[str, Any], kind: str, subject: str, key: str) -> dict[str, Any]:
+def _named_in(table: Mapping[str, Any], kind: str, subject: str, key: str, here: FunctionsHere | None) -> dict[str, Any]:
     named = dict(table)
     function = named.get(key)
     called = table.get(subject, "?")
     where = f"{kind} `{getattr(called, '__qualname__', called)}`: `{key}`"
+    if here is not None:
+        if callable(function):
+            try:
+                named[key] = here.name(function, _name(function, where))
+            except SettingError:
+                named[key] = here.name(function, None)
+        return named
     if callable(function):
         named[key] = _name(function, where)
     name = named.get(key)
@@ -112,7 +124,8 @@ def _name(function: Callable[..., Any], where: str) -> str:
         what = f"`{path}`" if path else f"a `{type(function).__name__}`"
         raise SettingError(
             f"{where} is {what}, which has no name that other processes could find it by",
-            "functions are called in processes of their own: define it with `def` or `class` at the top level of a module, and give fixed values as `arguments`",
+            "functions are called in processes of their own: define it with `def` or `class` at the top level of a module, and give fixed values as `arguments`; "
+            '`local(functions="here")` calls any function, in this process',
         )
     try:
         found: Any = functools.reduce(getattr, path.split("."), sys.modules[module])

@@ -68,17 +68,19 @@ class Column(_ColumnRequired, total=False):
     array: str | None
     #: For image: the colour that shows through transparent pixels. The picture is laid on it before any operation, as Pillow's `alpha_composite` does it, within one level. Default: none; opacity is ignored.
     background: int | Sequence[int] | None
-    #: For one_hot: the number of classes. Default: the number of `names`.
-    classes: int | None
+    #: For int and box_class: those of the dataset's classes that the column has, by name: they get the numbers 0, 1, 2 and so on, in this order. A sample of another class is a bad sample, unless a view leaves it out. Default: all, with the dataset's numbers. For one_hot: the number of classes; or those of the dataset's classes that the column has, by name, in the order of their places. A sample of another class is a bad sample, unless a view leaves it out. Default: the number of `names`.
+    classes: Sequence[str] | int | None
     #: For image: the channels. Default: `rgb`.
     color: Literal["rgb", "bgr", "rgba", "gray", "gray_alpha"] | None
+    #: For int, json, float, text, category, one_hot and bool: the value of samples whose field is missing or null, or that have nothing or null at the `path`. Default: none; such a sample is a bad sample.
+    default: float | str | bool | None
     #: For image: the bits of a value. Default: 8 for `u8`, 16 for `u16`, and for floats that of the picture.
     depth: Literal[8, 16, 32] | None
     #: The type of the elements, one of those of the column's kind. Default: the kind's first.
     dtype: Literal["u8", "i32", "i64", "f16", "bf16", "f32", "f64", "i8", "u16", "i16", "u32", "u64", "bool"] | None
     #: For tensor: how the field stores the array. Default: `numpy`.
     encoding: Literal["numpy", "raw"] | None
-    #: For mask: the name of the `image` column that the mask is of. Required. For boxes: the name of the `image` column that they are of. Required. For box_labels: the name of the `boxes` column. Required. For geometry: the name of the `image` column that it is of. Required. For image_size: the name of the `image` column that it is of. Required.
+    #: For mask: the name of the `image` column that the mask is of. Required. For boxes: the name of the `image` column that they are of. Required. For box_labels: the name of the `boxes` column. Required. For geometry and image_size: the name of the `image` column that it is of. Required.
     follows: str | None
     #: For boxes: the numbers that give a box in the batch. Default: `xyxy`.
     format: Literal["xyxy", "xywh", "cxcywh"] | None
@@ -104,7 +106,7 @@ class Column(_ColumnRequired, total=False):
     normalised: bool | None
     #: For image: the operations from the picture to the array, in order. The last one has to give a fixed size. Required.
     ops: Sequence[Literal["crop_box", "random_flip", "aug_mix", "color_jitter", "grayscale", "rand_augment", "random_autocontrast", "random_equalize", "random_erasing", "random_grayscale", "random_invert", "random_perspective", "random_vertical_flip", "trivial_augment_wide"] | Operations]
-    #: For json: the keys from the root to the number, separated by dots, such as `camera.exposure`. An index in a list is a number. Required.
+    #: For int, float, text, category, one_hot and bool: the place of the value in the JSON document that the field then holds: the keys from the root, separated by dots, such as `annotations.0.name`. An index in a list is a number. Default: none; the field itself is the value. For json: the keys from the root to the number, separated by dots, such as `camera.exposure`. An index in a list is a number. Required.
     path: str | None
     #: For image: for a field that is a list of pictures, the number of pictures that each sample has, 1 to 65536. A sample with another number is a bad sample. Default: none; samples have one picture.
     pictures: int | None

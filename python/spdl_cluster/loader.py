@@ -154,8 +154,9 @@ class Loader:
 
     @property
     def classes(self) -> list[str] | None:
-        """The names of the dataset's classes, in the order of their numbers; `None` if it lists none, or a cluster serves this rank, whose
-        trainers read no datasets. It opens nothing."""
+        """The names of the classes that the numbers in batches mean, in their order: those of a column with `classes`, or else the dataset's; `None` if
+        neither lists any. Of a cluster, the coordinator says them: `ConnectError` if none answers. It opens
+        nothing."""
         return self._native.classes
 
     @property

@@ -8,13 +8,17 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from . import control, environment, functions, log, misuse, tensors
+from . import environment, log, misuse, tensors
 from . import device as devices
 from ._native import NativeLoader
 from .device import DeviceOptions
 from .errors import SettingError
-from .functions import AnyJob
+from .functions import AnyJob, plain, program
+from .here import FunctionsHere
 from .loader import Loader, state_text
+
+#: Seconds that a wait for a batch may take where functions are called in this process, which may stop at a breakpoint: years.
+_NO_LIMIT_S = 1e9
 
 #: Where to start: a word, an epoch, `"EPOCH:OFFSET"`, a `Position`, or a state.
 StartFrom = Literal["beginning", "resume"] | str | bytes | int | tuple[int, int] | Mapping[str, Any]
@@ -53,8 +57,8 @@ def connect(
     rank, world: this rank and the number of data-parallel ranks. By default those of torch's process group when the
         loader is first used; without one, `RANK` and `WORLD_SIZE` as torchrun sets them, MPI's variables, or SLURM's;
         otherwise 0 of 1. Give both or neither.
-    job: name of the job; under `spdl-run` also the job's file. A dict with the keys of a job file, or an object of a dataclass, is submitted
-        first, as by `submit`, which does nothing if the same job is there. Default `SPDL_JOB`.
+    job: name of the job; under `spdl-run` and of the cluster of `spdl-ctl dev up` also the job's file. A dict with the keys of a job file, or an object of a dataclass, is submitted
+        first, as by `submit`, which does nothing if the same job is there. Default `SPDL_JOB`, or the only job of the cluster of `spdl-ctl dev up`.
     run: name of this training. Sessions and positions belong to the run, and several runs with the same job can go on
         at once. Default `SPDL_RUN`, or the job's name.
     start: `"beginning"`; `"resume"`, the position that all ranks of the run's last session had reached; an epoch;
@@ -67,7 +71,8 @@ def connect(
     epochs: number of epochs of the run from this launch on. Default `SPDL_EPOCHS`, or as many as the run had, or else
         the job has.
     coordinators: `HOST:PORT` of the coordinator, or of all of them, separated by commas. Default `SPDL_COORD`.
-    certs: folder with a client's `ca.pem`, `cert.pem` and `key.pem`. Default `SPDL_CERTS`.
+    certs: folder with a client's `ca.pem`, `cert.pem` and `key.pem`. Default `SPDL_CERTS`. If neither an argument nor a variable names a cluster, it is
+        the one that `spdl-ctl dev up` has started on this machine; a warning in the log says so.
     state: where to start, as `state_dict` returned it: the same as `start=`.
     timeout: seconds that joining, or waiting for a batch, may take. Default `SPDL_TIMEOUT_S`, or 300. A longer one
         reports a permanent fault later.
@@ -95,19 +100,27 @@ def connect(
     Settings are checked and the device is opened at once. At its first use the loader joins the session and allocates
     memory on the device.
     """
-    plain = None if job is None else functions.plain(job)
+    named = None if job is None else plain(job)
     ranks = environment.Ranks(rank, world)
+    place = environment.cluster(coordinators, certs)
+    if isinstance(named, dict):
+        # Imported only here: what runs programs takes as long to import as all else that `local` needs.
+        from .control import submit
+
+        name: str | None = submit(named, coordinators=place.coordinators, certs=place.certs)
+    else:
+        name = place.job_name(named)
     native = NativeLoader.connect(
         ranks,
-        job=control.submit(plain, coordinators=coordinators, certs=certs) if isinstance(plain, dict) else environment.job_name(plain),
+        job=name,
         run=run,
         start=_start_text(start, state),
         takeover=takeover,
         launch=launch,
         epochs=epochs,
         endless=bool(repeat),
-        coordinators=coordinators,
-        certs=None if certs is None else os.fspath(certs),
+        coordinators=place.coordinators,
+        certs=place.certs,
         transport=transport,
         slots=slots,
         timeout=timeout,
@@ -139,6 +152,7 @@ def local(
     requests: int | None = None,
     read_ahead: int | None = None,
     transform_timeout: float | None = None,
+    functions: Literal["processes", "here"] = "processes",
     global_batch: int | None = None,
     seed: int | None = None,
     own_classes: bool = False,
@@ -169,21 +183,26 @@ def local(
     read_ahead: steps whose data is fetched ahead, 1 to 512. Default: tuned by what is measured.
     transform_timeout: seconds that a function of the job (`transform`) may take for a sample; a sample that takes
         longer is a bad one. Default 30. With a longer one, a function that hangs delays its batch longer.
+    functions: where the functions of the job are called. `"here"` is in this process, in the thread that waits for a batch and one after the other: for
+        `breakpoint()`, lambdas, closures and functions of notebook cells. It is slower, and knows no time limits. Default: in processes of their own.
     seed: the seed of this run, if it differs from the job's. A state belongs to the seed that it was saved with.
     own_classes: whether the classes of this loader have nothing to do with those of the process's other loaders. If not, and a class number means
         one class here and another one there, the first batch of either is a `SettingError` that shows both lists. Only loaders of `local` with columns
         of class numbers are compared.
     global_batch, repeat, tensors, tuples, log_every, device, device_options: as for `connect`.
     """
+    if functions not in ("processes", "here"):
+        raise SettingError(f"`functions` is {functions!r}", 'functions are called in `"processes"` or `"here"`')
     ranks = environment.Ranks(rank, world)
+    calls_here = FunctionsHere() if functions == "here" else None
     native = NativeLoader.local(
-        functions.plain(job),
+        plain(job, calls_here),
         ranks,
         start=_start_text(start, state),
         epochs=epochs,
         endless=bool(repeat),
         slots=slots,
-        timeout=timeout,
+        timeout=_NO_LIMIT_S if timeout is None and calls_here is not None else timeout,
         global_batch=global_batch,
         seed=seed,
         sharers=environment.local_world(),
@@ -194,7 +213,8 @@ def local(
         requests=requests,
         read_ahead=read_ahead,
         transform_timeout=transform_timeout,
-        program=functions.program(),
+        program=program(),
+        here=calls_here,
         log_every=log_every,
         device=environment.device_name(device),
         device_options=devices.checked(device_options),

@@ -87,6 +87,30 @@ pub(crate) fn value(object: &Bound<'_, PyAny>, at: &str) -> PyResult<toml::Value
     }
 }
 
+/// Converts the table of a job to a dict.
+pub(crate) fn dict<'py>(py: Python<'py>, table: &toml::Table) -> PyResult<Bound<'py, PyDict>> {
+    let dict = PyDict::new(py);
+    for (key, value) in table {
+        dict.set_item(key, object(py, value)?)?;
+    }
+    Ok(dict)
+}
+
+fn object<'py>(py: Python<'py>, value: &toml::Value) -> PyResult<Bound<'py, PyAny>> {
+    Ok(match value {
+        toml::Value::String(text) => PyString::new(py, text).into_any(),
+        toml::Value::Integer(number) => number.into_pyobject(py)?.into_any(),
+        toml::Value::Float(number) => PyFloat::new(py, *number).into_any(),
+        toml::Value::Boolean(flag) => PyBool::new(py, *flag).to_owned().into_any(),
+        toml::Value::Datetime(time) => PyString::new(py, &time.to_string()).into_any(),
+        toml::Value::Array(items) => {
+            let items = items.iter().map(|item| object(py, item)).collect::<PyResult<Vec<_>>>()?;
+            PyList::new(py, items)?.into_any()
+        }
+        toml::Value::Table(table) => dict(py, table)?.into_any(),
+    })
+}
+
 /// Names the type of an object, for errors.
 fn kind(object: &Bound<'_, PyAny>) -> String {
     object.get_type().name().map_or_else(|_| "an object".to_owned(), |name| format!("a `{name}`"))

@@ -4,6 +4,7 @@
 mod batch;
 mod batch_memory;
 mod datasets;
+mod dev_cluster;
 mod device;
 mod diagnosis;
 mod dlpack;
@@ -23,7 +24,9 @@ mod _native {
     #[pymodule_export]
     use crate::batch::{DlpackColumn, NativeBatch};
     #[pymodule_export]
-    use crate::datasets::{NativeDataset, NativeWriter, index, merge_parts, pack, sheet_png};
+    use crate::datasets::{NativeDataset, NativeWriter, image_folder, index, merge_parts, pack, sheet_png, suggest};
+    #[pymodule_export]
+    use crate::dev_cluster::dev_cluster;
     #[pymodule_export]
     use crate::diagnosis::{DiagnosisPrediction, DiagnosisTerm, NativeDiagnosis};
     #[pymodule_export]
@@ -32,6 +35,8 @@ mod _native {
     use crate::loader::NativeLoader;
     #[pymodule_export]
     use crate::log::{set_log_level, start_log, stop_log};
+    #[pymodule_export]
+    use crate::open::function_process;
     #[pymodule_export]
     use crate::pictures::pack_pictures;
     #[pymodule_export]

@@ -18,7 +18,6 @@ use spdl_types::Position;
 use crate::{
     batch::NativeBatch,
     batch_memory::SharedBatch,
-    datasets::work,
     device::{DeviceOptionsFields, OpenDevice},
     diagnosis::NativeDiagnosis,
     errors::{self, ErrorKind},
@@ -75,7 +74,10 @@ impl Drop for NativeLoader {
         let phase = std::mem::replace(self.phase.get_mut(), OpenPhase::Closed);
         if self.process == std::process::id() {
             // Closing takes a while, in which other Python threads can run.
-            Python::attach(|py| py.detach(|| drop(phase)));
+            Python::attach(|py| {
+                let _ = self.config.end_calls(py);
+                py.detach(|| drop(phase));
+            });
         } else {
             // The threads that it would wait for exist only in the parent.
             std::mem::forget(phase);
@@ -98,10 +100,10 @@ impl NativeLoader {
         }
     }
 
-    /// Fails in a forked child, whose copy of the loader has no threads.
+    /// Fails in a forked child, whose copy of the loader has no threads, and in a function that the loader waits for.
     fn check_process(&self, py: Python<'_>) -> PyResult<()> {
         if self.process == std::process::id() {
-            return Ok(());
+            return self.config.check_calls(py);
         }
         let problem = format!(
             "this loader belongs to process {}; process {} was forked from it and cannot use it",
@@ -124,7 +126,9 @@ impl NativeLoader {
                 let ranks = Python::attach(|py| self.ranks.call0(py)?.extract(py))?;
                 let loader = self.config.open(ranks, *state, || Python::attach(|py| py.check_signals()))?;
                 let facts = self.config.facts(&*loader);
-                self.classes.get_or_init(|| loader.classes());
+                if let Some(classes) = loader.classes() {
+                    self.classes.get_or_init(|| Some(classes));
+                }
                 *self.diagnoser.lock() = Some(loader.diagnoser());
                 *phase = OpenPhase::Open(loader, facts);
             }
@@ -146,6 +150,7 @@ impl NativeLoader {
         };
         Python::attach(|py| {
             py.check_signals()?;
+            self.config.call_functions(py)?;
             let Some((slots, is_on_device)) = slots else { return Ok(()) };
             let (has, more) =
                 if is_on_device { ("device buffers", "`buffers` in `DeviceOptions`") } else { ("slots", "`slots`") };
@@ -172,18 +177,6 @@ impl NativeLoader {
             held_batches.is_warned = false;
         }
         NativeBatch::new(Arc::new(shared), ends_epoch)
-    }
-}
-
-fn seconds(py: Python<'_>, name: &str, timeout: Option<f64>) -> PyResult<Option<Duration>> {
-    let Some(timeout) = timeout else { return Ok(None) };
-    match Duration::try_from_secs_f64(timeout) {
-        Ok(duration) if !duration.is_zero() => Ok(Some(duration)),
-        _ => Err(ErrorKind::Setting.error(
-            py,
-            &format!("setting `{name}` is {timeout}, not a number of seconds above 0"),
-            None,
-        )),
     }
 }
 
@@ -216,20 +209,20 @@ impl NativeLoader {
         device: &str,
         device_options: DeviceOptionsFields,
     ) -> PyResult<Self> {
-        let timeout = seconds(py, "timeout", timeout)?;
-        let log_every = seconds(py, "log_every", log_every)?;
+        let timeout = open::seconds(py, "timeout", timeout)?;
+        let log_every = open::seconds(py, "log_every", log_every)?;
         let launch = LaunchOptions { run, start, takeover, id: launch, epochs, is_endless: endless };
         let options =
             ClusterOptions { job, launch, coordinators, certs, transport, slots, timeout, socket, node, global_batch };
         let (job, source) = options.source().map_err(|error| errors::of_client(py, &error, ""))?;
         let target = OpenDevice::open(py, device, device_options)?;
-        Ok(Self::new(LoaderConfig { job, source, target, log_every }, ranks))
+        Ok(Self::new(LoaderConfig { job, source, target, log_every, here: None }, ranks))
     }
 
     /// Makes the loader of a rank whose pipeline runs in this process. `ranks()` returns rank and world when the loader
     /// is opened. `sharers` processes share the node's default budget of cores.
     #[staticmethod]
-    #[pyo3(signature = (job, ranks, *, start, epochs, endless, slots, timeout, global_batch, seed, sharers, cores, memory_bytes, cache_dir, cache_bytes, requests, read_ahead, transform_timeout, program, log_every, device, device_options))]
+    #[pyo3(signature = (job, ranks, *, start, epochs, endless, slots, timeout, global_batch, seed, sharers, cores, memory_bytes, cache_dir, cache_bytes, requests, read_ahead, transform_timeout, program, here, log_every, device, device_options))]
     #[allow(clippy::too_many_arguments, reason = "named in Python, and all are optional there")]
     fn local(
         job: &Bound<'_, PyAny>,
@@ -250,14 +243,17 @@ impl NativeLoader {
         read_ahead: Option<u32>,
         transform_timeout: Option<f64>,
         program: Option<ProgramFields>,
+        here: Option<Py<PyAny>>,
         log_every: Option<f64>,
         device: &str,
         device_options: DeviceOptionsFields,
     ) -> PyResult<Self> {
         let py = job.py();
-        let timeout = seconds(py, "timeout", timeout)?;
-        let log_every = seconds(py, "log_every", log_every)?;
-        let transforms = open::transforms(py, seconds(py, "transform_timeout", transform_timeout)?, program)?;
+        let timeout = open::seconds(py, "timeout", timeout)?;
+        let log_every = open::seconds(py, "log_every", log_every)?;
+        let transform_timeout = open::seconds(py, "transform_timeout", transform_timeout)?;
+        let transforms =
+            open::transforms(py, transform_timeout, program, here.as_ref().map(|here| here.clone_ref(py)))?;
         let tuning = open::tuning(py, requests, read_ahead)?;
         let disk = open::disk(py, cache_dir, cache_bytes)?;
         let options = ProcessOptions {
@@ -278,14 +274,14 @@ impl NativeLoader {
         let source = options.source(job::read(job)?);
         let (job, source) = source.map_err(|error| errors::of_client(py, &error, ""))?;
         let target = OpenDevice::open(py, device, device_options)?;
-        Ok(Self::new(LoaderConfig { job, source, target, log_every }, ranks))
+        Ok(Self::new(LoaderConfig { job, source, target, log_every, here }, ranks))
     }
 
     /// Returns the next batch and waits for it up to the timeout; `None` when all epochs are delivered.
     fn next(&self, py: Python<'_>) -> PyResult<Option<NativeBatch>> {
         let since = Instant::now();
         let taken = self.with_open(py, |loader, _| {
-            let taken = loader.next(&mut || self.check(since))?;
+            let taken = loader.next(self.config.every(), &mut || self.check(since))?;
             Ok(taken.map(|batch| batch.map(|batch| self.share(batch))))
         })?;
         taken.map_err(|error| {
@@ -313,7 +309,7 @@ impl NativeLoader {
         let taken = self.with_open(py, |loader, _| {
             let since = Instant::now();
             for _ in 0..count {
-                if let Err(error) = loader.next(&mut || self.check(since))? {
+                if let Err(error) = loader.next(self.config.every(), &mut || self.check(since))? {
                     return Ok(Err(error));
                 }
             }
@@ -422,15 +418,13 @@ impl NativeLoader {
         self.with_open(py, |_, facts| Ok(facts.clone()))
     }
 
-    /// Returns the names of the dataset's classes, in the order of their numbers; `None` if they are not known. Opens nothing: a loader in
-    /// this process that is not open yet reads the dataset's manifest.
+    /// Returns the names of the job's classes, in the order of their numbers; `None` if there are none. Opens nothing: a loader in this
+    /// process that is not open yet reads the dataset's manifest, and one of a cluster asks the coordinator.
     #[getter]
     fn classes(&self, py: Python<'_>) -> PyResult<Option<Vec<String>>> {
         self.check_process(py)?;
-        let BatchSource::Process(builder) = &self.config.source else { return Ok(None) };
         if self.classes.get().is_none() {
-            let builder = builder.clone();
-            let read = work::run(py, None, async move |_, _| Ok(builder.classes().await?))?;
+            let read = self.config.source.classes(py)?;
             self.classes.get_or_init(|| read);
         }
         Ok(self.classes.get().and_then(Option::as_ref).map(|classes| classes.to_vec()))
@@ -469,6 +463,7 @@ impl NativeLoader {
     /// Closes the loader, within a second or two. Batches that were delivered stay valid.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         self.check_process(py)?;
+        self.config.end_calls(py)?;
         py.detach(|| {
             let mut phase = self.phase.lock();
             self.diagnoser.lock().take();
@@ -487,8 +482,9 @@ impl NativeLoader {
 
     /// Whether the loader was closed.
     #[getter]
-    fn is_closed(&self, py: Python<'_>) -> bool {
-        py.detach(|| matches!(&*self.phase.lock(), OpenPhase::Closed))
+    fn is_closed(&self, py: Python<'_>) -> PyResult<bool> {
+        self.config.check_calls(py)?;
+        Ok(py.detach(|| matches!(&*self.phase.lock(), OpenPhase::Closed)))
     }
 
     fn __reduce__(&self, py: Python<'_>) -> PyResult<()> {

@@ -1,7 +1,14 @@
 //! Opens a loader: over a cluster, or in this process. The settings are kept, so that a state can be set before it is
 //! opened.
 
-use std::{future::Future, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    future::Future,
+    io,
+    os::fd::{IntoRawFd, OwnedFd},
+    path::PathBuf,
+    sync::Arc,
+    time::Duration,
+};
 
 use pyo3::prelude::*;
 use spdl_cli::local;
@@ -16,11 +23,12 @@ use spdl_order::Receipt;
 use spdl_types::Position;
 use spdl_worker::{
     budget::{Budget, DEFAULT_DISK_BYTES, DiskBudget},
-    transform::{Program, ProgramCode, TransformSettings},
+    transform::{CallsHere, PROGRAM, Program, ProgramCode, TransformSettings},
 };
 
 use crate::{
     batch_memory::BatchMemory,
+    datasets::work,
     device::OpenDevice,
     errors::{self, ErrorKind},
     values::{ColumnType, LoaderFacts, ProgramFields, RankOfWorld},
@@ -39,6 +47,8 @@ pub(crate) struct LoaderConfig {
     pub(crate) target: Option<OpenDevice>,
     /// How often a line on the speed and its limit is logged.
     pub(crate) log_every: Option<Duration>,
+    /// The object that calls the job's functions in this process, where they are called so.
+    pub(crate) here: Option<Py<PyAny>>,
 }
 
 /// Where batches come from: workers of a cluster, or a pipeline in this process.
@@ -48,7 +58,48 @@ pub(crate) enum BatchSource {
     Process(Box<local::LocalBuilder>),
 }
 
+impl BatchSource {
+    /// Returns the names of the job's classes, if there are any: reads the dataset's manifest, or asks the coordinator.
+    pub(crate) fn classes(&self, py: Python<'_>) -> PyResult<Option<Arc<[String]>>> {
+        match self {
+            Self::Process(builder) => {
+                let builder = builder.clone();
+                work::run(py, None, async move |_, _| Ok(builder.classes().await?))
+            }
+            Self::Cluster { builder, .. } => {
+                let asked = py.detach(|| builder.classes_blocking());
+                asked.map_err(|error| errors::of_client(py, &error, ""))
+            }
+        }
+    }
+}
+
 impl LoaderConfig {
+    /// Returns how often a wait handles signals. Where functions are called in this process, it does little else.
+    pub(crate) fn every(&self) -> Duration {
+        if self.here.is_some() { Duration::ZERO } else { CHECK }
+    }
+
+    /// Calls functions of the job for decoding threads that wait for them, if they are called in this process.
+    pub(crate) fn call_functions(&self, py: Python<'_>) -> PyResult<()> {
+        self.here.as_ref().map_or(Ok(()), |here| here.call_method0(py, "serve").map(drop))
+    }
+
+    /// Lets decoding threads that wait for functions go on without them.
+    pub(crate) fn end_calls(&self, py: Python<'_>) -> PyResult<()> {
+        self.here.as_ref().map_or(Ok(()), |here| here.call_method0(py, "close").map(drop))
+    }
+
+    /// Fails within a function that is called in this process: the loader waits for it.
+    pub(crate) fn check_calls(&self, py: Python<'_>) -> PyResult<()> {
+        let Some(here) = &self.here else { return Ok(()) };
+        if !here.getattr(py, "is_serving")?.extract::<bool>(py)? {
+            return Ok(());
+        }
+        let problem = "the loader waits for the function that uses it";
+        Err(ErrorKind::System.error(py, problem, Some("use the loader after the batch has come")))
+    }
+
     /// Returns the run's name, if the run has one of its own.
     pub(crate) fn run(&self) -> Option<&str> {
         match &self.source {
@@ -148,9 +199,12 @@ pub(crate) struct ReceivedBatch {
 
 /// A loader of either source.
 pub(crate) trait AnyLoader: Send {
-    /// Returns the next batch, or `None` after the last one.
-    fn next(&mut self, check: &mut dyn FnMut() -> PyResult<()>)
-    -> PyResult<Result<Option<ReceivedBatch>, DeviceError>>;
+    /// Returns the next batch, or `None` after the last one. Calls `check` after each `every` of waiting.
+    fn next(
+        &mut self,
+        every: Duration,
+        check: &mut dyn FnMut() -> PyResult<()>,
+    ) -> PyResult<Result<Option<ReceivedBatch>, DeviceError>>;
     fn go_to(&mut self, position: Position) -> Result<(), DeviceError>;
     fn world(&self) -> u32;
     fn position(&self) -> Position;
@@ -168,9 +222,10 @@ pub(crate) trait AnyLoader: Send {
 impl<S: Source<Batch: Into<BatchMemory>, Error: Into<DeviceError>>> AnyLoader for Blocking<S> {
     fn next(
         &mut self,
+        every: Duration,
         check: &mut dyn FnMut() -> PyResult<()>,
     ) -> PyResult<Result<Option<ReceivedBatch>, DeviceError>> {
-        let taken = self.next_checked(CHECK, check)?.map_err(Into::into);
+        let taken = self.next_checked(every, check)?.map_err(Into::into);
         Ok(taken.map(|batch| {
             batch.map(|batch| {
                 let ends_epoch = self.loader().ends_epoch(&batch);
@@ -375,6 +430,7 @@ pub(crate) fn transforms(
     py: Python<'_>,
     timeout: Option<Duration>,
     program: Option<ProgramFields>,
+    here: Option<Py<PyAny>>,
 ) -> PyResult<TransformSettings> {
     let default = TransformSettings::default();
     let sys = py.import("sys")?;
@@ -386,5 +442,32 @@ pub(crate) fn transforms(
         code: if is_module { ProgramCode::Module(code) } else { ProgramCode::File(code) },
         sys_argv,
     });
-    Ok(TransformSettings { python, path: Some(path), timeout: timeout.unwrap_or(default.timeout), program })
+    let timeout = if here.is_some() { Duration::MAX } else { timeout.unwrap_or(default.timeout) };
+    let here = here.map(|here| {
+        let connect = move |socket: OwnedFd| {
+            let connected = Python::attach(|py| here.call_method1(py, "connect", (socket.into_raw_fd(),)).map(drop));
+            connected.map_err(|error| io::Error::other(error.to_string()))
+        };
+        CallsHere(Arc::new(connect))
+    });
+    Ok(TransformSettings { python, path: Some(path), timeout, program, here })
+}
+
+/// Returns the program of processes that call functions, of which the program itself takes parts where it calls them.
+#[pyfunction]
+pub(crate) const fn function_process() -> &'static str {
+    PROGRAM
+}
+
+/// Returns a number of seconds as a duration.
+pub(crate) fn seconds(py: Python<'_>, name: &str, timeout: Option<f64>) -> PyResult<Option<Duration>> {
+    let Some(timeout) = timeout else { return Ok(None) };
+    match Duration::try_from_secs_f64(timeout) {
+        Ok(duration) if !duration.is_zero() => Ok(Some(duration)),
+        _ => Err(ErrorKind::Setting.error(
+            py,
+            &format!("setting `{name}` is {timeout}, not a number of seconds above 0"),
+            None,
+        )),
+    }
 }

@@ -29,6 +29,16 @@ pub fn read<T: DeserializeOwned>(document: &[u8]) -> serde_json::Result<T> {
     })
 }
 
+/// Returns what is at `path` in a document: keys from the root, and places in lists as numbers.
+#[must_use]
+pub fn at<'v>(document: &'v serde_json::Value, path: &[String]) -> Option<&'v serde_json::Value> {
+    path.iter().try_fold(document, |place, key| match place {
+        serde_json::Value::Object(members) => members.get(key),
+        serde_json::Value::Array(items) => items.get(key.parse::<usize>().ok()?),
+        _ => None,
+    })
+}
+
 /// Returns the number that a text of a document stands for, if that is a number that is not finite.
 #[must_use]
 pub fn non_finite(text: &str) -> Option<f64> {

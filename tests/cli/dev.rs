@@ -11,7 +11,7 @@ use std::{
 };
 
 use rustix::process::Signal;
-use spdl_testkit::processes::{Finished, TestDataset, ctl, limit, run, signal};
+use spdl_testkit::processes::{Finished, ServerProcess, TestDataset, ctl, limit, run, signal};
 
 /// A folder for clusters, which are ended with it.
 struct DevFolder(tempfile::TempDir);
@@ -248,4 +248,114 @@ fn commands_for_one_cluster_at_once_do_not_end_each_other() {
     }
     assert!(finished.iter().any(|(_, finished)| finished.stdout.contains("has ended")));
     assert!(!folder.path("a").exists() && processes(&folder.path("a")).is_empty());
+}
+
+/// Returns a command that has its clusters in a runtime folder.
+fn with_runtime_folder(folder: &Path, arguments: &[&str]) -> Command {
+    let mut command = ctl();
+    command.args(arguments).env("XDG_RUNTIME_DIR", folder);
+    command
+}
+
+#[test]
+fn commands_find_the_users_cluster_without_settings_and_settings_win() {
+    let (dataset, folder) = (TestDataset::of_pictures(48, 8), DevFolder::new());
+    let runtime = folder.0.path();
+    let run_here = |arguments: &[&str]| run(&mut with_runtime_folder(runtime, arguments));
+    run_here(&["status"])
+        .error(&["no cluster is named, and none of `spdl-ctl dev up` is running here", "hint: give `--coord`"]);
+    let job = dataset.job("first", "epochs = 2").display().to_string();
+    let up = run_here(&["dev", "up", &job, "--cores", "1", "--memory", "256MiB"]);
+    let variables = exports(&up);
+    assert!(up.stdout.contains("# the end: spdl-ctl dev down\n"), "{}", up.stdout);
+    let said = format!(
+        "note: the cluster of `spdl-ctl dev up` in `{}/spdl-dev`, at {}\n",
+        runtime.display(),
+        variables["SPDL_COORD"]
+    );
+    let status = run_here(&["status", "--json"]);
+    assert_eq!((&status.json()["jobs"][0]["name"], &status.stderr), (&"first".into(), &said));
+    let pulled = run_here(&["pull", "--json", "--steps", "2"]);
+    assert_eq!(pulled.json()["samples"], 48);
+    assert!(pulled.stderr.starts_with(&said), "{}", pulled.stderr);
+    assert!(run_here(&["top", "--once"]).stdout.contains("first"));
+    assert!(run_here(&["audit", "--run", "first"]).status.success());
+    assert!(run_here(&["run", "reset", "first", "--yes"]).status.success(), "an administrator's certificate is found");
+
+    // What is given wins, and half of it is an error.
+    let elsewhere = run(with_runtime_folder(runtime, &["status"])
+        .env("SPDL_COORD", "127.0.0.1:9")
+        .env("SPDL_CERTS", &variables["SPDL_CERTS"]));
+    elsewhere.error(&["127.0.0.1:9"]);
+    assert!(!elsewhere.stderr.contains("note:"), "{}", elsewhere.stderr);
+    run_here(&["status", "--coord", "127.0.0.1:9"]).error(&["`--coord` is given, and `--certs` is not"]);
+
+    // A cluster that was killed is not found, though its files are there.
+    let pid = run_here(&["dev", "status", "--json"]).json()["pid"].as_u64().expect("a number");
+    signal(u32::try_from(pid).expect("a process"), Signal::KILL);
+    wait_until("the end of the servers", || processes(runtime).is_empty());
+    assert!(runtime.join("spdl-dev/ready.json").exists());
+    run_here(&["status"]).error(&["no cluster is named"]);
+    assert!(run_here(&["dev", "down"]).status.success());
+}
+
+#[test]
+fn an_edited_job_is_taken_up_and_goes_on_only_where_its_order_is_the_same() {
+    let (dataset, folder) = (TestDataset::of_pictures(48, 8), DevFolder::new());
+    let job = dataset.job("first", "epochs = 2");
+    let variables = exports(&folder.up("a", 1, &[&job]));
+    let edit = |from: &str, to: &str| {
+        let text = fs::read_to_string(&job).expect("it was written");
+        assert!(text.contains(from), "{text}");
+        fs::write(&job, text.replace(from, to)).expect("it is written");
+    };
+    let up_again = || {
+        let up = run(folder.dev("a", "up").arg(&job));
+        assert_eq!(exports(&up), variables);
+        up.stderr
+    };
+    let pulled = |further: &[&str]| run(ctl().args(["pull", "--json"]).args(further).envs(&variables)).json();
+    assert_eq!(pulled(&["--steps", "1"])["samples"], 24);
+    assert_eq!(up_again(), "note: job `first` is there, and the same\n");
+    edit("epochs = 2", "epochs = 3");
+    edit("global_batch = 24", "global_batch = 12");
+    let same = "the order is the same, and its runs keep their positions";
+    assert_eq!(
+        up_again(),
+        format!("note: job `first` has changed in `global_batch` (12, was 24), `epochs` (3, was 2): {same}\n")
+    );
+    // Three epochs of 48, of which 24 samples were delivered before.
+    assert_eq!(pulled(&["--from", "resume"])["samples"], 120);
+
+    edit("seed = 5", "seed = 6");
+    let mut submit = ctl();
+    submit
+        .args(["job", "submit"])
+        .arg(&job)
+        .env("SPDL_COORD", &variables["SPDL_COORD"])
+        .env("SPDL_CERTS", folder.path("a/certs/admin"));
+    run(&mut submit).error(&["it is there already, and this one differs in `seed` (6, was 5)"]);
+    let replaced = run(submit.arg("--replace"));
+    assert_eq!(
+        replaced.stdout, "job `first` is another one now, by `seed` (6, was 5): its runs begin at the beginning\n",
+        "{}",
+        replaced.stderr
+    );
+    assert_eq!(pulled(&["--from", "resume"])["samples"], 144, "there is no position to go on from");
+
+    // A job that is being trained is not replaced under its ranks.
+    let mut pull = ctl();
+    pull.args(["pull", "--json", "--progress", "--rate", "24", "--epochs", "100000"]).envs(&variables);
+    let mut held = ServerProcess::spawn(&mut pull);
+    held.progress_to(24);
+    edit("seed = 6", "seed = 7");
+    run(folder.dev("a", "up").arg(&job)).error(&[
+        "job `first` is not replaced: ",
+        "is in use",
+        "hint: end that launch first",
+    ]);
+    held.kill();
+    let more = run(folder.dev("a", "up").args(["--workers", "2"]).arg(dataset.job("second", "")));
+    assert!(more.stderr.contains("note: the cluster is up, and keeps its workers"), "{}", more.stderr);
+    assert!(more.stdout.contains("# jobs: first, second\n") && !more.stdout.contains("SPDL_JOB="), "{}", more.stdout);
 }

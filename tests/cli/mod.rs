@@ -3,6 +3,7 @@
 mod audit;
 mod certificates;
 mod dev;
+mod job_init;
 mod jobs;
 mod loose_files;
 mod manual;

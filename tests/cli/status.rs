@@ -15,6 +15,11 @@ fn status_is_one_table_that_fits_a_terminal_and_hides_what_is_over() {
     };
     let lines = |text: &str, start: &str| text.lines().filter(|line| line.starts_with(start)).count();
 
+    let steps = status(&[]);
+    for line in ["nothing runs here yet:", "  2. Submit a job: what to read, and how to make batches of it (done)"] {
+        assert!(steps.lines().any(|shown| shown == line), "{steps}");
+    }
+
     // A session that has ended.
     run(&mut cluster.pull("a-job", 0, 1, "node-0", &["--steps", "2"])).json();
     cluster.wait_for("its leave", |status| status["sessions"][0]["ranks"][0]["left"] == true);
@@ -22,6 +27,8 @@ fn status_is_one_table_that_fits_a_terminal_and_hides_what_is_over() {
     assert!(idle.starts_with("coordinator 0.1.0, up ") && idle.contains(": 1 job, 1 worker\n"), "{idle}");
     assert!(idle.lines().any(|line| line.starts_with("job a-job ") && line.contains(" idle ")), "{idle}");
     assert_eq!((lines(&idle, "  session"), lines(&status(&["-v"]), "  session")), (0, 1), "{idle}");
+    let summary = "session 1: it has ended before the run's last sample, and the next launch goes on from there: 48";
+    assert!(idle.contains(summary) && !idle.contains("nothing runs here yet"), "{idle}");
 
     // A running session: the table shows rates, not totals.
     let _pull = ServerProcess::spawn(&mut cluster.pull("a-job", 0, 1, "node-0", &["--from", "0:0"]));
@@ -49,6 +56,10 @@ fn status_is_one_table_that_fits_a_terminal_and_hides_what_is_over() {
         row("rank 0").ends_with("home node-0 (local)") || row("rank 0").ends_with("home node-0 (quic)"),
         "{running}"
     );
+    assert!(row("session 2: 0 % done, ").contains(" of 24 000 000 samples; epoch "), "{running}");
+    let words = running.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words.contains(" left, ") && words.contains(" s of this epoch"), "{running}");
+    assert!(!running.contains("session 1: "), "{running}");
     assert!(row("worker node-0").contains(" ready ") && row("worker node-0").contains("1 rank, "), "{running}");
     assert_eq!((lines(&running, "  session"), lines(&running, "  decode")), (1, 0), "{running}");
     let details = status(&["-v"]);

@@ -61,6 +61,10 @@ fn a_terminal_shows_the_cluster_live_and_is_as_before_in_the_end() {
         Terminal::run(&format!("stty -g; tty; {top}; code=$?; echo; echo code=$code; stty -g; exit $code"));
     let frame = terminal.wait_for("a frame", |frame| has(frame, "worker node-0: ready") && has(frame, "0  alive"));
     assert!(frame[23].starts_with(" q quit"), "{frame:#?}");
+    terminal.wait_for("the time that is left", |frame| {
+        let words = frame.join(" ").split_whitespace().collect::<Vec<_>>().join(" ");
+        has(frame, " of 24 000 000 samples; epoch ") && words.contains(" left, ") && words.contains(" s of this epoch")
+    });
     let position = |frame: &[String]| frame.iter().find_map(|line| Some(line.split_once(", at ")?.1.to_owned()));
     let before = position(&frame).expect("a position");
     terminal.wait_for("progress", |frame| position(frame).is_some_and(|position| position != before));
@@ -97,6 +101,30 @@ fn a_terminal_shows_the_cluster_live_and_is_as_before_in_the_end() {
     assert!(modes.len() == 2 && modes[0] == modes[1], "{modes:?}");
     let (_, after) = written.split_once(LEAVE).expect("it was counted");
     assert!(after.contains("code=130") && !after.contains("error"), "{after:?}");
+}
+
+#[test]
+fn a_terminal_says_what_to_start_and_sums_up_what_has_ended() {
+    let dataset = TestDataset::of_pictures(50, 25);
+    let cluster = Cluster::start(1);
+    let (address, certs) = (cluster.address.clone(), cluster.certs("admin"));
+    let mut terminal =
+        Terminal::run(&format!("{:?} top --interval 0.2 --coord {address} --certs {certs:?}", program()));
+    terminal.wait_for("the first step", |frame| {
+        has(frame, "nothing runs here yet:") && has(frame, "  1. Start a worker on each node of GPUs (done)")
+    });
+    cluster.submit(&dataset.job("short", "epochs = 2"));
+    let frame = terminal.wait_for("the second step", |frame| has(frame, "how to make batches of it (done)"));
+    assert!(has(&frame, "spdl-ctl pull --job short"), "{frame:#?}");
+    // Each epoch has two batches of 24 samples, and leaves the other two samples out.
+    cluster.pull_all("short", 1, &["node-0"], &[]);
+    let frame = terminal.wait_for("the summary", |frame| has(frame, "the run is finished: 96 samples in "));
+    assert!(!has(&frame, "nothing runs here yet"), "{frame:#?}");
+    assert!(has(&frame, "spdl-ctl audit --run short"), "{frame:#?}");
+    let sums = cluster.status()["sessions"][0]["progress"].clone();
+    assert_eq!((&sums["done_samples"], &sums["all_samples"], &sums["done"]), (&96.into(), &96.into(), &1.0.into()));
+    terminal.press("q");
+    assert_eq!(terminal.finish().0, Some(0));
 }
 
 #[test]

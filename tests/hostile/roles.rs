@@ -46,6 +46,7 @@ fn a_certificate_of_the_wrong_role_or_cluster_is_refused_by_name() {
         for (role, request, name) in [
             (Role::Client, ToCoordinator::WorkerLeave { worker: WorkerId(1) }, "WorkerLeave"),
             (Role::Client, ToCoordinator::RemoveJob { name: "undisturbed".into() }, "RemoveJob"),
+            (Role::Client, ToCoordinator::ReplaceJob { toml: String::new(), origin: String::new() }, "ReplaceJob"),
             (Role::Worker, ToCoordinator::SubmitJob { toml: String::new(), origin: String::new() }, "SubmitJob"),
         ] {
             let endpoint = attacked.endpoint(&attacked.identity(role));

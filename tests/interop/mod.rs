@@ -1,5 +1,6 @@
 //! Interoperability with other software: the Python packages `webdataset` and `pillow`, the S3 protocol, and the Hugging Face Hub's.
 
+mod class_labels;
 mod crop_ready;
 mod elsewhere;
 mod everyday;

@@ -127,11 +127,10 @@ class Reference:
         own: dict[str, dict[str, Any]] = {}
         kinds = {kind["const"]: kind["description"] for kind in self._definitions["DecodeFile"]["oneOf"]}
         for key, value in table["properties"].items():
-            # `For KIND: text For KIND: text`, if only some kinds have the key.
-            parts = re.split(rf"(?:^|\s)For ({'|'.join(kinds)}): ", value["description"])
-            if len(parts) == 1:
+            texts = of_kinds(value["description"], kinds)
+            if not texts:
                 common[key] = value
-            for kind, text in zip(parts[1::2], parts[2::2]):
+            for kind, text in texts.items():
                 own.setdefault(kind, {})[key] = {**value, "description": sentence(text)}
         self._add("Keys that a column of any kind has:")
         self._keys("ColumnFile", {**table, "properties": common})
@@ -243,6 +242,13 @@ class Reference:
     def _want(self, names: list[str], name: str) -> None:
         if name not in names:
             names.append(name)
+
+
+def of_kinds(description: str, kinds: Iterable[str]) -> dict[str, str]:
+    """Returns what is said of a key for each kind, in `For KIND: text For KIND, KIND and KIND: text`; nothing if all kinds have the key."""
+    one = f"(?:{'|'.join(kinds)})"
+    parts = re.split(rf"(?:^|\s)For ({one}(?:(?:, | and ){one})*): ", description)
+    return {kind: text for some, text in zip(parts[1::2], parts[2::2]) for kind in re.split(", | and ", some)}
 
 
 def heading(name: str) -> str:

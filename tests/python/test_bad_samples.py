@@ -63,17 +63,19 @@ def test_substituted_samples_are_counted_and_logged_by_kind(job: MakeJob, lines:
     assert len(lines_logged) <= 2, lines_logged
 
 
-def test_a_field_that_every_sample_lacks_is_one_question(job: MakeJob, cluster: Cluster) -> None:
-    name = cluster.submit(job(LACKS, name="lacks-a-field"))
+def test_names_that_no_sample_has_are_one_question(job: MakeJob, cluster: Cluster) -> None:
+    # A job that allows so many bad samples is not compared with the dataset's records.
+    names = {"name": "class", "from": "cls", "decode": "category", "names": ["cat"]}
+    name = cluster.submit(job(names, name="lacks-names", max_bad_fraction=0.6))
     with cluster.connect(0, 1, job=name) as loader:
-        question = "no sample so far has `nofield`: check `from` of column `caption`"
-        with pytest.raises(spdl_cluster.DataError, match=rf"has 11 bad samples of {PICTURES}, .*{question}"):
+        question = "field `cls` of no sample so far has a name that column `class` lists: check `names`"
+        with pytest.raises(spdl_cluster.DataError, match=rf"bad samples of {PICTURES}, .*{question}"):
             loader.next()
 
 
 def test_a_field_that_no_record_has_is_an_error_before_the_first_batch(job: MakeJob) -> None:
     wrong = {"name": "caption", "from": "jgp", "decode": "bytes"}
-    for column, meant in ((LACKS, "its fields are cls, jpg"), (wrong, "did you mean `jpg`")):
+    for column, meant in ((LACKS, "its fields are cls, jpg"), (wrong, r"did you mean `jpg`\? its fields are cls, jpg")):
         text = f"job `test`: column `caption`: `from` is `{column['from']}`, which no record of the dataset has; {meant}"
         with spdl_cluster.local(job(column)) as loader, pytest.raises(spdl_cluster.SettingError, match=text):
             loader.next()

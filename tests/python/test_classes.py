@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import spdl_cluster
-from conftest import Cluster, packed
 from PIL import Image
 
 LABEL = {"name": "label", "from": "cls", "decode": "int"}
@@ -94,9 +93,3 @@ def test_a_dataset_that_cannot_be_read_is_the_error_of_its_own_loader(train: spd
         next(iter(train))
         with pytest.raises(spdl_cluster.DataError):
             assert other.classes
-
-
-def test_a_loader_of_a_cluster_knows_no_classes(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> None:
-    job = {"name": "no-classes", "dataset": packed(tmp_path_factory, "dataset", 200, seed=7), "global_batch": 4, "column": [LABEL]}
-    with cluster.connect(0, 1, job=cluster.submit(job)) as loader:
-        assert loader.classes is None and loader.class_to_idx is None

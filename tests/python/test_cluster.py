@@ -103,6 +103,8 @@ def test_refusals_of_a_coordinator_are_different_errors(job: MakeJob, cluster: C
 def test_what_is_not_given_comes_from_the_environment(
     job: MakeJob, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # There may be a cluster of `spdl-ctl dev up` on this machine.
+    monkeypatch.setenv("XDG_RUNTIME_DIR", "/nowhere")
     with pytest.raises(spdl_cluster.SettingError, match="SPDL_COORD"):
         spdl_cluster.connect(0, 1)
     name = cluster.submit(job(name="environment"))

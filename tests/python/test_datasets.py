@@ -107,6 +107,38 @@ def test_splits_are_named_and_one_is_taken(tmp_path: pathlib.Path) -> None:
         spdl_cluster.index(tmp_path, split="train", all_splits=True)
 
 
+def test_several_folders_are_packed_as_one_dataset(tmp_path: pathlib.Path) -> None:
+    for year, animal in (("2024", "bee"), ("2025", "ant"), ("2025", "bee")):
+        path = tmp_path / "photos" / year / animal / "0.txt"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.with_suffix(".jpg").write_bytes(f"{year} {animal}".encode())
+        path.write_text(f"{animal} of {year}")
+    years = [tmp_path / "photos/2024", tmp_path / "photos/2025"]
+    report = spdl_cluster.pack(years, tmp_path / "both", no_shuffle=True)
+    assert (report.class_names, report.samples) == (["ant", "bee"], 3)
+    [shard] = (tmp_path / "both").glob("*.tar")
+    with tarfile.open(shard) as tar:
+        found = {member.name: content.read() for member in tar if (content := tar.extractfile(member))}
+    assert [name for name in found if name.endswith(".txt")] == ["2024/bee/0.txt", "2025/ant/0.txt", "2025/bee/0.txt"]
+    assert [found[f"{name}.cls"] for name in ("2024/bee/0", "2025/ant/0", "2025/bee/0")] == [b"1", b"0", b"1"]
+    ctl("pack", *years, tmp_path / "as-command", "--no-shuffle")
+    assert files(tmp_path / "as-command").keys() == files(tmp_path / "both").keys()
+    for wrong, text in (([years[0], years[0] / "bee"], "lies in another source"), ([years[0], tmp_path / "none"], "is no folder on disk")):
+        with pytest.raises(spdl_cluster.SpdlError, match=text):
+            spdl_cluster.pack(wrong, tmp_path / "wrong")
+
+
+def test_shards_are_indexed_by_a_pattern_or_as_a_list(source: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    spdl_cluster.pack(source, tmp_path / "packed", records_per_shard=3)
+    shards = sorted((tmp_path / "packed").glob("*.tar"))
+    assert len(shards) > 2
+    whole = spdl_cluster.index(tmp_path / "packed/*.tar", out=tmp_path / "by-pattern")
+    some = spdl_cluster.index(shards[:2], out=tmp_path / "some")
+    assert (whole.shards, some.shards, some.samples) == (len(shards), 2, 6)
+    with pytest.raises(spdl_cluster.SpdlError, match="is for the path of a folder"):
+        spdl_cluster.index(shards[:2], shards="*.tar", out=tmp_path / "wrong")
+
+
 def test_pictures_with_dots_are_one_record_or_many(tmp_path: pathlib.Path) -> None:
     with tarfile.open(tmp_path / "0.tar", "w") as tar:
         for number in range(12):

@@ -1,10 +1,9 @@
-"""Runs the examples as users do: under torchrun, as a program that starts its own ranks, and alone."""
+"""Runs the examples as users do, under torchrun and alone; those for Lightning and Accelerate are run by their recipes."""
 
 from __future__ import annotations
 
 import os
 import pathlib
-import re
 import subprocess
 import sys
 import tempfile
@@ -35,11 +34,6 @@ def test_the_example_for_fsdp_goes_on_from_a_state_and_misses_nothing() -> None:
     assert "saw 256 samples on 2 ranks; loss " in run("train_fsdp.py", ranks=2)
 
 
-def test_the_example_for_accelerate_sees_every_sample_on_two_ranks() -> None:
-    pytest.importorskip("accelerate", reason=ABSENT)
-    assert "saw 256 samples on 2 ranks" in run("train_accelerate.py", ranks=2)
-
-
 def test_the_example_of_five_steps_reads_urls_and_goes_on_behind_a_loader() -> None:
     output = run("pipeline_five_steps.py")
     assert "from URLs: 192 pictures in 6 batches on" in output
@@ -49,12 +43,3 @@ def test_the_example_of_five_steps_reads_urls_and_goes_on_behind_a_loader() -> N
 def test_the_example_for_spdl_goes_on_in_the_middle_of_an_epoch() -> None:
     pytest.importorskip("spdl.pipeline", reason=ABSENT)
     assert "saw 48 samples, then 80; 0 of them twice" in run("train_spdl.py")
-
-
-def test_lightning_on_two_devices_trains_and_validates_on_everything_in_each_epoch() -> None:
-    pytest.importorskip("lightning", reason=ABSENT)
-    output = re.sub(r"\s*\n", "\n", run("train_lightning.py", "--devices", 2))
-    # 40 validation samples after the sanity check, after an epoch and after the restart; 128 samples in an epoch of two ranks.
-    for epoch in (0, 1):
-        assert f"epoch {epoch}: trained on 128 samples, validated on 40" in output, output
-    assert "0 samples twice, on 2 ranks" in output, output

@@ -33,7 +33,7 @@ def test_each_key_of_a_kind_of_column_is_in_the_section_of_the_kind() -> None:
     schema = job_types.read_schema()["definitions"]
     assert kinds.keys() == {kind["const"] for kind in schema["DecodeFile"]["oneOf"]}
     for key, value in schema["ColumnFile"]["properties"].items():
-        described = {kind for kind in kinds if f"For {kind}: " in value["description"]}
+        described = set(job_reference.of_kinds(value["description"], kinds))
         assert described == {kind for kind, section in kinds.items() if f"\n| `{key}` |" in section.split("\n## ")[0]}, key
 
 

@@ -162,16 +162,19 @@ def test_a_script_chooses_one_of_several_jobs_by_name_or_file(
 
 
 def test_a_file_is_the_job_that_was_submitted_from_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert environment.job_name("val.toml") == "val.toml" and environment.job_name(None) is None
+    monkeypatch.setenv("SPDL_COORD", "node-0:7400")
+    place = environment.cluster(None, None)
+    assert place.job_name("val.toml") == "val.toml" and place.job_name(None) is None
     monkeypatch.setenv("SPDL_JOB_FILES", json.dumps({"a/train.toml": "one", "b/train.toml": "two", "val.toml": "val"}))
+    place = environment.cluster(None, None)
     for given, name in [("val.toml", "val"), ("/x/val.toml", "val"), ("b/train.toml", "two"), ("one", "one"), (None, None)]:
-        assert environment.job_name(given) == name
-    assert environment.job_name(pathlib.Path("a/train.toml")) == "one"
+        assert place.job_name(given) == name
+    assert place.job_name(pathlib.Path("a/train.toml")) == "one"
     # Two files have this name, so that it stands for neither.
-    assert environment.job_name("train.toml") == "train.toml"
+    assert place.job_name("train.toml") == "train.toml"
     monkeypatch.setenv("SPDL_JOB_FILES", "train.toml")
     with pytest.raises(spdl_cluster.SettingError, match="SPDL_JOB_FILES"):
-        environment.job_name("train.toml")
+        environment.cluster(None, None)
 
 
 @pytest.mark.parametrize("server", ["worker", "coord"])

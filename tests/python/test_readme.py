@@ -1,8 +1,9 @@
-"""Runs the commands and the Python of the README's section "From a folder to a batch" and of the guide's smallest job, and checks
+"""Runs the commands and the two trainers of the README's section "A trainer, before and after", and the guide's smallest job, and checks
 the guide's table of settings, and what all pages of the documentation say of Python and of commands."""
 
 from __future__ import annotations
 
+import functools
 import inspect
 import os
 import pathlib
@@ -12,6 +13,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 
+import pytest
 import spdl_cluster
 from conftest import LIMIT_S, PICTURES
 
@@ -21,7 +23,7 @@ GUIDE = README.parent / "docs/guide"
 PAGES = [README, *sorted((README.parent / "docs").rglob("*.md")), README.parent / "k8s/README.md"]
 
 
-def blocks(language: str, page: pathlib.Path = README, heading: str = "## From a folder to a batch") -> list[str]:
+def blocks(language: str, page: pathlib.Path = README, heading: str = "## A trainer, before and after") -> list[str]:
     """Returns the code blocks of a page's section in a language."""
     section = page.read_text(encoding="utf-8").split(f"\n{heading}\n", 1)[1].split("\n## ", 1)[0]
     return re.findall(rf"^```{language}\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
@@ -32,7 +34,8 @@ def runner(tmp_path: pathlib.Path) -> Callable[..., str]:
     programs = tmp_path / "programs"
     programs.mkdir()
     (programs / "spdl-ctl").symlink_to(os.environ["SPDL_TEST_CTL"])
-    variables = {**os.environ, "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}"}
+    path = f"{programs}{os.pathsep}{os.environ['PATH']}"
+    variables = {**os.environ, "PATH": path, "XDG_CACHE_HOME": str(tmp_path / "caches"), "XDG_RUNTIME_DIR": str(tmp_path)}
 
     def run(*command: str) -> str:
         done = subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=LIMIT_S)
@@ -42,17 +45,57 @@ def runner(tmp_path: pathlib.Path) -> Callable[..., str]:
     return run
 
 
-def test_the_readme_leads_from_a_folder_to_batches(tmp_path: pathlib.Path) -> None:
+#: What the README's trainers need around them; they write down the shapes that they train on.
+TRAINER = """
+import os, spdl_cluster, torch
+from torch.utils.data import DataLoader, DistributedSampler
+from torchvision.datasets import ImageFolder
+from torchvision.transforms.v2 import Compose, RandomHorizontalFlip, RandomResizedCrop, ToImage
+torch.distributed.init_process_group("gloo", init_method=f"file://{os.path.abspath('group')}", rank=0, world_size=1)
+device, seen = "cpu", []
+def step(image, label):
+    assert 0 <= int(label.min()) and label.dtype == torch.int64 and image.dtype == torch.uint8
+    seen.append((tuple(image.shape), tuple(label.shape)))
+"""
+
+
+def test_the_readmes_trainers_before_and_after_train_on_as_many_batches_of_one_shape(tmp_path: pathlib.Path) -> None:
+    torch = os.environ.get("SPDL_TEST_NO_TORCH", "torch is not installed")
+    pytest.importorskip("torch", reason=torch)
+    pytest.importorskip("torchvision", reason=torch)
     run = runner(tmp_path)
     commands = [shlex.split(line, comments=True) for line in blocks("sh")[0].splitlines() if line.startswith("spdl-ctl")]
     assert [command[:2] for command in commands] == [["spdl-ctl", "pictures"]]
     # Fewer pictures than the README's command makes.
     run(*commands[0][:-1], str(PICTURES))
 
-    [code] = blocks("python")
-    assert len(code.splitlines()) <= 12, "the README promises few lines"
-    printed = [line for line in run(sys.executable, "-c", code).splitlines() if line.startswith("(64, 224, 224, 3)")]
-    assert len(printed) == PICTURES // 64, printed
+    before, after = blocks("python")
+    assert max(len(before.splitlines()), len(after.splitlines())) <= 8, "the README promises few lines"
+    assert "num_workers=8" in before
+    steps = 2 * (PICTURES // 64)
+    for code in (before.replace("num_workers=8", "num_workers=1"), after):
+        output = run(sys.executable, "-c", f"{TRAINER}\n{code}\nprint(len(seen), set(seen))\ntorch.distributed.destroy_process_group()")
+        assert output.splitlines()[-1] == f"{steps} {{((64, 3, 224, 224), (64,))}}", output
+
+
+def test_the_readme_leads_from_a_folder_to_a_job_and_a_cluster(temporary: pathlib.Path) -> None:
+    run = runner(temporary)
+    readme = functools.partial(blocks, heading="## A job of your own")
+    lines = [line for block in readme("sh") for line in block.splitlines() if line.startswith("spdl-ctl")]
+    commands = [shlex.split(line, comments=True) for line in lines]
+    assert [command[1] for command in commands] == ["pack", "job", "dev", "pull", "dev"]
+    run("spdl-ctl", "pictures", "photos", "--count", str(PICTURES))
+
+    try:
+        outputs = [run(*command) for command in commands]
+    finally:
+        run("spdl-ctl", "dev", "down")
+    assert (temporary / "train.toml").exists()
+    assert "# the end: spdl-ctl dev down" in outputs[2]
+    # The names of the files and of the job are those of the README's last command.
+    assert "spdl-run --job train.toml -- torchrun" in readme("sh")[-1]
+    code = 'import spdl_cluster\nfor batch in spdl_cluster.local("train.toml", epochs=1): print(batch["image"].shape)'
+    assert run(sys.executable, "-c", code).count("(64, 224, 224, 3)") == PICTURES // 64
 
 
 def test_the_smallest_job_of_the_guide_gives_batches(tmp_path: pathlib.Path) -> None:

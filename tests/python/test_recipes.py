@@ -30,6 +30,7 @@ FILE = re.compile(r"# ([\w-]+\.\w+)(:.*)?")
 #: Kinds of blocks.
 LANGUAGES = {"sh", "toml", "python"}
 MAX_LINES = 150
+ABSENT = os.environ.get("SPDL_TEST_NO_FRAMEWORKS", "it is not installed")
 
 
 class Recipe:
@@ -188,6 +189,7 @@ def test_imagenet_is_packed_and_trained_on_two_nodes_of_slurm(
 
 def test_coco_is_indexed_where_it_lies_and_a_detector_resumes(tmp_path: pathlib.Path, temporary: pathlib.Path) -> None:
     needs_torch()
+    pytest.importorskip("torchmetrics", reason=ABSENT)
     from scenes import write_scenes
 
     (tmp_path / "annotations").mkdir()
@@ -210,6 +212,7 @@ def test_coco_is_indexed_where_it_lies_and_a_detector_resumes(tmp_path: pathlib.
     lines = recipe.run("spdl-run").splitlines()
     assert (tmp_path / "detector.pt").stat().st_mtime_ns > before
     assert len(json.loads(lines[-1])["losses"]) == 2, "two of six steps are left"
+    assert re.search(r"; mAP -?\d\.\d{3}, at 0\.5 -?\d\.\d{3}, of 8 pictures$", lines[-2]), lines
     assert len(json.loads((tmp_path / "results.json").read_text())) > 0
     recipe.end()
 
@@ -280,6 +283,101 @@ def test_a_dataset_of_the_hub_is_trained_on_and_resumed(tmp_path: pathlib.Path, 
         again = recipe.run("python train.py 3")
         assert [line[:8] for line in again.splitlines()[:1]] == ["epoch 2:"], again
         recipe.end()
+
+
+#: What the pages on classifiers have, and what a test puts in its place.
+SMALLER = {
+    "global_batch = 256": "global_batch = 8",
+    "random_resized_crop = 224": "random_resized_crop = 64",
+    "{ resize = 256 }, { center_crop = 224 }": "{ resize = 72 }, { center_crop = 64 }",
+}
+#: Of 36 pictures in batches of 8, four are left out of each epoch.
+EPOCH = 32
+VALIDATED = 10
+
+
+def classifier(page: str, folder: pathlib.Path, temporary: pathlib.Path, changes: dict[str, str]) -> Recipe:
+    """Writes the folders of pictures that a page on a classifier begins with, and packs them as it says."""
+    needs_torch()
+    pytest.importorskip("torchvision", reason="torchvision is not installed")
+    pictures(folder / "photos/train", 36, seed=5)
+    pictures(folder / "photos/val", VALIDATED, seed=6)
+    recipe = Recipe(page, folder, temporary, changes, {})
+    recipe.run("spdl-ctl pack photos/train data/train")
+    return recipe
+
+
+def counts(output: str) -> dict[int, int]:
+    """Returns of each epoch how many samples of the validation were counted."""
+    lines = re.findall(r"^epoch (\d+): .*?\bof (\d+)\b", output, re.MULTILINE)
+    return {int(epoch): int(seen) for epoch, seen in lines}
+
+
+def taken(output: str) -> int:
+    """Returns how many samples a launch took."""
+    [samples] = re.findall(r"^(\d+) samples (?:for rank 0 )?in this launch$", output, re.MULTILINE)
+    return int(samples)
+
+
+def killed_after(command: str, file: str) -> str:
+    """Returns a command that is killed once it has made a file."""
+    return f"{command} & program=$!\nuntil [ -e {file} ]; do kill -0 $program; sleep 0.05; done\nkill -9 $program\nwait $program || true\n"
+
+
+@pytest.mark.parametrize(
+    ("page", "framework", "begins", "changes"),
+    [
+        ("lightning.md", "lightning", "python", {**SMALLER, "--epochs 10": "--epochs 2"}),
+        ("accelerate.md", "accelerate", "torchrun", {**SMALLER, "epochs = 10": "epochs = 2"}),
+    ],
+)
+def test_a_classifier_on_two_ranks_stops_in_an_epoch_and_goes_on(
+    page: str, framework: str, begins: str, changes: dict[str, str], tmp_path: pathlib.Path, temporary: pathlib.Path
+) -> None:
+    pytest.importorskip(framework, reason=ABSENT)
+    pytest.importorskip("torchmetrics", reason=ABSENT)
+    recipe = classifier(page, tmp_path, temporary, {**changes, "--every 100": "--every 3", "--steps 1000": "--steps 3"})
+    first = recipe.run(begins)
+    assert (counts(first), taken(first)) == ({}, 3 * 8 // 2), first
+    again = recipe.run(begins)
+    assert counts(again) == {0: VALIDATED, 1: VALIDATED}, again
+    assert taken(again) == (2 * EPOCH - 3 * 8) // 2, again
+    recipe.end()
+
+
+def test_trainer_is_killed_in_an_epoch_and_goes_on_with_more_ranks(tmp_path: pathlib.Path, temporary: pathlib.Path) -> None:
+    pytest.importorskip("transformers", reason=ABSENT)
+    changes = {
+        '"global_batch": 256': '"global_batch": 8',
+        "epochs=10": "epochs=2",
+        '"random_resized_crop": 224': '"random_resized_crop": 64',
+        '{"resize": 256}, {"center_crop": 224}': '{"resize": 72}, {"center_crop": 64}',
+        "ResNetConfig(": "ResNetConfig(embedding_size=8, hidden_sizes=[8, 16], depths=[1, 1], ",
+        "save_steps=500": "save_steps=3",
+    }
+    recipe = classifier("trainer.md", tmp_path, temporary, changes)
+    recipe.run("python", killed_after("python train.py", "checkpoints/checkpoint-3/trainer_state.json"))
+    [*_, newest] = sorted((tmp_path / "checkpoints").glob("checkpoint-*"), key=lambda path: int(path.name.split("-")[1]))
+    steps = json.loads((newest / "trainer_state.json").read_text())["global_step"]
+    output = recipe.run("torchrun")
+    assert re.findall(r"'eval_seen': '?(\d+)", output)[-1] == str(VALIDATED), output
+    launches = re.findall(r"^(\d+) samples for rank (\d) in this launch$", output, re.MULTILINE)
+    assert sorted(launches, key=lambda launch: launch[1]) == [(str((2 * EPOCH - 8 * steps) // 2), str(rank)) for rank in range(2)], output
+    recipe.end()
+
+
+def test_a_model_of_timm_is_killed_in_an_epoch_and_goes_on(tmp_path: pathlib.Path, temporary: pathlib.Path) -> None:
+    pytest.importorskip("timm", reason=ABSENT)
+    import torch
+
+    changes = {'"resnet50"': '"test_resnet"', '"global_batch": 256': '"global_batch": 8', "done % 100": "done % 3", "train.py 90": "train.py 2"}
+    recipe = classifier("timm.md", tmp_path, temporary, changes)
+    recipe.run("python", killed_after(recipe.next().rstrip(), "checkpoint.pt"))
+    at = torch.load(tmp_path / "checkpoint.pt", weights_only=True)["loader"]
+    output = recipe.run("python")
+    assert counts(output)[1] == VALIDATED, output
+    assert taken(output) == 2 * EPOCH - (at["epoch"] * EPOCH + at["offset"]), (at, output)
+    recipe.end()
 
 
 def test_the_command_of_the_page_on_sizing_recommends_settings(

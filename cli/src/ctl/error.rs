@@ -27,6 +27,14 @@ pub(crate) enum CtlError {
     ReadFile { path: PathBuf, source: io::Error },
     #[error("cannot write `{}`: {source}", path.display())]
     WriteFile { path: PathBuf, source: io::Error },
+    #[error("`{}` is there already, with another text", path.display())]
+    JobFileThere { path: PathBuf },
+    #[error("no column can read what the records of `{dataset}` have: {fields}")]
+    NoColumns { dataset: String, fields: String },
+    #[error("no cluster is named, and none of `spdl-ctl dev up` is running here")]
+    NoCluster,
+    #[error("`{given}` is given, and `{missing}` is not")]
+    HalfConnection { given: &'static str, missing: &'static str },
     #[error("a cluster is up in `{}`", folder.display())]
     DevIsUp { folder: PathBuf },
     #[error("the cluster in `{}` is still starting", folder.display())]
@@ -73,6 +81,8 @@ pub(crate) enum CtlError {
     NotConfirmed { run: String },
     #[error("run `{run}` is not reset: {cause}")]
     RunHeld { run: String, cause: Box<Refusal> },
+    #[error("job `{job}` is not replaced: {cause}")]
+    JobHeld { job: String, cause: Box<Refusal> },
     #[error("no job has ranks alive")]
     NoneToTrace,
     #[error("several jobs have ranks alive: {jobs}")]
@@ -132,6 +142,12 @@ impl CtlError {
                 "give the folder of an administrator's certificate with `--certs`, as `spdl-ctl cert --role admin` issues it"
             }
             Self::Refused(refusal) => return RankError::Refused((**refusal).clone()).hint().map(str::to_owned),
+            Self::JobFileThere { .. } => "`--force` replaces it, `--out FILE` writes another one; nothing was written",
+            Self::NoCluster => {
+                "give `--coord` and `--certs`, or set SPDL_COORD and SPDL_CERTS; `spdl-ctl dev up` starts one that is found without them"
+            }
+            Self::HalfConnection { .. } => "give both, or neither for the cluster of `spdl-ctl dev up`",
+            Self::NoColumns { .. } => "`spdl-ctl info --all` looks at all records",
             Self::DevIsUp { .. } => {
                 "`spdl-ctl dev status` shows it, `spdl-ctl dev down` ends it, `--dir` is for another one"
             }
@@ -157,7 +173,7 @@ impl CtlError {
             Self::NoRun { .. } => "`spdl-ctl run list` lists the runs",
             Self::ManyRuns { .. } => "write JOB/RUN",
             Self::NotConfirmed { .. } => "answer `y` on a terminal, or write `--yes`",
-            Self::RunHeld { .. } => {
+            Self::RunHeld { .. } | Self::JobHeld { .. } => {
                 "end that launch first; a launch that was just killed counts as alive for some seconds"
             }
             Self::WorldTooLarge { .. } => "every rank must get a sample per step: raise the batch or use fewer ranks",

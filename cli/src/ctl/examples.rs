@@ -82,7 +82,9 @@ pub(super) const TRACE: &str = "Examples:
   spdl-ctl trace --coord node-0:7400 --certs certs/admin --job train --seconds 30 --out trace.json";
 
 pub(super) const JOB: &str = "Examples:
+  spdl-ctl job init dataset --validation valset                   # writes train.toml and val.toml
   spdl-ctl job submit job.toml --coord node-0:7400 --certs certs/admin
+  spdl-ctl job submit train.toml --replace                        # an edited job, in the cluster of `dev up`
   spdl-ctl job list --coord node-0:7400 --certs certs/admin
   spdl-ctl job show train --coord node-0:7400 --certs certs/admin
   spdl-ctl job schema                                             # for editors: `#:schema job.schema.json`";

@@ -16,8 +16,10 @@ use super::{CtlResult, allocator, class_args::ClassArgs, interrupt, pack, progre
 #[derive(Debug, clap::Args)]
 pub(crate) struct IndexArgs {
     /// Folder or URL with the shards (`*.tar`, `*.tar.gz`, MDS, Parquet, TFRecord, ArrayRecord), or with loose files, such as
-    /// a folder of pictures per class.
-    dataset: String,
+    /// a folder of pictures per class. Or the shards themselves, or what matches them (`shards/*.tar`): the manifest lies in the folder that
+    /// they have in common.
+    #[arg(required = true)]
+    dataset: Vec<String>,
     /// Format of the dataset; recognised by what is there when not given: `files` if there are pictures and no shards.
     #[arg(long, value_parser = parse_format)]
     format: Option<&'static dyn Format>,
@@ -78,10 +80,11 @@ pub(crate) struct IndexArgs {
 pub(crate) fn run(args: IndexArgs) -> CtlResult {
     allocator::return_large_buffers();
     let table = args.table.as_deref().map(FileTable::read).transpose()?;
+    let (dataset, shards) = ShardList::of_paths(&args.dataset, args.shards.as_deref().map(ShardList::of_texts))?;
     let options = IndexOptions {
         format: args.format.or(table.as_ref().and_then(|_| format_called("files"))),
         table: table.map(Arc::new),
-        shards: args.shards.map_or(ShardList::All, |texts| ShardList::of_texts(&texts)),
+        shards,
         splits: Splits::of(args.split, args.all_splits),
         name: args.name,
         boxes: args.boxes,
@@ -93,7 +96,7 @@ pub(crate) fn run(args: IndexArgs) -> CtlResult {
         ..IndexOptions::default()
     };
     let report = interrupt::run(|mut interrupt| async move {
-        let from = DatasetStore::open(&args.dataset)?;
+        let from = DatasetStore::open(&dataset)?;
         let to = match &args.out {
             Some(out) => DatasetStore::create_with(out, &StoreOptions::from_env())?,
             None => from.clone(),

@@ -8,7 +8,7 @@ use std::{
 
 use spdl_control::messages::Refusal;
 use spdl_dataset::{
-    DatasetError,
+    DatasetError, Misfits, misfits,
     view::{EvaluatedView, Undecided, evaluate},
 };
 use spdl_job::{Job, JobFile, ViewFile, redact};
@@ -68,7 +68,21 @@ pub(crate) async fn open(path: &Path) -> Result<OpenJob, CtlError> {
             (evaluated.facts, Some(evaluated.set))
         }
     };
-    OpenJob::new(file.freeze(&facts)?, manifest, view)
+    let job = file.freeze(&facts)?;
+    refuse_misfits(&store, &manifest, &job, view.as_deref()).await?;
+    OpenJob::new(job, manifest, view)
+}
+
+/// Refuses a job that names what its dataset does not have, and warns of what most of its samples lack.
+pub(crate) async fn refuse_misfits(
+    store: &DatasetStore,
+    manifest: &Manifest,
+    job: &Job,
+    view: Option<&SampleSet>,
+) -> Result<(), CtlError> {
+    let Misfits { error, warnings } = misfits(store, manifest, job, view).await?;
+    warnings.iter().for_each(|warning| output::warn(warning));
+    error.map_or(Ok(()), |error| Err(error.into()))
 }
 
 /// Evaluates a view, with a progress bar, and notes its result in it. A result that is noted already must be the same.

@@ -17,6 +17,7 @@ mod info;
 mod interrupt;
 mod job;
 mod job_file;
+mod look;
 mod machine;
 mod manual;
 mod merge;
@@ -48,6 +49,7 @@ use std::{io, process::ExitCode};
 use clap::{Parser, Subcommand};
 use spdl_functions::FunctionRegistry;
 
+pub(crate) use dev::is_held_by;
 pub(crate) use error::CtlError;
 
 /// The result of a subcommand: its exit code, or an error to print on standard error.
@@ -129,7 +131,7 @@ pub(crate) enum CtlCommand {
     /// Records for some seconds what the workers and trainers of a job do, for Perfetto.
     #[command(after_help = examples::TRACE)]
     Trace(trace::TraceArgs),
-    /// Submits, lists, shows and removes jobs.
+    /// Writes a first job for a dataset; submits, lists, shows and removes jobs.
     #[command(after_help = examples::JOB)]
     Job(job::JobArgs),
     /// Lists runs, and resets a run to the beginning.

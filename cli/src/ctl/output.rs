@@ -29,6 +29,21 @@ pub(crate) fn warn(text: &str) {
     let _ = writeln!(io::stderr().lock(), "warning: {}", Printable(text));
 }
 
+/// Prints on standard error what the user may want to know.
+pub(crate) fn note(text: &str) {
+    let _ = writeln!(io::stderr().lock(), "note: {}", Printable(text));
+}
+
+/// Quotes a text for shells, if it needs that.
+pub(crate) fn shell_word(text: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:@%".contains(c);
+    if !text.is_empty() && text.chars().all(is_plain) {
+        text.to_owned()
+    } else {
+        format!("'{}'", text.replace('\'', r"'\''"))
+    }
+}
+
 /// The exit code of a command whose reader has closed the pipe: that of a program which SIGPIPE ends.
 pub(crate) const BROKEN_PIPE: u8 = 128 + 13;
 

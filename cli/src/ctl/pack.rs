@@ -24,7 +24,9 @@ use super::{
 pub(crate) struct PackArgs {
     /// A folder with one folder per class, on disk or as a URL (s3://, gs://, az:// ...), or a text file with a file's path
     /// (and, after a tab, its label) on each line. Files with the same stem (`0.jpg`, `0.png`, `0.txt`) become one record.
-    source: PathBuf,
+    /// Several folders on disk make one dataset: what is in folders of one name is of one class.
+    #[arg(required = true, num_args = 1..)]
+    source: Vec<PathBuf>,
     /// Folder or URL of the dataset: a path, s3://, gs://, az:// ...
     dataset: String,
     /// Name of the dataset; the last part of its URL when not given.
@@ -90,7 +92,7 @@ pub(crate) struct PackArgs {
 /// Runs `pack`.
 pub(crate) fn run(args: PackArgs) -> CtlResult {
     allocator::return_large_buffers();
-    let source = PackSource::open(&args.source)?;
+    let source = PackSource::open_all(&args.source)?;
     let options = PackOptions {
         name: args.name,
         fields: args.fields.as_deref().map(FieldChoice::parse).transpose()?,

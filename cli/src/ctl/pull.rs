@@ -8,17 +8,19 @@ use std::{
 };
 
 use spdl_client::{Builder, Client, Settings, StartFrom, State};
-use spdl_control::client::AllowedTransports;
+use spdl_control::{Role, client::AllowedTransports};
 
 use super::{
     CtlError, CtlResult,
+    coordinator::find_dev_cluster,
     interrupt::{self, Interrupt},
     progress::ProgressLine,
     report,
     tally::{PullReport, PullTally},
 };
 
-/// Arguments of `pull`. Arguments that are not given come from the `SPDL_*` variables that `Client::connect` reads.
+/// Arguments of `pull`. Arguments that are not given come from the `SPDL_*` variables that `Client::connect` reads; without any, the
+/// cluster is that of `dev up`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct PullArgs {
     /// Address of the coordinator; several separated by commas. [env: SPDL_COORD]
@@ -164,6 +166,16 @@ fn builder(args: &PullArgs) -> Result<Builder, CtlError> {
     settings.start = args.state.map(StartFrom::State).or(args.from).unwrap_or(settings.start);
     if let Some(certs) = &args.certs {
         settings.certs.clone_from(certs);
+    }
+    if settings.coordinators.is_empty() && settings.certs.as_os_str().is_empty() {
+        let found = find_dev_cluster().ok_or(CtlError::NoCluster)?;
+        settings.certs = found.certs(Role::Client);
+        settings.coordinators = found.coordinator;
+        if let [job] = &found.jobs[..]
+            && settings.job.is_empty()
+        {
+            settings.job.clone_from(job);
+        }
     }
     settings.transports = args.transport.unwrap_or(settings.transports);
     settings.slots = args.slots.unwrap_or(settings.slots);

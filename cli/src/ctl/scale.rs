@@ -109,11 +109,7 @@ mod tests {
     };
 
     fn args(min: u64, max: Option<u64>) -> ScaleArgs {
-        let connection = Connection {
-            coord: "a:1".parse().unwrap(),
-            certs: "c".into(),
-            quic: spdl_wire::quic::QuicSettings::default(),
-        };
+        let connection = Connection { coord: None, certs: None, quic: spdl_wire::quic::QuicSettings::default() };
         ScaleArgs { connection, dry_run: true, worker_cores: Some(4.0), min, max, json: false }
     }
 

@@ -21,6 +21,8 @@ use tokio::{
 
 use super::{CtlError, cert, coordinator::Connection};
 
+/// Any free port of this machine.
+pub(super) const ANY_PORT: &str = "127.0.0.1:0";
 const START_TIMEOUT: Duration = Duration::from_secs(20);
 /// The time that the workers together get to stop, and then the coordinator.
 const STOP_TIMEOUT: Duration = Duration::from_millis(1_500);
@@ -74,12 +76,17 @@ pub(super) fn program() -> Result<Command, CtlError> {
 
 impl LocalCluster {
     /// Starts the coordinator with its state under `folder`, and makes a certificate for each other role, which names
-    /// `owner`.
-    pub(super) async fn start_coordinator(folder: &Path, logs: ServerLogs, owner: &str) -> Result<Self, CtlError> {
+    /// `owner`. Its page is at the address `page`.
+    pub(super) async fn start_coordinator(
+        folder: &Path,
+        logs: ServerLogs,
+        owner: &str,
+        page: &str,
+    ) -> Result<Self, CtlError> {
         let coordinator = ServerReady { quic: String::new(), http: None, socket: None };
         let mut cluster = Self { folder: folder.to_owned(), logs, coordinator, servers: Vec::new() };
         let mut command = program()?;
-        command.args(["coord", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--state"]);
+        command.args(["coord", "--listen", ANY_PORT, "--http", page, "--state"]);
         command.arg(folder.join("coordinator"));
         cluster.coordinator = cluster.start("coordinator", command).await?;
         let ca = folder.join("coordinator").join("ca");
@@ -96,8 +103,8 @@ impl LocalCluster {
         set: impl FnOnce(&mut Command),
     ) -> Result<ServerReady, CtlError> {
         let mut command = program()?;
-        command.args(["worker", "--name", name, "--coord", &self.coordinator.quic, "--listen", "127.0.0.1:0"]);
-        command.args(["--http", "127.0.0.1:0", "--certs"]).arg(self.certs(Role::Worker));
+        command.args(["worker", "--name", name, "--coord", &self.coordinator.quic, "--listen", ANY_PORT]);
+        command.args(["--http", ANY_PORT, "--certs"]).arg(self.certs(Role::Worker));
         command.arg("--socket").arg(self.folder.join(format!("{name}.sock")));
         set(&mut command);
         self.start(name, command).await
@@ -145,8 +152,8 @@ impl LocalCluster {
     /// How to reach the coordinator as `role`.
     pub(super) fn connection(&self, role: Role) -> Connection {
         Connection {
-            coord: self.coordinator.quic.parse().expect("the coordinator has printed where it listens"),
-            certs: self.certs(role),
+            coord: Some(self.coordinator.quic.parse().expect("the coordinator has printed where it listens")),
+            certs: Some(self.certs(role)),
             quic: QuicSettings::default(),
         }
     }

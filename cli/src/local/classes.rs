@@ -2,22 +2,26 @@
 
 use std::sync::Arc;
 
-use spdl_job::{BoxLabelsKeys, CategoryKeys, ColumnFile, DecodeFile, OneHotKeys};
+use spdl_job::{BoxLabelsKeys, CategoryKeys, ColumnFile, DecodeFile, Job, OneHotKeys, listed_classes};
 use spdl_shard::{manifest::Manifest, store::DatasetStore};
 use spdl_store::StoreError;
 
 use super::LocalBuilder;
 
-/// The field that has a record's class, where `pack` and `index` number classes.
-const LABEL: &str = "cls";
+/// Names of the field that has the number of a record's class: where `pack` and `index` number classes, and as Parquet files have it.
+const LABELS: [&str; 3] = ["cls", "label", "labels"];
 
 impl LocalBuilder {
-    /// Returns the names of the dataset's classes, in the order of their numbers; `None` if it lists none. Reads the manifest, and opens
-    /// nothing else.
+    /// Returns the names of the job's classes, in the order of their numbers; `None` if neither it nor its dataset lists any. Reads the
+    /// manifest, and opens nothing else.
     ///
     /// # Errors
     /// [`StoreError`] if the manifest cannot be read.
     pub async fn classes(&self) -> Result<Option<Arc<[String]>>, StoreError> {
+        // What is wrong with a column is the error of opening the loader.
+        if let Some(listed) = self.job.check().ok().and_then(|columns| listed_classes(&columns).map(Arc::from)) {
+            return Ok(Some(listed));
+        }
         let store = DatasetStore::open_pinned(&self.job.dataset).await?;
         Ok(of_manifest(&store.manifest().await?))
     }
@@ -30,18 +34,26 @@ impl LocalBuilder {
 }
 
 fn has_class_numbers(column: &ColumnFile) -> bool {
+    if column.value.classes.is_some() {
+        return true;
+    }
     match &column.decode {
         DecodeFile::BoxClass(_) => true,
         DecodeFile::Category(CategoryKeys { names, .. })
         | DecodeFile::BoxLabels(BoxLabelsKeys { names, .. })
         | DecodeFile::OneHot(OneHotKeys { names, .. }) => names.is_none(),
-        DecodeFile::Int(_) => column.from.split('|').any(|field| field.trim() == LABEL),
+        DecodeFile::Int(_) => column.from.split('|').any(|field| LABELS.contains(&field.trim())),
         _ => false,
     }
 }
 
+/// Returns the names of the classes whose numbers a job's batches have.
+pub(super) fn of_job(job: &Job, manifest: &Manifest) -> Option<Arc<[String]>> {
+    job.listed_classes().map(Arc::from).or_else(|| of_manifest(manifest))
+}
+
 /// Returns the names of a dataset's classes, in the order of their numbers; `None` if it lists none.
-pub(super) fn of_manifest(manifest: &Manifest) -> Option<Arc<[String]>> {
+fn of_manifest(manifest: &Manifest) -> Option<Arc<[String]>> {
     let classes = manifest.classes();
     (classes.len() > 0).then(|| classes.map(str::to_owned).collect())
 }

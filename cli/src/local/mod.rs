@@ -29,7 +29,7 @@ use spdl_client::{
 };
 use spdl_control::messages::{Refusal, Session, StartReason};
 use spdl_dataset::{
-    DatasetError,
+    DatasetError, Misfits, misfits,
     view::{Undecided, evaluate},
 };
 use spdl_functions::FunctionRegistry;
@@ -45,7 +45,6 @@ use spdl_worker::{
     transform::TransformSettings,
 };
 
-use crate::fields;
 use observer::Observer;
 
 /// Default time that a call waits for a batch.
@@ -256,10 +255,13 @@ impl LocalBuilder {
             ..Access::default()
         };
         let resources = Resources::with_access("in-process", self.budget, access)?;
-        let classes = classes::of_manifest(&manifest);
         let mut job = resources.find_sources(self.job).await.freeze(&facts)?;
-        if let Some(error) = fields::missing(&store, &manifest, &job).await? {
+        let Misfits { error, warnings } = misfits(&store, &manifest, &job, set.as_deref()).await?;
+        if let Some(error) = error {
             return Err(error.into());
+        }
+        for warning in warnings {
+            tracing::warn!("{warning}");
         }
         let endless = (self.is_endless && !job.is_evaluation()).then_some(ENDLESS_EPOCHS);
         if let Some(epochs) = self.epochs.or(endless) {
@@ -284,6 +286,7 @@ impl LocalBuilder {
         let session = Session { id: SessionId(0), job, world, global_batch, start };
         let request =
             FeedRequest { session: session.clone(), rank, from: start, slots: self.slots, slab: SlabKind::Private };
+        let classes = classes::of_job(&session.job, &manifest);
         let source = InProcess::start(&resources, request, classes)?;
         let loader = spdl_client::Loader::new(source, Arc::new(session), rank, self.timeout, started);
         Ok(loader.with_reason(reason))

@@ -4,6 +4,7 @@
 //! They communicate only by messages.
 
 mod builder;
+mod classes;
 mod coordinator;
 mod driver;
 mod link;

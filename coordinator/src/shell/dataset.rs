@@ -1,24 +1,30 @@
-//! Turns the text of a job file into a frozen job, for which it reads the dataset's manifest.
+//! What the coordinator reads of datasets, their manifests: to turn the text of a job file into a frozen job, and for the names of
+//! classes.
 
 use std::{
+    ops::Deref,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll},
     time::Duration,
 };
 
-use spdl_control::{Stores, messages::Refusal};
+use spdl_control::{
+    Stores,
+    messages::{CLASSES_PAGE_BYTES, FromCoordinator, Refusal},
+};
 use spdl_job::{Job, JobError, JobFile, redact};
 use spdl_order::DatasetFacts;
 use spdl_shard::{
     FormatError,
+    manifest::Manifest,
     store::DatasetStore,
     view::{open_view, view_facts},
 };
 use spdl_store::StoreError;
 use spdl_types::Fingerprint;
 use tokio::{
-    sync::Semaphore,
+    sync::{OwnedSemaphorePermit, Semaphore},
     task::{JoinError, JoinHandle},
 };
 
@@ -78,18 +84,56 @@ impl DatasetChecks {
         let _slot = self.slots.take(submitter).await.map_err(named)?;
         let view = file.view.as_ref().and_then(|view| view.samples);
         let reading = facts(file.dataset.clone(), view, self.limits.clone(), self.large.clone());
-        let facts = match tokio::time::timeout(MANIFEST_TIMEOUT, AbortOnDrop(tokio::spawn(reading))).await {
-            Ok(Ok(facts)) => facts,
-            Ok(Err(_)) => Err(format!("dataset `{}`: {PANICKED}", file.dataset)),
-            Err(_) => Err(format!(
-                "dataset `{}`: its manifest could not be read in {} s",
-                file.dataset,
-                MANIFEST_TIMEOUT.as_secs()
-            )),
-        };
-        let (facts, dataset) = facts.map_err(named)?;
+        let (facts, dataset) = in_time(&file.dataset, reading).await.map_err(named)?;
         file.dataset = dataset;
         file.freeze(&facts).map_err(|error| invalid(&file.name, error.to_string()))
+    }
+
+    /// Returns a page of the names of a job's classes, from class `first` on, for a request of `client`.
+    pub(crate) async fn classes(&self, client: &str, job: &Job, first: u32) -> Result<FromCoordinator, Refusal> {
+        let unknown = |cause: String| {
+            let cause = redact(&cause).into_owned();
+            Refusal::ClassesUnknown { job: job.name.clone(), cause }
+        };
+        if let Some(listed) = job.listed_classes() {
+            return Ok(page(listed.iter().map(String::as_str), first));
+        }
+        let _slot = self.slots.take(client).await.map_err(unknown)?;
+        let (dataset, limits, large) = (job.dataset.clone(), self.limits.clone(), self.large.clone());
+        let reading = async move {
+            let (_, manifest) = manifest(&dataset, &limits, &large).await?;
+            Ok((manifest.fingerprint(), page(manifest.classes(), first)))
+        };
+        let (fingerprint, page) = in_time(&job.dataset, reading).await.map_err(unknown)?;
+        if fingerprint == job.dataset_fingerprint {
+            return Ok(page);
+        }
+        Err(unknown(format!("dataset `{}` has changed since the job was created", job.dataset)))
+    }
+}
+
+/// Returns the names from the class `first` on that fit into a reply.
+fn page<'c>(classes: impl Iterator<Item = &'c str>, first: u32) -> FromCoordinator {
+    let (mut names, mut bytes) = (Vec::new(), 0);
+    let mut left = classes.skip(first as usize).peekable();
+    while let Some(name) = left.next_if(|name| names.is_empty() || bytes + name.len() <= CLASSES_PAGE_BYTES) {
+        bytes += name.len();
+        names.push(name.to_owned());
+    }
+    FromCoordinator::Classes { names, is_last: left.peek().is_none() }
+}
+
+/// Waits for what is read of a dataset, for a while.
+async fn in_time<T: Send + 'static>(
+    dataset: &str,
+    reading: impl Future<Output = Result<T, String>> + Send + 'static,
+) -> Result<T, String> {
+    match tokio::time::timeout(MANIFEST_TIMEOUT, AbortOnDrop(tokio::spawn(reading))).await {
+        Ok(Ok(read)) => read,
+        Ok(Err(_)) => Err(format!("dataset `{dataset}`: {PANICKED}")),
+        Err(_) => {
+            Err(format!("dataset `{dataset}`: its manifest could not be read in {} s", MANIFEST_TIMEOUT.as_secs()))
+        }
     }
 }
 
@@ -110,14 +154,9 @@ impl<T> Drop for AbortOnDrop<T> {
     }
 }
 
-/// Returns the facts about a dataset, or about an evaluated view of it, and the URL by which the job names it.
-async fn facts(
-    dataset: String,
-    view: Option<Fingerprint>,
-    limits: DatasetLimits,
-    large: Arc<Semaphore>,
-) -> Result<(DatasetFacts, String), String> {
-    let text = |error: StoreError| match (&error, error.hint()) {
+/// Returns what is wrong with a dataset, in words.
+fn text(error: StoreError) -> String {
+    match (&error, error.hint()) {
         // The error does not reveal what the file is instead.
         (StoreError::Format { url, source }, _)
             if matches!(source.error.downcast_ref(), Some(FormatError::WrongMagic { .. })) =>
@@ -127,17 +166,49 @@ async fn facts(
         (StoreError::TooLarge { .. }, _) => format!("{error}; `spdl-coord --manifest-bytes` is the most"),
         (_, Some(hint)) => format!("{error}; {hint}"),
         (_, None) => error.to_string(),
-    };
-    let store = DatasetStore::open_pinned(&dataset).await.map_err(text)?;
+    }
+}
+
+/// Reads the manifest of a dataset. The permit is for a large one, and is to be kept as long as the manifest.
+async fn manifest(
+    dataset: &str,
+    limits: &DatasetLimits,
+    large: &Arc<Semaphore>,
+) -> Result<(DatasetStore, HeldManifest), String> {
+    let store = DatasetStore::open_pinned(dataset).await.map_err(text)?;
     let small_bytes = SMALL_BYTES.min(limits.manifest_bytes);
-    let (_permit, manifest) = match store.manifest_within(small_bytes).await {
+    let (permit, manifest) = match store.manifest_within(small_bytes).await {
         Err(StoreError::TooLarge { .. }) if limits.manifest_bytes > small_bytes => {
-            let permit = large.acquire().await.expect("it is never closed");
+            let permit = large.clone().acquire_owned().await.expect("it is never closed");
             (Some(permit), store.manifest_within(limits.manifest_bytes).await)
         }
         read => (None, read),
     };
-    let manifest = manifest.map_err(text)?;
+    Ok((store, HeldManifest { manifest: manifest.map_err(text)?, _permit: permit }))
+}
+
+/// A manifest, with the permit to hold a large one.
+struct HeldManifest {
+    manifest: Manifest,
+    _permit: Option<OwnedSemaphorePermit>,
+}
+
+impl Deref for HeldManifest {
+    type Target = Manifest;
+
+    fn deref(&self) -> &Manifest {
+        &self.manifest
+    }
+}
+
+/// Returns the facts about a dataset, or about an evaluated view of it, and the URL by which the job names it.
+async fn facts(
+    dataset: String,
+    view: Option<Fingerprint>,
+    limits: DatasetLimits,
+    large: Arc<Semaphore>,
+) -> Result<(DatasetFacts, String), String> {
+    let (store, manifest) = manifest(&dataset, &limits, &large).await?;
     // The folder of the shards need not exist on this machine, but it must be in an allowed store if it is elsewhere.
     let shards = store.shards_url(&manifest).map_err(text)?;
     if manifest.base().is_some() {
@@ -148,4 +219,33 @@ async fn facts(
         Some(view) => view_facts(&manifest, &*open_view(&store, &manifest, view).await.map_err(text)?),
     };
     Ok((facts, store.pinned_url(&dataset)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn classes_come_in_pages_that_hold_each_of_them_once() {
+        let long = "x".repeat(CLASSES_PAGE_BYTES / 3);
+        let classes: Vec<String> = (0..8).map(|number| format!("{number}{long}")).collect();
+        let (mut found, mut pages) = (Vec::new(), 0);
+        loop {
+            let first = u32::try_from(found.len()).unwrap();
+            let FromCoordinator::Classes { names, is_last } = page(classes.iter().map(String::as_str), first) else {
+                panic!("another reply");
+            };
+            found.extend(names);
+            pages += 1;
+            if is_last {
+                break;
+            }
+        }
+        assert_eq!((found, pages), (classes, 4));
+        let none = FromCoordinator::Classes { names: Vec::new(), is_last: true };
+        assert_eq!((page(std::iter::empty(), 0), page(["a"].into_iter(), 7)), (none.clone(), none));
+        let huge = "y".repeat(2 * CLASSES_PAGE_BYTES);
+        let whole = FromCoordinator::Classes { names: vec![huge.clone()], is_last: true };
+        assert_eq!(page([huge.as_str()].into_iter(), 0), whole, "one name is sent whatever its length");
+    }
 }

@@ -25,6 +25,9 @@ use crate::{error_text, state::StateStore};
 /// answer for three seconds reconnects, and a worker whose connection is closed counts as dead.
 const HEARTBEAT_ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// What the core does with a job whose dataset was read.
+type HandleJob = fn(&mut CoordinatorCore, u64, Result<Job, Refusal>) -> FromCoordinator;
+
 /// The core with its writer, clock and dataset checks, while this coordinator leads. Shared by all tasks.
 pub(crate) struct Driver {
     core: Mutex<CoordinatorCore>,
@@ -73,14 +76,17 @@ impl Driver {
         }
         let reply = match answer {
             Answer::CreateJob { toml, origin } => {
-                let reply = self.create_job(&format!("the {} `{}`", peer.role, peer.name), &toml, &origin).await;
-                if let FromCoordinator::Refused(refusal) = &reply {
-                    tracing::warn!("{} `{}` submitted a job: {refusal}", peer.role, peer.name);
-                }
-                return reply;
+                return self.submitted(peer, &toml, &origin, CoordinatorCore::handle_job).await;
+            }
+            Answer::ReplaceJob { toml, origin } => {
+                return self.submitted(peer, &toml, &origin, CoordinatorCore::handle_replacement).await;
             }
             Answer::Clock => {
                 return FromCoordinator::Clock(u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX));
+            }
+            Answer::Classes { job, first } => {
+                let classes = self.datasets.classes(&peer.name, &job, first).await;
+                return classes.unwrap_or_else(FromCoordinator::Refused);
             }
             Answer::Reply(reply) => reply,
         };
@@ -88,13 +94,26 @@ impl Driver {
         self.durability.lock().answer(&terms, written, reply)
     }
 
+    /// Creates or replaces the job that a peer submitted, and logs why it was refused.
+    async fn submitted(&self, peer: &RequestPeer, toml: &str, origin: &str, handle: HandleJob) -> FromCoordinator {
+        let reply = self.handle_file(&format!("the {} `{}`", peer.role, peer.name), toml, origin, handle).await;
+        if let FromCoordinator::Refused(refusal) = &reply {
+            tracing::warn!("{} `{}` submitted a job: {refusal}", peer.role, peer.name);
+        }
+        reply
+    }
+
     /// Creates a job from the text of a job file of `submitter`.
     pub(crate) async fn create_job(&self, submitter: &str, toml: &str, origin: &str) -> FromCoordinator {
+        self.handle_file(submitter, toml, origin, CoordinatorCore::handle_job).await
+    }
+
+    async fn handle_file(&self, submitter: &str, toml: &str, origin: &str, handle: HandleJob) -> FromCoordinator {
         let job: Result<Job, Refusal> = self.datasets.freeze(submitter, toml, origin).await;
         if let (Ok(_), Some(cause)) = (&job, self.writer.problem()) {
             return FromCoordinator::Refused(Refusal::Unwritable { cause });
         }
-        let (reply, written) = self.act(|core, now_ms| core.handle_job(now_ms, job));
+        let (reply, written) = self.act(|core, now_ms| handle(core, now_ms, job));
         match wait(Some(written.unwrap_or_else(|| self.writer.write(Vec::new())))).await {
             Ok(()) => reply,
             Err(cause) => FromCoordinator::Refused(Refusal::Unwritable { cause }),

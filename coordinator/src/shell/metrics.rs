@@ -73,6 +73,7 @@ pub(crate) const fn request_name(request: &ToCoordinator) -> &'static str {
         ToCoordinator::RankHeartbeat(_) => "rank_heartbeat",
         ToCoordinator::RankLeave(_) => "rank_leave",
         ToCoordinator::SubmitJob { .. } => "submit_job",
+        ToCoordinator::ReplaceJob { .. } => "replace_job",
         ToCoordinator::RemoveJob { .. } => "remove_job",
         ToCoordinator::DescribeJob { .. } => "describe_job",
         ToCoordinator::Status => "status",
@@ -83,6 +84,7 @@ pub(crate) const fn request_name(request: &ToCoordinator) -> &'static str {
         ToCoordinator::StartTrace { .. } => "start_trace",
         ToCoordinator::TracePart(_) => "trace_part",
         ToCoordinator::ReadTrace { .. } => "read_trace",
+        ToCoordinator::Classes { .. } => "classes",
     }
 }
 

@@ -16,7 +16,8 @@ const FOLDERS_OF_OTHERS: [&str; 8] = [
 /// Returns whether a file is hidden. It is if its name or that of a folder in its path begins with a dot, as in `.git`,
 /// `.snapshot`, `.Trash-1000`, macOS's `._a.jpg` and files that rsync has not finished, or is one of the names of
 /// `FOLDERS_OF_OTHERS`.
-pub(crate) fn is_hidden(path: &str) -> bool {
+#[must_use]
+pub fn is_hidden(path: &str) -> bool {
     path.split('/').any(is_hidden_name)
 }
 

@@ -20,7 +20,7 @@ use super::{
     hidden::{is_hidden, is_hidden_shard},
     listing::{FilesSeen, Listing, not_objects},
     old_manifest::OldManifest,
-    patterns::{chosen, split_at_commas},
+    patterns::{chosen, in_common_folder, split_at_commas},
     progress::Meter,
     replace::{
         NotCommitted, is_metadata, manifest_name, recover, refuse_manifest, remove_unused, settle_indexes,
@@ -100,6 +100,22 @@ impl ShardList {
     #[must_use]
     pub fn of_texts(texts: &[String]) -> Self {
         Self::Named(texts.iter().flat_map(|text| split_at_commas(text)).collect())
+    }
+
+    /// Divides the paths or URLs of shards, or what matches them, into the folder that they have in common and the shards in it: a
+    /// shell gives several for `shards/*.tar`. A single path without a pattern is that of a folder, which may have `chosen` shards.
+    ///
+    /// # Errors
+    /// If shards are given both ways.
+    pub fn of_paths(paths: &[String], chosen: Option<Self>) -> Result<(String, Self), DatasetError> {
+        match (in_common_folder(paths), chosen) {
+            (None, chosen) => Ok((paths.first().cloned().unwrap_or_default(), chosen.unwrap_or_default())),
+            (Some((folder, names)), None) => Ok((folder, Self::Named(names))),
+            (Some(_), Some(_)) => {
+                let problem = "is for the path of a folder, and the paths of shards are given".to_owned();
+                Err(DatasetError::Option { option: "shards", problem })
+            }
+        }
     }
 }
 

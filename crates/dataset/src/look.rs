@@ -1,6 +1,7 @@
 //! Reads whole records of a dataset, of every format: a few that are spread over it, all, or the one of a sample.
 
 use std::{
+    collections::BTreeSet,
     ops::Range,
     sync::{Arc, Mutex},
 };
@@ -12,10 +13,11 @@ use spdl_shard::{
     store::DatasetStore,
 };
 use spdl_store::{StoreError, blocking};
+use spdl_types::SampleId;
 
 use super::{DatasetError, cut::problem_of, fields::read_together, slice};
 
-/// Maximum number of blocks that spread records are of.
+/// Maximum number of blocks that spread records are of, and of shards whose indexes are looked through for further fields.
 const SPREAD_BLOCKS: u32 = 16;
 /// After so many bytes of spread records no more are read.
 const SPREAD_BYTES: u64 = 256 << 20;
@@ -52,6 +54,8 @@ pub struct SeenField {
 pub struct SampleReader {
     shards: DatasetStore,
     manifest: Manifest,
+    /// The fields that are read, if these are not all.
+    only: Option<Vec<String>>,
     /// The index that was read last, with the number of its shard: neighbours are mostly of one shard.
     latest: Mutex<Option<(u32, Arc<dyn ShardIndex>)>>,
 }
@@ -63,7 +67,19 @@ impl SampleReader {
     /// If it cannot be read.
     pub async fn open(dataset: &DatasetStore) -> Result<Self, DatasetError> {
         let manifest = dataset.manifest().await?;
-        Ok(Self { shards: dataset.shards(&manifest)?, manifest, latest: Mutex::default() })
+        Ok(Self { shards: dataset.shards(&manifest)?, manifest, only: None, latest: Mutex::default() })
+    }
+
+    /// Creates a reader of these fields of a dataset.
+    ///
+    /// # Errors
+    /// If the place of its shards is invalid.
+    pub(crate) fn of_fields(
+        dataset: &DatasetStore,
+        manifest: Manifest,
+        fields: Vec<String>,
+    ) -> Result<Self, DatasetError> {
+        Ok(Self { shards: dataset.shards(&manifest)?, manifest, only: Some(fields), latest: Mutex::default() })
     }
 
     /// Returns the manifest.
@@ -122,6 +138,62 @@ impl SampleReader {
         Ok((records.remove(0), nth))
     }
 
+    /// Returns a sample with each field that is not known, such as the few PNGs among many JPEGs; of at most `most` fields. Looks through
+    /// the indexes of shards that are spread over the dataset, and reads no values.
+    ///
+    /// # Errors
+    /// If an index cannot be read.
+    pub async fn samples_of_further_fields(
+        &self,
+        is_known: impl Fn(&str) -> bool,
+        most: usize,
+    ) -> Result<Vec<u64>, DatasetError> {
+        let (mut names, mut samples) = (BTreeSet::new(), Vec::new());
+        let step = self.manifest.shard_count().div_ceil(SPREAD_BLOCKS).max(1);
+        for number in (0..self.manifest.shard_count()).step_by(step as usize) {
+            let (shard, index) = self.shard(number).await?;
+            // All records of a columnar shard have the same fields, some of them without a value.
+            if shard.format.is_columnar() {
+                continue;
+            }
+            for record in index.records().filter(|record| record.samples > 0) {
+                let further = record.fields().filter(|field| !is_known(field.name) && !names.contains(field.name));
+                let further: Vec<String> = further.map(|field| field.name.to_owned()).collect();
+                if !further.is_empty() {
+                    samples.push(shard.first_sample + u64::from(record.first_sample));
+                    names.extend(further);
+                }
+                if samples.len() >= most {
+                    return Ok(samples);
+                }
+            }
+        }
+        Ok(samples)
+    }
+
+    /// Reads the records of the first of these samples and of those that follow it in its block.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    ///
+    /// # Panics
+    /// If there is no such sample.
+    pub(crate) async fn of_one_block(
+        &self,
+        samples: impl IntoIterator<Item = SampleId>,
+    ) -> Result<Vec<SeenRecord>, DatasetError> {
+        let mut samples = samples.into_iter().peekable();
+        let Some(first) = samples.peek() else { return Ok(Vec::new()) };
+        let block = self.manifest.block(self.manifest.block_of(first.0).expect("the dataset has this sample"));
+        let (shard, index) = self.shard(block.shard).await?;
+        let range = block.first_sample..block.first_sample + u64::from(block.samples);
+        let numbers =
+            samples.take_while(|sample| range.contains(&sample.0)).map(|sample| sample.0 - shard.first_sample);
+        let mut records: Vec<u32> = numbers.map(|number| index.locate(number as u32).0).collect();
+        records.dedup();
+        Ok(self.records(&shard, &index, &block, records).await?.0)
+    }
+
     /// Returns a shard and its index.
     async fn shard(&self, number: u32) -> Result<(Shard<'_>, Arc<dyn ShardIndex>), DatasetError> {
         let shard = self.manifest.shard(number);
@@ -158,11 +230,17 @@ impl SampleReader {
         records: Vec<u32>,
     ) -> Result<(Vec<SeenRecord>, u64), DatasetError> {
         let is_columnar = shard.format.is_columnar();
-        let ranges = match is_columnar {
-            true => std::iter::once(block.offset..block.offset + block.bytes).collect(),
-            false => {
+        let is_wanted = |name: &str| self.only.as_ref().is_none_or(|only| only.iter().any(|wanted| wanted == name));
+        let whole = block.offset..block.offset + block.bytes;
+        let ranges = match (is_columnar, &self.only) {
+            (true, None) => std::iter::once(whole).collect(),
+            (true, Some(only)) => index.project(whole, only),
+            (false, _) => {
                 let fields = records.iter().flat_map(|record| index.record(*record).fields());
-                read_together(&**index, shard, fields.filter_map(|field| field.range()).collect())
+                let fields = fields.filter(|field| is_wanted(field.name));
+                // Of a field without a byte there is nothing to read.
+                let ranges = fields.filter_map(|field| field.range()).filter(|range| !range.is_empty());
+                read_together(&**index, shard, ranges.collect())
             }
         };
         let mut pieces: Vec<(u64, Bytes)> = Vec::new();
@@ -177,7 +255,7 @@ impl SampleReader {
             }
         }
         let bytes = pieces.iter().map(|(_, bytes)| bytes.len() as u64).sum();
-        let (index, url) = (Arc::clone(index), self.shards.url_of(shard.url));
+        let (index, url, only) = (Arc::clone(index), self.shards.url_of(shard.url), self.only.clone());
         blocking(move || {
             if let Some(compressed) = index.compressed().filter(|_| !pieces.is_empty()) {
                 let bytes: Vec<Bytes> = pieces.iter().map(|(_, bytes)| bytes.clone()).collect();
@@ -186,10 +264,12 @@ impl SampleReader {
                 pieces = vec![(0, bytes)];
             }
             let fetched = |range: Range<u64>| slice(&pieces, range);
-            let decoded = if is_columnar { index.decode(&ranges, &fetched) } else { None };
+            let decoded = if is_columnar && !ranges.is_empty() { index.decode(&ranges, &fetched) } else { None };
             let seen = |number: u32| {
                 let record = index.record(number);
-                let fields = record.fields().zip(0..).filter_map(|(field, nth)| {
+                let is_wanted = |name: &str| only.as_ref().is_none_or(|only| only.iter().any(|wanted| wanted == name));
+                let fields = record.fields().zip(0..).filter(|(field, _)| is_wanted(field.name));
+                let fields = fields.filter_map(|(field, nth)| {
                     let opened = match &decoded {
                         Some(decoded) if field.value.is_none() => decoded.open(number, nth),
                         _ => index.open(&field, &fetched).map(Some),

@@ -1,7 +1,7 @@
 //! Names of shards as users write them: with braces, as WebDataset has them (`train-{000000..000999}.tar`), and with `*`, `?` and
 //! `[...]`, as shells have them.
 
-use std::collections::HashSet;
+use std::{collections::HashSet, path::Path};
 
 use glob::{MatchOptions, Pattern};
 use spdl_shard::{index::is_index, store::DatasetStore};
@@ -9,6 +9,8 @@ use spdl_store::ListedObject;
 
 use super::{DatasetError, hidden::is_hidden_shard, listing::Listing, replace::is_metadata};
 
+/// The characters of patterns and braces.
+const MARKS: [char; 4] = ['*', '?', '[', '{'];
 /// Upper limit of the names that braces give.
 const MAX_NAMES: usize = 1_000_000;
 /// The rules by which a shell matches paths.
@@ -32,6 +34,32 @@ pub(super) fn split_at_commas(text: &str) -> Vec<String> {
         names.last_mut().expect("there is one").push(c);
     }
     names
+}
+
+/// Returns the folder that paths have in common, and the paths in it; `None` for a single path that is no pattern, or that of a folder
+/// on disk.
+#[must_use]
+pub(super) fn in_common_folder(paths: &[String]) -> Option<(String, Vec<String>)> {
+    if let [one] = paths
+        && (!one.contains(MARKS) || Path::new(one).is_dir())
+    {
+        return None;
+    }
+    let folder_of = |path: &str| path[..path.find(MARKS).unwrap_or(path.len())].rfind('/').map_or(0, |slash| slash + 1);
+    let first = paths.first()?;
+    let mut common = &first[..folder_of(first)];
+    for path in paths {
+        while !path[..folder_of(path)].starts_with(common) {
+            common = &common[..common.trim_end_matches('/').rfind('/').map_or(0, |slash| slash + 1)];
+        }
+    }
+    let names = paths.iter().map(|path| path[common.len()..].to_owned()).collect();
+    let folder = match common.trim_end_matches('/') {
+        "" if common.is_empty() => ".",
+        "" => "/",
+        folder => folder,
+    };
+    Some((folder.to_owned(), names))
 }
 
 /// Returns the objects in a folder that `names` match, in the order of `names`; those of one pattern are in the order
@@ -165,6 +193,28 @@ fn problem(problem: String) -> DatasetError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn paths_are_divided_at_the_folder_that_they_have_in_common() {
+        let divided = |paths: &[&str]| {
+            let paths: Vec<String> = paths.iter().map(|path| (*path).to_owned()).collect();
+            in_common_folder(&paths).map(|(folder, names)| format!("{folder}: {}", names.join(" ")))
+        };
+        for (paths, expected) in [
+            (&["shards"][..], None),
+            (&["/"], None),
+            (&["src*"], Some(".: src*")),
+            (&["shards/a.tar", "shards/b.tar"], Some("shards: a.tar b.tar")),
+            (&["shards/x/a.tar", "shards/y/*.tar"], Some("shards: x/a.tar y/*.tar")),
+            (&["shards/a/1.tar", "shards/ab/1.tar"], Some("shards: a/1.tar ab/1.tar")),
+            (&["a.tar", "x/b.tar"], Some(".: a.tar x/b.tar")),
+            (&["/a.tar", "/x/b.tar"], Some("/: a.tar x/b.tar")),
+            (&["s3://bucket/x/{0..9}.tar"], Some("s3://bucket/x: {0..9}.tar")),
+            (&["s3://bucket/x*/0.tar"], Some("s3://bucket: x*/0.tar")),
+        ] {
+            assert_eq!(divided(paths).as_deref(), expected, "{paths:?}");
+        }
+    }
 
     fn names(text: &str) -> Vec<String> {
         let mut names = Vec::new();

@@ -3,7 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
-use spdl_shard::{index::Segments, manifest::Manifest, store::DatasetStore};
+use spdl_shard::{
+    index::Segments,
+    manifest::{Manifest, check_names},
+    store::DatasetStore,
+};
 
 use super::{
     ClassOrder, DatasetError, JpegAsItIs, LeftOut,
@@ -11,6 +15,9 @@ use super::{
 };
 use crate::tar::{OddMembers, TarAnomaly};
 use spdl_types::Fingerprint;
+
+/// Names of the field that has the class of a record, where shards state the classes of several fields.
+const LABELS: [&str; 2] = ["label", "labels"];
 
 /// The report about a dataset that was made, with the oddities of its source.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -111,6 +118,7 @@ impl DatasetTally {
         self.odd.records_without_samples += odd.records_without_samples;
         self.odd.bad_annotations += odd.bad_annotations;
         self.odd.classes.extend(odd.classes);
+        self.add_class_lists(&shard.facts.url, odd.class_lists);
         for (field, (records, _)) in odd.fields {
             self.odd.fields.entry(field).or_default().0 += records;
         }
@@ -135,8 +143,57 @@ impl DatasetTally {
         self.odd.ends = Some([first, last]);
     }
 
-    /// Returns the dataset's classes: the `fixed` ones, then the others that were found, in this order.
+    /// Adds the classes that a shard states. Those of a field for which another shard states others are no longer known.
+    fn add_class_lists(&mut self, shard: &str, lists: BTreeMap<String, Vec<String>>) {
+        for (field, list) in lists {
+            let known = self.odd.class_lists.entry(field.clone()).or_insert_with(|| list.clone());
+            if *known != list && !known.is_empty() {
+                known.clear();
+                self.odd.note(|| {
+                    format!(
+                        "the shards state different classes of field `{field}`, such as `{shard}`: they are not taken"
+                    )
+                });
+            }
+        }
+    }
+
+    /// Returns the classes that the shards state, in the order of their numbers. If they state those of several fields, `label` has
+    /// the dataset's.
+    fn stated_classes(&mut self) -> Vec<String> {
+        let lists: Vec<_> = self.odd.class_lists.iter().filter(|(_, list)| !list.is_empty()).collect();
+        let of_label = lists.iter().find(|(field, _)| LABELS.contains(&field.as_str()));
+        let Some((field, classes)) = of_label.or(lists.first()).copied() else { return Vec::new() };
+        if of_label.is_none() && lists.iter().any(|(_, list)| *list != classes) {
+            let fields = lists.iter().map(|(field, _)| format!("`{field}`")).collect::<Vec<_>>().join(", ");
+            self.odd.note(|| {
+                format!("the shards state classes of the fields {fields}, and a dataset has one list, which `--classes` gives")
+            });
+            return Vec::new();
+        }
+        let (field, classes) = (field.clone(), classes.clone());
+        match check_names(&classes) {
+            Ok(()) => classes,
+            Err(problem) => {
+                self.odd
+                    .note(|| format!("the classes that the shards state for field `{field}` are not taken: {problem}"));
+                Vec::new()
+            }
+        }
+    }
+
+    /// Returns the dataset's classes: the `fixed` ones, or else those that the shards state, then the others that were found, in this order.
     pub(super) fn classes(&mut self, fixed: Vec<String>, order: &ClassOrder) -> Result<Vec<String>, DatasetError> {
+        let stated = self.stated_classes();
+        if !fixed.is_empty() && !stated.is_empty() && !fixed.starts_with(&stated) {
+            self.odd.note(|| {
+                format!(
+                    "the shards number their classes otherwise than the list that was given: class 0 is `{}`, and not `{}`",
+                    stated[0], fixed[0]
+                )
+            });
+        }
+        let fixed = if fixed.is_empty() { stated } else { fixed };
         let known: BTreeSet<&str> = fixed.iter().map(String::as_str).collect();
         let mut others: Vec<String> =
             self.odd.classes.iter().filter(|class| !known.contains(class.as_str())).cloned().collect();

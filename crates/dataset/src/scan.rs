@@ -100,6 +100,8 @@ pub(crate) struct DatasetOddities {
     pub(crate) uncounted: BTreeSet<String>,
     /// Classes of the objects in annotations.
     pub(crate) classes: BTreeSet<String>,
+    /// The classes whose numbers fields have, where shards state them: by the field, in the order of their numbers.
+    pub(crate) class_lists: BTreeMap<String, Vec<String>>,
     pub(crate) empty_fields: u64,
     /// Members and records, counted by what is odd about them.
     pub(crate) members: OddTally,

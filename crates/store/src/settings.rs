@@ -34,13 +34,9 @@ impl StoreOptions {
     /// `REQUESTS_CA_BUNDLE` and `SSL_CERT_FILE`, which name certificates.
     #[must_use]
     pub fn from_env() -> Self {
-        let ours = |name: &str| {
-            let is_one = |own: &&str| name == *own || own.ends_with('_') && name.starts_with(own);
-            tls::OF_ALL.contains(&name) || stores::all().any(|store| store.variables().iter().any(is_one))
-        };
         let variables =
             std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
-        variables.filter(|(name, _)| ours(name)).collect()
+        variables.filter(|(name, _)| is_read(name)).collect()
     }
 
     /// Checks that stores can be made from the options. A process calls this when it starts, so that a mistake is
@@ -94,6 +90,12 @@ impl<N: Into<String>, V: Into<String>> FromIterator<(N, V)> for StoreOptions {
     }
 }
 
+/// Returns whether a variable of the environment is one of a store's.
+fn is_read(name: &str) -> bool {
+    let is_one = |own: &&str| name == *own || own.ends_with('_') && name.starts_with(own);
+    tls::OF_ALL.contains(&name) || stores::all().any(|store| store.variables().iter().any(is_one))
+}
+
 fn address(value: &str) -> Result<(), String> {
     let shown = redact(value);
     match Url::parse(value) {
@@ -144,5 +146,29 @@ mod tests {
         assert_eq!(options.value("AWS_ENDPOINT"), Some("http://minio:9000"));
         assert_eq!(options.value("AWS_SECRET_ACCESS_KEY"), Some("secret"));
         assert_eq!(options.value("AWS_REGION"), None);
+    }
+
+    #[test]
+    fn credentials_that_other_programs_keep_elsewhere_are_not_read() {
+        let sets = |name: &str| is_read(name) && stores::all().any(|store| store.checks(name));
+        for name in
+            ["AWS_ENDPOINT_URL_S3", "AWS_SESSION_TOKEN", "GOOGLE_BEARER_TOKEN", "AZURE_USE_AZURE_CLI", "HF_TOKEN"]
+        {
+            assert!(sets(name), "{name}");
+        }
+        for name in ["AWS_PROFILE", "AWS_CA_BUNDLE", "HUGGING_FACE_HUB_TOKEN", "NETRC", "SSL_CERT_FILE"] {
+            assert!(is_read(name), "{name}");
+        }
+        for name in [
+            "S3_ENDPOINT_URL",
+            "CURL_CA_BUNDLE",
+            "CLOUDSDK_AUTH_ACCESS_TOKEN",
+            "GOOGLE_OAUTH_ACCESS_TOKEN",
+            "AZURE_STORAGE_CONNECTION_STRING",
+            "AZURE_STORAGE_KEY",
+            "HF_API_TOKEN",
+        ] {
+            assert!(!sets(name), "{name}");
+        }
     }
 }

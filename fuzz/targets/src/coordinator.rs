@@ -7,7 +7,7 @@ use spdl_control::{
     },
     messages::{FromCoordinator, Refusal, ToCoordinator},
 };
-use spdl_job::JobFile;
+use spdl_job::{Job, JobFile};
 use spdl_order::DatasetFacts;
 use spdl_types::Fingerprint;
 use spdl_wire::codec;
@@ -53,17 +53,21 @@ fn request(core: &mut CoordinatorCore, now_ms: u64, choice: u8, message: &[u8]) 
     let reply = match core.handle_request(now_ms, &peer, message) {
         Answer::Reply(reply) => reply,
         Answer::Clock => FromCoordinator::Clock(now_ms),
-        Answer::CreateJob { toml, origin } => {
-            let facts = DatasetFacts::new(Fingerprint(7), 100, 10);
-            let job = JobFile::parse(&toml, &origin).and_then(|file| file.freeze(&facts));
-            core.handle_job(now_ms, job.map_err(|error| Refusal::JobInvalid { job: origin, cause: error.to_string() }))
-        }
+        Answer::Classes { .. } => FromCoordinator::Classes { names: Vec::new(), is_last: true },
+        Answer::CreateJob { toml, origin } => core.handle_job(now_ms, frozen(&toml, origin)),
+        Answer::ReplaceJob { toml, origin } => core.handle_replacement(now_ms, frozen(&toml, origin)),
     };
     let mut bytes = Vec::new();
     codec::encode(&reply, &mut bytes).expect("a reply can be written");
     if let FromCoordinator::Joined { session, .. } = reply {
         session.check(0).expect("a session that is given can be served");
     }
+}
+
+fn frozen(toml: &str, origin: String) -> Result<Job, Refusal> {
+    let facts = DatasetFacts::new(Fingerprint(7), 100, 10);
+    let job = JobFile::parse(toml, &origin).and_then(|file| file.freeze(&facts));
+    job.map_err(|error| Refusal::JobInvalid { job: origin, cause: error.to_string() })
 }
 
 pub(crate) fn seeds() -> Vec<Vec<u8>> {
@@ -73,7 +77,7 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
         codec::encode(&request, &mut bytes).expect("a seed can be written");
         let role = match request {
             ToCoordinator::WorkerHeartbeat(_) | ToCoordinator::WorkerLeave { .. } => Role::Worker,
-            ToCoordinator::RemoveJob { .. } => Role::Admin,
+            ToCoordinator::ReplaceJob { .. } | ToCoordinator::RemoveJob { .. } => Role::Admin,
             _ => Role::Client,
         };
         let role = Role::ALL.iter().position(|known| *known == role).expect("all roles are listed");

@@ -213,6 +213,7 @@ pub(crate) fn requests() -> Vec<ToCoordinator> {
     let stages = vec![StageStats { items: 1, ..StageStats::new(Stage::Decode) }];
     vec![
         ToCoordinator::SubmitJob { toml: crate::texts::JOB.into(), origin: "job.toml".into() },
+        ToCoordinator::ReplaceJob { toml: crate::texts::JOB.into(), origin: "job.toml".into() },
         ToCoordinator::WorkerHeartbeat(WorkerHeartbeat {
             home: home(),
             cores: 4.0,
@@ -250,6 +251,7 @@ pub(crate) fn requests() -> Vec<ToCoordinator> {
         ToCoordinator::StartTrace { job: "train".into(), duration_ms: 1_000 },
         ToCoordinator::TracePart(trace_part()),
         ToCoordinator::ReadTrace { trace: 1, part: 0 },
+        ToCoordinator::Classes { job: "train".into(), first: 7 },
     ]
 }
 
@@ -305,6 +307,7 @@ fn replies() -> Vec<FromCoordinator> {
         },
         FromCoordinator::RankAcknowledged { home: None, heartbeat_ms: 1000, trace: None },
         FromCoordinator::Clock(7),
+        FromCoordinator::Classes { names: vec!["ant".into(), "bee".into()], is_last: true },
         FromCoordinator::Job(Box::new(session.job)),
         FromCoordinator::Status("{}".into()),
         FromCoordinator::Measured(Some(Box::new(Measured {

@@ -1,8 +1,10 @@
 //! Datasets that Python makes: packed, indexed and merged as `spdl-ctl` does it, or written sample by sample.
 
+mod class_folders;
 mod failure;
 mod reading;
 mod sheet;
+mod suggestion;
 pub(crate) mod work;
 mod writer;
 
@@ -22,8 +24,10 @@ use spdl_shard::{
 use spdl_store::{StoreError, StoreOptions};
 use spdl_types::size::parse_bytes;
 
+pub(crate) use self::{
+    class_folders::image_folder, reading::NativeDataset, sheet::sheet_png, suggestion::suggest, writer::NativeWriter,
+};
 use self::{failure::of_dataset, work::run};
-pub(crate) use self::{reading::NativeDataset, sheet::sheet_png, writer::NativeWriter};
 use crate::errors::ErrorKind;
 
 /// A number of bytes: an int, or a text as `"256MiB"`.
@@ -63,7 +67,7 @@ async fn class_order(given: Option<(String, Vec<String>)>) -> Result<ClassOrder,
 #[allow(clippy::too_many_arguments, clippy::fn_params_excessive_bools, reason = "keyword arguments of Python")]
 pub(crate) fn pack(
     py: Python<'_>,
-    source: PathBuf,
+    source: Vec<PathBuf>,
     dataset: String,
     name: Option<String>,
     fields: Option<String>,
@@ -110,7 +114,7 @@ pub(crate) fn pack(
         block_bytes: block_size.0,
         jpegs: jpegs(crop_ready, scalable).map_err(|problem| setting(problem.to_owned()))?,
         overwrite: overwrite(force),
-        ..PackOptions::new(PackSource::open(&source).map_err(of_store)?)
+        ..PackOptions::new(PackSource::open_all(&source).map_err(|error| of_dataset(py, &error))?)
     };
     run(py, on_progress, async move |stop, progress| {
         if exist_ok && let Some(there) = DatasetReport::of_existing(&dataset).await {
@@ -136,7 +140,7 @@ pub(crate) fn pack(
 #[allow(clippy::too_many_arguments, reason = "keyword arguments of Python")]
 pub(crate) fn index(
     py: Python<'_>,
-    dataset: String,
+    dataset: Vec<String>,
     format: Option<String>,
     table: Option<PathBuf>,
     out: Option<String>,
@@ -169,10 +173,12 @@ pub(crate) fn index(
     let key_ends_at = key_ends_at
         .as_deref()
         .map(|name| KeyEnd::named(name).map_err(|known| setting(&format!("`key_ends_at` is `{name}`; {known}"))));
+    let divided = ShardList::of_paths(&dataset, shards.map(ShardList::Named));
+    let (dataset, shards) = divided.map_err(|error| of_dataset(py, &error))?;
     let options = IndexOptions {
         format,
         table: table.map(Arc::new),
-        shards: shards.map_or(ShardList::All, ShardList::Named),
+        shards,
         splits: Splits::of(split, all_splits),
         name,
         boxes,

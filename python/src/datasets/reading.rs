@@ -124,7 +124,7 @@ fn native(py: Python<'_>, record: &str, SeenField { name, value }: SeenField) ->
 }
 
 /// Waits for a future, and handles signals meanwhile.
-fn wait<T: Send>(
+pub(super) fn wait<T: Send>(
     py: Python<'_>,
     runtime: &Runtime,
     future: impl Future<Output = Result<T, DatasetError>> + Send,

@@ -5,10 +5,10 @@ use std::{collections::BTreeSet, fs, path::PathBuf};
 use serde_json::Value;
 use spdl_job::{
     ArgumentsFile, BadSamples, BoxFormat, BoxLabelsKeys, BoxStorage, BoxesKeys, BytesColumn, BytesKeys, CategoryKeys,
-    CenterCrop, ColumnFile, ColumnKind, CropBox, DEFAULT_BAD_FRACTION, DecodeFile, Fill, FunctionFile, GeometryKeys,
-    ImageKeys, ImageOp, ImageSizeKeys, Interpolation, JobFile, JsonKeys, MaskKeys, NoKeys, OneHotKeys, OrderFile,
-    RandomFlip, RandomResizedCrop, Resize, ReturnedFile, ReturnsFile, Size, SourceDigest, TensorEncoding, TensorKeys,
-    TextKeys,
+    CenterCrop, ClassesFile, ColumnFile, ColumnKind, CropBox, DEFAULT_BAD_FRACTION, DecodeFile, DefaultFile, Fill,
+    FunctionFile, GeometryKeys, ImageKeys, ImageOp, ImageSizeKeys, Interpolation, JobFile, JsonKeys, MaskKeys, NoKeys,
+    OneHotKeys, OrderFile, RandomFlip, RandomResizedCrop, Resize, ReturnedFile, ReturnsFile, Size, SourceDigest,
+    TensorEncoding, TensorKeys, TextKeys, ValueKeys,
 };
 use spdl_order::{DatasetFacts, EpochEnd};
 use spdl_types::{DType, Fingerprint, ImageColor, ImageDepth, ImageLayout, Normalise};
@@ -75,7 +75,7 @@ fn with_every_key() -> JobFile {
             min_visible: Some(0.0),
             min_size: Some(0.0),
         }),
-        DecodeFile::OneHot(OneHotKeys { classes: Some(1), names: Some(vec![String::new()]) }),
+        DecodeFile::OneHot(OneHotKeys { classes: Some(ClassesFile::Count(1)), names: Some(vec![String::new()]) }),
         DecodeFile::BoxLabels(BoxLabelsKeys {
             follows: Some(String::new()),
             key: Some(String::new()),
@@ -96,6 +96,11 @@ fn with_every_key() -> JobFile {
         from: String::new(),
         decode,
         dtype: Some(DType::U8),
+        value: ValueKeys {
+            path: Some(String::new()),
+            default: Some(DefaultFile::Integer(0)),
+            classes: Some(ClassesFile::Count(1)),
+        },
         transform: Some(String::new()),
         arguments: Some(ArgumentsFile::default()),
         source_digest: Some(SourceDigest(1)),

@@ -270,6 +270,8 @@ impl World {
         let reply = match answer {
             Answer::Reply(reply) => reply,
             Answer::Clock => FromCoordinator::Clock(self.newest_ms(at) * 1_000),
+            Answer::ReplaceJob { .. } => unreachable!("no peer of the simulation replaces jobs"),
+            Answer::Classes { .. } => FromCoordinator::Classes { names: Vec::new(), is_last: true },
             Answer::CreateJob { toml: name, .. } => {
                 let job = self.scenario.dataset(&name).job.clone();
                 let (reply, more) = self.run_core(at, |core, now_ms| core.handle_job(now_ms, Ok(job)));

@@ -41,8 +41,8 @@ impl BadSampleCause {
                 let there = its_fields(there);
                 Some(format!("no sample so far has {fields}: check `from` of column `{column}`{there}"))
             }
-            BadSampleProblem::NoNumberAt { field, path, found } => Some(format!(
-                "field `{field}` of no sample so far has a number at `{path}`: check `path` of column `{column}`; there is {found}"
+            BadSampleProblem::NothingAt { field, path, wanted, found } => Some(format!(
+                "field `{field}` of no sample so far has a {wanted} at `{path}`: check `path` of column `{column}`; there is {found}"
             )),
             BadSampleProblem::NameUnknown { field, name } => Some(format!(
                 "field `{field}` of no sample so far has a name that column `{column}` lists: check `names`, or the dataset's classes; it has \"{name}\""
@@ -92,7 +92,8 @@ impl BadSampleCause {
             BadSampleProblem::NoSuchClass { field, .. } => (field, "has a class that the column does not have"),
             BadSampleProblem::OutOfRange { field, .. } => (field, "is out of range"),
             BadSampleProblem::NotJson { field, .. } => (field, "is not JSON"),
-            BadSampleProblem::NoNumberAt { field, .. } => (field, "has no number at its path"),
+            BadSampleProblem::NothingAt { field, .. } => (field, "has nothing that fits at its path"),
+            BadSampleProblem::ClassNotListed { field, .. } => (field, "has a class that the column does not list"),
             BadSampleProblem::Annotation { field, .. } => (field, "is not a VOC annotation"),
             BadSampleProblem::BoxMissing { field, .. } => (field, "has no box"),
             BadSampleProblem::ClassUnknown { field, .. } => (field, "has a box of an unknown class"),
@@ -175,8 +176,13 @@ pub enum BadSampleProblem {
     OutOfRange { field: String, text: String, dtype: &'static str },
     #[error("field `{field}` is not JSON: {reason}")]
     NotJson { field: String, reason: String },
-    #[error("field `{field}` has no number at `{path}`, but {found}")]
-    NoNumberAt { field: String, path: String, found: String },
+    #[error("field `{field}` has no {wanted} at `{path}`, but {found}")]
+    NothingAt { field: String, path: String, wanted: &'static str, found: &'static str },
+    #[error(
+        "field `{field}` is of class `{class}`, which is none of the column's `classes`; a view with `where` leaves samples of other \
+         classes out"
+    )]
+    ClassNotListed { field: String, class: String },
     #[error("field `{field}` is not a VOC annotation: {reason}")]
     Annotation { field: String, reason: String },
     #[error("field `{field}` has {boxes} boxes; the sample is number {index} from 0")]
@@ -194,6 +200,11 @@ pub(crate) fn quoted(bytes: &[u8]) -> String {
 }
 
 impl BadSampleProblem {
+    /// Returns the fault of a name in a field that is none of a column's.
+    pub(super) fn name_unknown(field: &str, name: &[u8]) -> Self {
+        Self::NameUnknown { field: field.to_owned(), name: quoted(name) }
+    }
+
     /// Returns the fault of a picture of `bytes` bytes in a field.
     pub(super) fn of_picture(error: PictureError, field: &str, bytes: usize, limits: PictureLimits) -> Self {
         let field = field.to_owned();
@@ -251,7 +262,8 @@ mod tests {
             assert_eq!(cause.kind(true), BadSampleKind::new(cause.kind_text(), None));
             cause.question()
         };
-        let path = BadSampleProblem::NoNumberAt { field: "json".into(), path: "a.b".into(), found: "a text".into() };
+        let (field, path) = ("json".to_owned(), "a.b".to_owned());
+        let path = BadSampleProblem::NothingAt { field, path, wanted: "number", found: "a text" };
         let asked = question(path).unwrap();
         assert!(asked.contains("at `a.b`: check `path` of column `label`; there is a text"), "{asked}");
         let asked = question(BadSampleProblem::NameUnknown { field: "cls".into(), name: "cat".into() }).unwrap();

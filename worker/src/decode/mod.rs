@@ -26,8 +26,9 @@ use std::{
 };
 
 use bytes::Bytes;
-use spdl_job::{Column, ColumnKind, Job, decoded_columns};
-use spdl_shard::format::FieldValue;
+use serde_json::Value;
+use spdl_job::{Column, ColumnKind, DefaultValue, Job, decoded_columns};
+use spdl_shard::{format::FieldValue, json};
 use spdl_types::{DType, SampleId, SampleShape};
 
 use call::PreparedCall;
@@ -43,7 +44,7 @@ use column::{ColumnDecoder, ColumnSample, ColumnSetup, DecodeResources, DecodeSc
 pub(crate) use gzip::is_compressed;
 use memory::MemoryPermit;
 pub(crate) use record::FieldLookup;
-use record::SampleRecord;
+use record::{SampleRecord, one_value};
 
 use crate::{
     rust_functions::RustFunctions,
@@ -83,6 +84,14 @@ impl FieldTarget<'_> {
         }
     }
 
+    /// Writes a whole value.
+    fn write(&mut self, value: &Bytes) {
+        match self {
+            Self::Fixed(place) => place.copy_from_slice(value),
+            Self::Ragged(place) => **place = value.clone(),
+        }
+    }
+
     /// Returns the place of a ragged column's value.
     fn ragged(&mut self) -> &mut Bytes {
         match self {
@@ -101,6 +110,10 @@ pub enum DecoderError {
     NoClasses { job: String, column: String },
     #[error("column `{column}` of job `{job}` has no `names`, and the dataset lists no classes")]
     NoNames { job: String, column: String },
+    #[error("`classes` of column `{column}` of job `{job}` has `{class}`, which is none of the dataset's classes")]
+    NoSuchClass { job: String, column: String, class: String },
+    #[error("`default` of column `{column}` of job `{job}` is {default}, which does not fit: {problem}")]
+    Default { job: String, column: String, default: String, problem: String },
     #[error("class `{class}` is twice in the dataset's list of classes")]
     ClassTwice { class: String },
 }
@@ -130,6 +143,8 @@ struct DecoderInner {
 pub(super) struct Prepared {
     column: Column,
     decoder: Box<dyn ColumnDecoder>,
+    /// The value of samples without one, if the column has a default.
+    default: Option<Bytes>,
     is_ragged: bool,
 }
 
@@ -156,8 +171,7 @@ impl Decoder {
             // A field that a function takes is none of them, and no column follows it.
             let number = decoded.iter().position(|known| known == column).unwrap_or(decoded.len());
             let setup = ColumnSetup { job: &job.name, number, column, columns: &decoded, classes: &classes };
-            let is_ragged = !matches!(column.kind.shape(), SampleShape::Fixed(_));
-            Ok(Prepared { column: column.clone(), decoder: column::decoder(&setup)?, is_ragged })
+            Prepared::new(&setup)
         };
         let of_column = |column: &Column| (!column.is_by_function()).then(|| prepare(column)).transpose();
         let columns = job.columns.iter().map(of_column).collect::<Result<_, _>>()?;
@@ -229,7 +243,7 @@ impl Decoder {
         self.inner.columns.iter().map(|prepared| {
             let Prepared { column, decoder, .. } = prepared.as_ref()?;
             match &column.from[..] {
-                [name] if decoder.takes_numbers() => Some(name.as_str()),
+                [name] if decoder.takes_numbers() && column.path().is_empty() => Some(name.as_str()),
                 _ => None,
             }
         })
@@ -386,6 +400,33 @@ impl DecoderInner {
 }
 
 impl Prepared {
+    fn new(setup: &ColumnSetup<'_>) -> Result<Self, DecoderError> {
+        let (column, decoder) = (setup.column.clone(), column::decoder(setup)?);
+        let is_ragged = !matches!(column.kind.shape(), SampleShape::Fixed(_));
+        let mut prepared = Self { column, decoder, default: None, is_ragged };
+        if let Some(default) = &prepared.column.value.default {
+            let value = prepared.default_value(default).map_err(|problem| {
+                let (job, column) = (setup.job.to_owned(), setup.column.name.clone());
+                DecoderError::Default { job, column, default: default.to_string(), problem: problem.to_string() }
+            });
+            prepared.default = Some(value?);
+        }
+        Ok(prepared)
+    }
+
+    /// Returns the bytes of the default.
+    fn default_value(&self, default: &DefaultValue) -> Result<Bytes, BadSampleProblem> {
+        let mut value = Bytes::new();
+        if self.is_ragged {
+            self.decoder.write_default(default, &mut FieldTarget::Ragged(&mut value))?;
+            return Ok(value);
+        }
+        let bytes = self.column.kind.shape().max_bytes(self.column.decoded_dtype());
+        let mut place = vec![0; usize::try_from(bytes).expect("a checked job has small samples")];
+        self.decoder.write_default(default, &mut FieldTarget::Fixed(&mut place))?;
+        Ok(place.into())
+    }
+
     /// Returns the fields that it may read.
     fn fields(&self) -> impl Iterator<Item = &str> {
         self.column.from.iter().map(String::as_str).chain(self.decoder.fields())
@@ -395,14 +436,32 @@ impl Prepared {
 impl Decoder {
     fn decode_value(
         &self,
-        Prepared { column, decoder, .. }: &Prepared,
+        Prepared { column, decoder, default, .. }: &Prepared,
         key: SampleKey,
         record: &mut SampleRecord<'_>,
         scratch: &mut DecodeScratch,
         target: &mut FieldTarget<'_>,
     ) -> Result<(), BadSampleProblem> {
-        let (field, content) = record.first_value_of(&column.from, decoder.max_bytes())?;
+        let path = column.path();
+        let max_bytes = if path.is_empty() { decoder.max_bytes() } else { u32::MAX };
+        let (field, content) = match (record.first_value_of(&column.from, max_bytes), default) {
+            (Err(BadSampleProblem::Missing { .. }), Some(default)) => {
+                target.write(default);
+                return Ok(());
+            }
+            (found, _) => found?,
+        };
         let (seed, resources) = (self.inner.seed, &self.resources);
-        decoder.decode_value(ColumnSample { field, content, seed, key, record, resources, scratch }, target)
+        if path.is_empty() {
+            return decoder
+                .decode_value(ColumnSample { field, content, seed, key, record, resources, scratch }, target);
+        }
+        let document = record.json(field, one_value(field, content)?)?;
+        let content = json::at(&document, path);
+        if let (Some(default), None | Some(Value::Null)) = (default, content) {
+            target.write(default);
+            return Ok(());
+        }
+        decoder.decode_json(ColumnSample { field, content, seed, key, record, resources, scratch }, path, target)
     }
 }

@@ -7,11 +7,13 @@ use std::{
 };
 
 use bytes::Bytes;
+use serde_json::Value;
 use smallvec::SmallVec;
 use spdl_canvas::PixelBox;
 use spdl_job::PicturePlan;
 use spdl_shard::{
     format::{Content, FieldValue},
+    json,
     voc::{Annotation, VocObject},
 };
 use spdl_types::DType;
@@ -66,6 +68,8 @@ pub(crate) struct SampleRecord<'r> {
     fields: &'r dyn FieldLookup,
     sample: u32,
     annotations: SmallVec<[(String, Annotation); 1]>,
+    /// JSON documents, by field.
+    json: SmallVec<[(String, Rc<Value>); 1]>,
     /// COCO's annotations, by field.
     coco: SmallVec<[(String, Rc<[CocoAnnotation]>); 1]>,
     /// The plans for the pictures of `image` columns, by the column's number among those that are decoded.
@@ -86,6 +90,7 @@ impl<'r> SampleRecord<'r> {
             fields,
             sample,
             annotations: SmallVec::new(),
+            json: SmallVec::new(),
             coco: SmallVec::new(),
             plans: SmallVec::new(),
             boxes: SmallVec::new(),
@@ -193,6 +198,18 @@ impl<'r> SampleRecord<'r> {
             index: sample,
             boxes: objects.len(),
         })
+    }
+
+    /// Returns the JSON document in field `name`, whose content is `content`.
+    pub(crate) fn json(&mut self, name: &str, content: Content) -> Result<Rc<Value>, BadSampleProblem> {
+        if let Some((_, known)) = self.json.iter().find(|(field, _)| field == name) {
+            return Ok(known.clone());
+        }
+        let document = json::read(&content.into_file())
+            .map_err(|error| BadSampleProblem::NotJson { field: name.to_owned(), reason: reason(error) })?;
+        let document = Rc::new(document);
+        self.json.push((name.to_owned(), Rc::clone(&document)));
+        Ok(document)
     }
 
     /// Returns COCO's annotations in field `name`.

@@ -260,13 +260,7 @@ fn a_new_list_keeps_what_is_known_of_helpers_and_forgets_the_others() {
 
 #[test]
 fn a_reply_that_cannot_be_meant_is_recognised() {
-    let column = |name: &str, kind, dtype| Column {
-        name: name.to_owned(),
-        from: vec!["x".to_owned()],
-        kind,
-        dtype,
-        transform: None,
-    };
+    let column = |name: &str, kind, dtype| Column::new(name, "x", kind, dtype);
     let columns = [
         column("label", ColumnKind::Int(IntColumn), DType::I64),
         column("raw", ColumnKind::Bytes(BytesColumn { max_bytes: 100 }), DType::U8),

@@ -106,6 +106,8 @@ impl Lease {
                             stage.failure();
                             return Err(bad(format!("ran for more than {timeout:?} and was killed")));
                         }
+                        // The program has closed the loader, and nothing waits for the sample.
+                        Err(CallError::Lost(how)) if self.settings.here.is_some() => return Err(bad(how)),
                         Err(CallError::Lost(how)) => how,
                     }
                 }

@@ -15,7 +15,7 @@ mod source;
 #[cfg(test)]
 mod tests;
 
-use std::{path::PathBuf, time::Duration};
+use std::{fmt, io, os::fd::OwnedFd, path::PathBuf, sync::Arc, time::Duration};
 
 use serde::Serialize;
 
@@ -23,6 +23,7 @@ pub use error::{FoundSource, TransformError};
 pub(crate) use function::Function;
 pub(crate) use lease::Lease;
 pub(crate) use pool::Transforms;
+pub use process::PROGRAM;
 pub use source::{UnknownSource, find_sources};
 
 /// The settings for calling functions.
@@ -37,7 +38,31 @@ pub struct TransformSettings {
     pub timeout: Duration,
     /// The program whose functions are named as those of `__main__`. Default: none, as in a worker process.
     pub program: Option<Program>,
+    /// Calls functions in this process, without an interpreter of their own and without time limits. Default: none, processes
+    /// call them.
+    pub here: Option<CallsHere>,
 }
+
+/// Takes the other end of a socket for each process that there would be, and answers as `process.py` does.
+#[derive(Clone)]
+pub struct CallsHere(pub Arc<TakeSocket>);
+
+/// A function that takes a socket.
+pub type TakeSocket = dyn Fn(OwnedFd) -> io::Result<()> + Send + Sync;
+
+impl fmt::Debug for CallsHere {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CallsHere").finish_non_exhaustive()
+    }
+}
+
+impl PartialEq for CallsHere {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for CallsHere {}
 
 /// A Python program, described as `multiprocessing.spawn.prepare` expects it: it is imported under another name than
 /// `__main__`.
@@ -63,6 +88,6 @@ pub enum ProgramCode {
 
 impl Default for TransformSettings {
     fn default() -> Self {
-        Self { python: "python3".into(), path: None, timeout: Duration::from_secs(30), program: None }
+        Self { python: "python3".into(), path: None, timeout: Duration::from_secs(30), program: None, here: None }
     }
 }

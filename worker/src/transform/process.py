@@ -1,6 +1,7 @@
 """One process of a worker's pool: calls the user's functions.
 
-The worker runs this text with `python -c`, so that an interpreter needs nothing but numpy. Requests come as packets on
+The worker runs this text with `python -c`, so that an interpreter needs nothing but numpy; with `local(functions="here")` the program
+itself is the process. Requests come as packets on
 a socket that takes the place of standard input; each has a number and gets one packet with that number as its reply.
 Values lie in shared memory: the argument in the first half, the returned value in the second. `process.rs` is the other
 side.
@@ -25,10 +26,6 @@ import sys
 import traceback
 from collections.abc import Mapping
 from typing import Any
-
-# A process may use one core of the worker's budget.
-for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-    os.environ.setdefault(variable, "1")
 
 MAX_PACKET_BYTES = 1 << 18
 MAX_REPLY_BYTES = 2048
@@ -263,6 +260,9 @@ def dtype_of(name: str) -> Any:
 class Process:
     """Answers requests one after the other."""
 
+    #: What a function may raise that is not its failure.
+    passed: tuple[type[BaseException], ...] = ()
+
     def __init__(self, requests: socket.socket) -> None:
         self.requests = requests
         self.functions: list[Function] = []
@@ -274,24 +274,35 @@ class Process:
 
     def serve(self) -> None:
         """Answers requests until the worker closes the socket."""
-        own = os.getpid()
         os.register_at_fork(after_in_child=self.leave)
-        while True:
-            packet, descriptors, _, _ = socket.recv_fds(self.requests, MAX_PACKET_BYTES, 1)
-            if not packet:
-                os._exit(0)
-            kind, number = REQUEST.unpack_from(packet)
-            try:
-                reply = self.answer(kind, packet[REQUEST.size :], descriptors)
-            except BaseException as error:
-                if os.getpid() == own:
-                    traceback.print_exception(type(error), error, error.__traceback__)
-                reply = failure(last_line(error))
-            if os.getpid() != own:
-                text = f"function `{self.name}` forked a process that returned from it, and that was ended: end it with `os._exit(0)`"
-                print(text, file=sys.stderr, flush=True)
-                os._exit(0)
-            self.requests.send(REQUEST.pack(reply[:1], number) + reply[1:])
+        while self.answer_next():
+            pass
+        os._exit(0)
+
+    def answer_next(self) -> bool:
+        """Answers the next request; returns whether there was one, and the worker has not closed the socket."""
+        own = os.getpid()
+        packet, descriptors, _, _ = socket.recv_fds(self.requests, MAX_PACKET_BYTES, 1)
+        if not packet:
+            return False
+        kind, number = REQUEST.unpack_from(packet)
+        passed = None
+        try:
+            reply = self.answer(kind, packet[REQUEST.size :], descriptors)
+        except self.passed as error:
+            reply, passed = failure(last_line(error)), error
+        except BaseException as error:
+            if os.getpid() == own:
+                traceback.print_exception(type(error), error, error.__traceback__)
+            reply = failure(last_line(error))
+        if os.getpid() != own:
+            text = f"function `{self.name}` forked a process that returned from it, and that was ended: end it with `os._exit(0)`"
+            print(text, file=sys.stderr, flush=True)
+            os._exit(0)
+        self.requests.send(REQUEST.pack(reply[:1], number) + reply[1:])
+        if passed is not None:
+            raise passed
+        return True
 
     def leave(self) -> None:
         """Runs in a process that a function has forked. That one has no socket to answer on, and its arguments are a copy: the worker
@@ -340,6 +351,8 @@ class Process:
         self.name = function.name
         try:
             return b"K" + b"".join(map(HALF.pack, function.run(*key, counts)))
+        except self.passed:
+            raise
         except BaseException as error:
             return failure(function.describe(error))
 
@@ -362,6 +375,9 @@ def failure(text: str) -> bytes:
 
 
 def main() -> None:
+    # A process may use one core of the worker's budget.
+    for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ.setdefault(variable, "1")
     # If this call is missing or not allowed, the end of the socket still ends the process.
     try:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)

@@ -23,12 +23,13 @@ use spdl_job::SourceDigest;
 use spdl_wire::slab::{Slab, SlotMut};
 
 use super::{
-    Function, TransformError, TransformSettings,
+    CallsHere, Function, TransformError, TransformSettings,
     function::FunctionValue,
     output::{OutputLimit, ProcessOutput},
 };
 
-const PROGRAM: &str = include_str!("process.py");
+/// The program of a process.
+pub const PROGRAM: &str = include_str!("process.py");
 /// Maximum bytes of a reply.
 const MAX_REPLY_BYTES: usize = 4096;
 /// Limit for starting the interpreter, and for importing a function's module.
@@ -37,15 +38,16 @@ const LOAD_TIMEOUT: Duration = Duration::from_secs(60);
 /// A Python process of the pool. Killed when dropped, with what its functions have started.
 #[derive(Debug)]
 pub(super) struct PoolProcess {
-    child: Child,
+    /// `None` if this process itself calls the functions.
+    child: Option<Child>,
     /// How the process has ended, once it has been waited for.
     status: Option<ExitStatus>,
     socket: OwnedFd,
     /// The number of the last request.
     request: u64,
-    output: ProcessOutput,
+    output: Option<ProcessOutput>,
     /// The kernel kills the process and what its functions have started when this is closed, however this process ends.
-    _lifeline: PipeWriter,
+    _lifeline: Option<PipeWriter>,
     memory: Option<MappedMemory>,
     /// The loaded functions, by their number.
     functions: Vec<Loaded>,
@@ -104,6 +106,10 @@ impl PoolProcess {
         let start = |source: io::Error| TransformError::Start { python: python(), source: Arc::new(source) };
         let pair = rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None);
         let (socket, theirs) = pair.map_err(|error| start(error.into()))?;
+        if let Some(CallsHere(take)) = &settings.here {
+            take(theirs).map_err(start)?;
+            return Ok(Self::new(None, socket, None, None));
+        }
         let (output, printed) = io::pipe().map_err(start)?;
         let (end, lifeline) = io::pipe().map_err(start)?;
         let mut command = Command::new(&settings.python);
@@ -112,16 +118,8 @@ impl PoolProcess {
         // Ctrl-C is meant for the program that the user started, and what functions start is ended by its group.
         let child = command.process_group(0).spawn().map_err(start)?;
         drop(command);
-        let mut process = Self {
-            child,
-            status: None,
-            socket,
-            request: 0,
-            output: ProcessOutput::new(output, limit),
-            _lifeline: lifeline,
-            memory: None,
-            functions: Vec::new(),
-        };
+        let output = ProcessOutput::new(output, limit);
+        let mut process = Self::new(Some(child), socket, Some(output), Some(lifeline));
         let hello = serde_json::json!({ "path": settings.path, "program": settings.program });
         match process.ask(b'H', hello.to_string().as_bytes(), Some(end.as_fd()), LOAD_TIMEOUT) {
             Ok(Ok(_)) => Ok(process),
@@ -131,6 +129,16 @@ impl PoolProcess {
                 Err(TransformError::Interpreter { python: python(), problem })
             }
         }
+    }
+
+    fn new(child: Option<Child>, socket: OwnedFd, output: Option<ProcessOutput>, lifeline: Option<PipeWriter>) -> Self {
+        let (status, memory, functions) = Default::default();
+        Self { child, status, socket, request: 0, output, _lifeline: lifeline, memory, functions }
+    }
+
+    /// Returns the limit of a request that takes as long as importing does. In this process, a debugger may stop it.
+    const fn load_timeout(&self) -> Duration {
+        if self.child.is_some() { LOAD_TIMEOUT } else { Duration::MAX }
     }
 
     /// Imports `function` if the process has not loaded it. Returns its number, and the digest of the source that is imported.
@@ -168,7 +176,7 @@ impl PoolProcess {
 
     /// Makes a request whose reply is the digest of a function's source.
     fn ask_for_source(&mut self, kind: u8, body: &[u8]) -> Result<Option<SourceDigest>, String> {
-        match self.ask(kind, body, None, LOAD_TIMEOUT) {
+        match self.ask(kind, body, None, self.load_timeout()) {
             Ok(Ok(digits)) if digits.is_empty() => Ok(None),
             Ok(Ok(digits)) => {
                 let digest = str::from_utf8(&digits).ok().and_then(|digits| u128::from_str_radix(digits, 16).ok());
@@ -195,7 +203,7 @@ impl PoolProcess {
         let slab = Slab::shared(2, bytes).map_err(|error| memory(error.to_string()))?;
         let slots = (slab.try_take(0).expect("a new slot"), slab.try_take(1).expect("a new slot"));
         let half = (slab.slot_stride() as u64).to_le_bytes();
-        match self.ask(b'M', &half, slab.fd(), LOAD_TIMEOUT) {
+        match self.ask(b'M', &half, slab.fd(), self.load_timeout()) {
             Ok(Ok(_)) => {}
             Ok(Err(problem)) => return Err(memory(problem)),
             Err(no_reply) => return Err(memory(self.end_of(&no_reply))),
@@ -278,31 +286,37 @@ impl PoolProcess {
 
     /// Receives a packet, and passes on what the process prints meanwhile.
     fn receive(&mut self, reply: &mut [u8], timeout: Duration) -> Result<usize, NoReply> {
-        let deadline = Instant::now() + timeout;
+        let deadline = Instant::now().checked_add(timeout);
         loop {
-            let left = deadline.saturating_duration_since(Instant::now());
+            let left = deadline.map_or(Duration::MAX, |deadline| deadline.saturating_duration_since(Instant::now()));
             let limit = Timespec { tv_sec: left.as_secs() as _, tv_nsec: left.subsec_nanos().into() };
             let mut watched = vec![PollFd::new(&self.socket, PollFlags::IN)];
-            watched.extend(self.output.pipe().map(|pipe| PollFd::from_borrowed_fd(pipe, PollFlags::IN)));
-            match rustix::event::poll(&mut watched, Some(&limit)) {
+            let pipe = self.output.as_ref().and_then(ProcessOutput::pipe);
+            watched.extend(pipe.map(|pipe| PollFd::from_borrowed_fd(pipe, PollFlags::IN)));
+            match rustix::event::poll(&mut watched, deadline.map(|_| &limit)) {
                 Ok(_) if !watched[0].revents().is_empty() => {
                     let received = rustix::net::recv(&self.socket, &mut *reply, RecvFlags::DONTWAIT);
                     // The process printed this before it answered.
-                    self.output.pass_on();
+                    self.pass_on();
                     return received.map(|(count, _)| count).map_err(|_| NoReply::Closed);
                 }
                 Ok(_) if left.is_zero() => return Err(NoReply::Slow),
-                Ok(_) => self.output.pass_on(),
+                Ok(_) => self.pass_on(),
                 Err(Errno::INTR) => {}
                 Err(_) => return Err(NoReply::Closed),
             }
         }
     }
 
+    fn pass_on(&mut self) {
+        self.output.iter_mut().for_each(ProcessOutput::pass_on);
+    }
+
     /// Returns whether the process has ended. It is not waited for, so that its group cannot become another one's.
     pub(super) fn has_ended(&self) -> bool {
         let how = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-        !matches!(rustix::process::waitid(WaitId::Pid(Pid::from_child(&self.child)), how), Ok(None))
+        let Some(child) = &self.child else { return false };
+        !matches!(rustix::process::waitid(WaitId::Pid(Pid::from_child(child)), how), Ok(None))
     }
 
     /// Ends the process and describes how it had ended.
@@ -317,6 +331,7 @@ impl PoolProcess {
                 return "it sent an answer that no request has, and was killed: nothing but a function's return may write to its process's socket"
                     .to_owned();
             }
+            NoReply::Closed if self.child.is_none() => return "the loader is closed".to_owned(),
             NoReply::Closed => {}
         }
         // A process that has closed its socket is about to exit, or is unusable.
@@ -332,12 +347,11 @@ impl PoolProcess {
 
     /// Kills the process and what its functions have started, as far as that is in its group.
     fn end(&mut self) {
-        if self.status.is_none() {
-            // This fails if all have already exited. The group is this process's until it has been waited for.
-            let _ = rustix::process::kill_process_group(Pid::from_child(&self.child), Signal::KILL);
-            self.status = self.child.wait().ok();
-            self.output.pass_on();
-        }
+        let Some(child) = self.child.as_mut().filter(|_| self.status.is_none()) else { return };
+        // This fails if all have already exited. The group is this process's until it has been waited for.
+        let _ = rustix::process::kill_process_group(Pid::from_child(child), Signal::KILL);
+        self.status = child.wait().ok();
+        self.pass_on();
     }
 }
 

@@ -32,7 +32,9 @@ impl Transforms {
     pub(crate) fn find_sources(&self, file: &mut JobFile) -> Vec<UnknownSource> {
         let limit = OutputLimit::new(&file.name);
         let mut unset = file.sources().filter(|(_, digest)| digest.is_none()).peekable();
-        let Some(settings) = self.settings.as_ref().filter(|_| unset.peek().is_some()) else { return Vec::new() };
+        // What is called in the program itself may change with each run, such as the cell of a notebook.
+        let is_wanted = |settings: &&TransformSettings| settings.here.is_none() && unset.peek().is_some();
+        let Some(settings) = self.settings.as_ref().filter(is_wanted) else { return Vec::new() };
         let mut started = self.start(settings, None, limit).map_err(|error| error.to_string());
         let mut unknown = Vec::new();
         for (function, digest) in unset {

@@ -11,11 +11,9 @@ use std::{
 };
 
 use serde::Serialize;
-use spdl_control::coordinators::Addresses;
 use spdl_job::BadSamples;
 use spdl_order::{BatchParams, Item, ItemKind, Receipt};
 use spdl_types::{Position, SampleId};
-use spdl_wire::quic::QuicSettings;
 
 use super::{
     CtlError, CtlResult,
@@ -26,6 +24,11 @@ use super::{
     report,
 };
 
+/// Returns the command that checks the receipt of a run.
+pub(crate) fn command(run: &str) -> String {
+    format!("spdl-ctl audit --run {run}")
+}
+
 /// Arguments of `audit`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct AuditArgs {
@@ -34,18 +37,11 @@ pub(crate) struct AuditArgs {
     job: Option<PathBuf>,
     /// Name of a run that the coordinator knows, or JOB/RUN where several jobs have a run of that name. Its receipts,
     /// positions and bad samples come from the coordinator. The dataset must be readable from this machine.
-    #[arg(long, value_name = "RUN", requires_all = ["coord", "certs"],
-          conflicts_with_all = ["from", "steps", "epochs", "global_batch", "receipts", "traces", "bad_samples"])]
+    #[arg(long, value_name = "RUN", conflicts_with_all = ["from", "steps", "epochs", "global_batch", "receipts", "traces", "bad_samples"])]
     run: Option<String>,
-    /// With `--run`: address of the coordinator, or of all of them, separated by commas.
-    #[arg(long, env = "SPDL_COORD", value_name = "HOST:PORT,...")]
-    coord: Option<Addresses>,
-    /// With `--run`: folder with `ca.pem`, `cert.pem` and `key.pem` of a client or an admin.
-    #[arg(long, env = "SPDL_CERTS", value_name = "DIR")]
-    certs: Option<PathBuf>,
-    /// Settings of QUIC: KEY=VALUE, with commas between; the keys are in docs/spec/protocol/connections.md.
-    #[arg(long, env = "SPDL_QUIC", value_name = "KEY=VALUE,...", default_value = "", hide_default_value = true)]
-    quic: QuicSettings,
+    /// With `--run`: where the coordinator is.
+    #[command(flatten)]
+    connection: Connection,
     /// Position that the run started from.
     #[arg(long, default_value = "0:0", value_name = "EPOCH:OFFSET")]
     from: Position,
@@ -123,10 +119,8 @@ impl PlannedDelivery {
 pub(crate) fn run(args: &AuditArgs) -> CtlResult {
     let runtime = super::runtime()?;
     let (Some(path), None) = (&args.job, &args.run) else {
-        let (Some(run), Some(coord), Some(certs)) = (&args.run, args.coord.clone(), args.certs.clone()) else {
-            unreachable!("clap has checked what `--run` requires: {args:?}")
-        };
-        return runtime.block_on(run::audit(run, &Connection { coord, certs, quic: args.quic.clone() }, args.json));
+        let run = args.run.as_ref().expect("clap has checked that there is a job or a run");
+        return runtime.block_on(run::audit(run, &args.connection, args.json));
     };
     let mut open = runtime.block_on(job_file::open(path))?;
     open.job.epochs = args.epochs.unwrap_or(open.job.epochs);

@@ -22,7 +22,7 @@ use super::{
     pictures,
     progress::samples_bar,
     report,
-    servers::{LocalCluster, ServerLogs},
+    servers::{ANY_PORT, LocalCluster, ServerLogs},
 };
 use crate::ctl::tally::{PullReport, transport_name};
 use futures::future::try_join;
@@ -105,7 +105,8 @@ async fn show(args: &DemoArgs, folder: &Path, cluster: &mut Option<LocalCluster>
     let batches = open.batches(None);
     open.plan.check(&batches)?;
 
-    let cluster = cluster.insert(LocalCluster::start_coordinator(folder, ServerLogs::Inherited, "demo").await?);
+    let started = LocalCluster::start_coordinator(folder, ServerLogs::Inherited, "demo", ANY_PORT).await?;
+    let cluster = cluster.insert(started);
     say(format!("coordinator on {}", cluster.coordinator_addr()))?;
     for (name, node) in [(VICTIM, "demo-node-a"), ("worker-1", "demo-node-b")] {
         let set = |command: &mut tokio::process::Command| {

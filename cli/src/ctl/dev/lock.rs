@@ -168,6 +168,12 @@ pub(super) fn holders(folder: &Path) -> Result<Vec<LockHolder>, CtlError> {
     Ok(all.into_iter().filter(|holder| !holder.parent.is_some_and(|parent| pids.contains(&parent))).collect())
 }
 
+/// Returns whether a process with this number holds the lock of a folder for a cluster. Takes no lock, so that it disturbs no other command.
+pub(crate) fn is_held_by(folder: &Path, pid: i32) -> bool {
+    let lock = fs::metadata(path(folder)).map(|found| FileId::of(&found));
+    Pid::from_raw(pid).zip(lock.ok()).is_some_and(|(pid, lock)| holds(pid, lock))
+}
+
 /// Returns whether a process has locked this file for a cluster. A cluster's processes let the programs that they start
 /// inherit the lock; a command that takes the lock for a moment does not.
 fn holds(pid: Pid, lock: FileId) -> bool {
@@ -215,6 +221,8 @@ mod tests {
         fcntl_setfd(&lock, FdFlags::empty()).unwrap();
         let pids: Vec<Pid> = holders(folder).unwrap().iter().map(|holder| holder.pid).collect();
         assert_eq!(pids, [getpid()]);
+        let own = getpid().as_raw_nonzero().get();
+        assert!(is_held_by(folder, own) && !is_held_by(folder, 1) && !is_held_by(folder, 0));
 
         let held = HeldLock::of(folder).unwrap();
         fs::remove_file(path(folder)).unwrap();

@@ -10,6 +10,7 @@ use std::{
     collections::BTreeMap,
     fs::{self, File},
     io::{self, BufRead as _, BufReader, Read as _, Write as _},
+    net::TcpListener,
     os::unix::fs::{DirBuilderExt as _, MetadataExt as _},
     path::{Path, PathBuf},
     process::{ChildStdin, Command, ExitCode, Stdio},
@@ -18,27 +19,29 @@ use std::{
 };
 
 use clap::Subcommand;
+pub(crate) use lock::is_held_by;
 use lock::{HeldLock, LockState, holders};
 use rustix::{
     io::{FdFlags, fcntl_setfd},
     process::{geteuid, setsid},
 };
-use serde::{Deserialize, Serialize};
 use spdl_control::Role;
 use spdl_wire::local::MAX_PATH_BYTES;
 use tokio::sync::mpsc;
 
 use super::{
     CtlError, CtlResult,
+    coordinator::Connection,
     interrupt::Interrupt,
     job, job_file,
-    output::{outln, warn},
+    output::{note, outln, shell_word, warn},
     report,
-    servers::{LocalCluster, ServerLogs, last_lines},
+    servers::{ANY_PORT, LocalCluster, ServerLogs, last_lines},
 };
+use crate::dev_cluster::{DevCluster, default_folder, is_ready_file, ready_file};
 
-/// The file with what `up` prints, for the other commands.
-const READY: &str = "ready.json";
+/// The address of the coordinator's page that the documentation names.
+const USUAL_PAGE: &str = "127.0.0.1:7401";
 /// What `serve` writes to standard error.
 const LOG: &str = "dev.log";
 /// How long `down` waits for the end of the cluster: the workers stop, and then the coordinator.
@@ -57,7 +60,8 @@ pub(crate) struct DevArgs {
 
 #[derive(Debug, Subcommand)]
 enum DevAction {
-    /// Starts a coordinator and workers, submits jobs, and prints the variables for trainers once all are ready.
+    /// Starts a coordinator and workers, submits jobs, and prints the variables for trainers once all are ready. Submits jobs to a
+    /// cluster that is up, in place of those of their names.
     Up {
         #[command(flatten)]
         place: DevFolder,
@@ -98,9 +102,9 @@ struct DevFolder {
 struct DevServers {
     /// Job files (TOML) to submit.
     jobs: Vec<PathBuf>,
-    /// Number of workers.
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
-    workers: u16,
+    /// Number of workers; 1 when not given.
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=64))]
+    workers: Option<u16>,
     /// Cores of each worker, or a share of the machine's, such as 25%; 40 % when not given.
     #[arg(long, value_name = "N|N%")]
     cores: Option<String>,
@@ -110,20 +114,6 @@ struct DevServers {
     /// Python interpreter for the functions of jobs. Without it, workers refuse jobs that have some.
     #[arg(long, env = "SPDL_PYTHON", value_name = "PATH")]
     python: Option<PathBuf>,
-}
-
-/// A cluster that is ready.
-#[derive(Debug, Serialize, Deserialize)]
-struct DevReady {
-    folder: PathBuf,
-    /// The process that is the parent of the servers.
-    pid: i32,
-    /// `HOST:PORT` of the coordinator.
-    coordinator: String,
-    /// Address of its page.
-    page: String,
-    workers: Vec<String>,
-    jobs: Vec<String>,
 }
 
 /// Runs `dev`.
@@ -144,17 +134,7 @@ pub(crate) fn run(args: DevArgs) -> CtlResult {
 
 impl DevFolder {
     fn path(&self) -> Result<PathBuf, CtlError> {
-        let chosen = match (&self.dir, std::env::var_os("XDG_RUNTIME_DIR")) {
-            (Some(folder), _) => folder.clone(),
-            (None, Some(folder)) if !folder.is_empty() => {
-                let folder = PathBuf::from(folder);
-                if !folder.is_dir() {
-                    return Err(CtlError::NoRuntimeFolder { folder });
-                }
-                folder.join("spdl-dev")
-            }
-            (None, _) => std::env::temp_dir().join(format!("spdl-dev-{}", geteuid().as_raw())),
-        };
+        let chosen = self.dir.clone().map_or_else(default_folder, Ok)?;
         std::path::absolute(&chosen).map_err(|source| CtlError::ReadFile { path: chosen, source })
     }
 }
@@ -162,7 +142,8 @@ impl DevFolder {
 impl DevServers {
     /// Returns these settings as arguments for `serve`.
     fn arguments(&self) -> Vec<std::ffi::OsString> {
-        let mut arguments = vec!["--workers".into(), self.workers.to_string().into()];
+        let mut arguments: Vec<std::ffi::OsString> = Vec::new();
+        arguments.extend(self.workers.iter().flat_map(|workers| ["--workers".into(), workers.to_string().into()]));
         for (flag, value) in [("--cores", &self.cores), ("--memory", &self.memory)] {
             arguments.extend(value.iter().flat_map(|value| [flag.into(), value.into()]));
         }
@@ -178,7 +159,7 @@ fn up(folder: &Path, servers: &DevServers) -> Result<(), CtlError> {
     check_jobs(&servers.jobs)?;
     make_private(folder)?;
     let Some(lock) = lock::take(folder)? else {
-        return Err(CtlError::DevIsUp { folder: folder.to_owned() });
+        return submit_again(folder, servers);
     };
     if remove_left(folder, Logs::Remove)? {
         warn(&format!("removed what a killed cluster had left in `{}`", folder.display()));
@@ -196,7 +177,7 @@ fn up(folder: &Path, servers: &DevServers) -> Result<(), CtlError> {
     let mut line = String::new();
     let output = child.stdout.take().expect("standard output is a pipe");
     BufReader::new(output).read_line(&mut line).map_err(CtlError::Runtime)?;
-    let Ok(ready) = serde_json::from_str::<DevReady>(&line) else {
+    let Ok(ready) = serde_json::from_str::<DevCluster>(&line) else {
         drop(accept);
         child.wait().map_err(CtlError::Runtime)?;
         let cause = last_lines(&log, SHOWN_LINES);
@@ -205,6 +186,28 @@ fn up(folder: &Path, servers: &DevServers) -> Result<(), CtlError> {
     };
     accept.write_all(b"\n").map_err(CtlError::Runtime)?;
     print(&ready)
+}
+
+/// Submits jobs to the cluster that is up, in place of those of their names.
+fn submit_again(folder: &Path, servers: &DevServers) -> Result<(), CtlError> {
+    if servers.jobs.is_empty() {
+        return Err(CtlError::DevIsUp { folder: folder.to_owned() });
+    }
+    let mut cluster = DevCluster::read(folder)?;
+    let connection = Connection::of(&cluster, Role::Admin)?;
+    super::runtime()?.block_on(async {
+        for path in &servers.jobs {
+            let (name, done) = job::replace(&connection, path, servers.python.clone()).await?;
+            note(&done);
+            cluster.add_job(path, name);
+        }
+        Ok::<_, CtlError>(())
+    })?;
+    cluster.write()?;
+    if servers.workers.is_some() || servers.cores.is_some() || servers.memory.is_some() {
+        note("the cluster is up, and keeps its workers; `spdl-ctl dev down` comes before others");
+    }
+    print(&cluster)
 }
 
 /// Checks the job files, and that each has a name of its own.
@@ -293,9 +296,9 @@ fn input() -> mpsc::Receiver<()> {
 
 /// Starts the servers and submits the jobs. Returns what `up` prints.
 async fn start(folder: &Path, servers: &DevServers, cluster: &mut Option<LocalCluster>) -> Result<String, CtlError> {
-    let cluster = cluster.insert(LocalCluster::start_coordinator(folder, ServerLogs::Files, "dev").await?);
+    let cluster = cluster.insert(start_coordinator(folder).await?);
     let mut workers = Vec::new();
-    for number in 0..servers.workers {
+    for number in 0..servers.workers.unwrap_or(1) {
         let name = format!("worker-{number}");
         let set = |command: &mut tokio::process::Command| {
             for (flag, value) in [("--cores", &servers.cores), ("--memory", &servers.memory)] {
@@ -308,24 +311,31 @@ async fn start(folder: &Path, servers: &DevServers, cluster: &mut Option<LocalCl
         cluster.start_worker(&name, set).await?;
         workers.push(name);
     }
-    let mut jobs = Vec::new();
-    for path in &servers.jobs {
-        jobs.push(job::submit(&cluster.connection(Role::Admin), path, servers.python.clone()).await?);
-    }
-    let ready = DevReady {
+    let mut ready = DevCluster {
         folder: folder.to_owned(),
         pid: std::process::id().cast_signed(),
         coordinator: cluster.coordinator_addr().to_owned(),
         page: cluster.page_addr().unwrap_or_default().to_owned(),
         workers,
-        jobs,
+        jobs: Vec::new(),
+        job_files: BTreeMap::new(),
     };
-    let text = serde_json::to_string(&ready).expect("plain data serialises");
-    let path = folder.join(READY);
-    let partial = folder.join(format!("{READY}.new"));
-    let written = fs::write(&partial, &text).and_then(|()| fs::rename(&partial, &path));
-    written.map_err(|source| CtlError::WriteFile { path, source })?;
-    Ok(text)
+    for path in &servers.jobs {
+        ready.add_job(path, job::submit(&cluster.connection(Role::Admin), path, servers.python.clone()).await?);
+    }
+    ready.write()?;
+    Ok(ready.json())
+}
+
+/// Starts the coordinator, with its page at the usual address if that is free.
+async fn start_coordinator(folder: &Path) -> Result<LocalCluster, CtlError> {
+    if TcpListener::bind(USUAL_PAGE).is_ok() {
+        // Another cluster may take the address meanwhile.
+        if let Ok(cluster) = LocalCluster::start_coordinator(folder, ServerLogs::Files, "dev", USUAL_PAGE).await {
+            return Ok(cluster);
+        }
+    }
+    LocalCluster::start_coordinator(folder, ServerLogs::Files, "dev", ANY_PORT).await
 }
 
 fn status(folder: &Path, json: bool) -> CtlResult {
@@ -339,7 +349,7 @@ fn status(folder: &Path, json: bool) -> CtlResult {
         warn(&format!("no cluster is up in `{}`{why}", folder.display()));
         return Ok(ExitCode::FAILURE);
     }
-    let ready = read_ready(folder)?;
+    let ready = DevCluster::read(folder)?;
     if json {
         report::json(&ready)?
     } else {
@@ -386,26 +396,27 @@ fn down(folder: &Path) -> Result<(), CtlError> {
 }
 
 /// Prints the variables of a cluster as a shell reads them.
-fn print(ready: &DevReady) -> Result<(), CtlError> {
-    let certs = ready.folder.join("certs").join(Role::Client.to_string());
+fn print(ready: &DevCluster) -> Result<(), CtlError> {
     outln!("export SPDL_COORD={}", ready.coordinator)?;
-    outln!("export SPDL_CERTS={}", quoted(&certs.display().to_string()))?;
+    outln!("export SPDL_CERTS={}", shell_word(&ready.certs(Role::Client).display().to_string()))?;
     if let [job] = &ready.jobs[..] {
-        outln!("export SPDL_JOB={}", quoted(job))?;
+        outln!("export SPDL_JOB={}", shell_word(job))?;
+    }
+    if !ready.job_files.is_empty() {
+        let files = serde_json::to_string(&ready.job_files).expect("plain data serialises");
+        outln!("export SPDL_JOB_FILES={}", shell_word(&files))?;
     }
     let workers = report::count(ready.workers.len() as u64, "worker", "workers");
     outln!("# {workers}; the page: http://{}", ready.page)?;
     if ready.jobs.len() > 1 {
         outln!("# jobs: {}", ready.jobs.join(", "))?;
     }
-    let dir = quoted(&ready.folder.display().to_string());
-    outln!("# the end: spdl-ctl dev down --dir {dir}")
-}
-
-/// Quotes a text for shells, if it needs that.
-fn quoted(text: &str) -> String {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:@%".contains(c);
-    if text.chars().all(is_plain) { text.to_owned() } else { format!("'{}'", text.replace('\'', r"'\''")) }
+    let is_found = default_folder().is_ok_and(|folder| folder == ready.folder);
+    if is_found {
+        outln!("# this user's programs on this machine find it without these variables")?;
+        return outln!("# the end: spdl-ctl dev down");
+    }
+    outln!("# the end: spdl-ctl dev down --dir {}", shell_word(&ready.folder.display().to_string()))
 }
 
 /// Makes a folder that only this user can read, or checks that it is one.
@@ -444,7 +455,7 @@ enum Logs {
 
 /// Removes the files that clusters leave in their folder, except the lock. Returns whether a cluster was killed there.
 fn remove_left(folder: &Path, logs: Logs) -> Result<bool, CtlError> {
-    let was_killed = folder.join(READY).exists() || folder.join("certs").exists();
+    let was_killed = ready_file(folder).exists() || folder.join("certs").exists();
     let fail = |path: &Path, source| CtlError::WriteFile { path: path.to_owned(), source };
     for name in ["coordinator", "certs"] {
         let path = folder.join(name);
@@ -458,19 +469,9 @@ fn remove_left(folder: &Path, logs: Logs) -> Result<bool, CtlError> {
         let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         let is_workers = |suffix| name.starts_with("worker-") && name.ends_with(suffix);
         let is_log = is_workers(".log") || name == LOG || name == "coordinator.log";
-        if is_workers(".sock") || is_workers(".decoding") || name.starts_with(READY) || is_log && logs == Logs::Remove {
+        if is_workers(".sock") || is_workers(".decoding") || is_ready_file(&name) || is_log && logs == Logs::Remove {
             fs::remove_file(&path).map_err(|error| fail(&path, error))?;
         }
     }
     Ok(was_killed)
-}
-
-/// Reads what `up` printed for the cluster that runs in a folder.
-fn read_ready(folder: &Path) -> Result<DevReady, CtlError> {
-    let path = folder.join(READY);
-    match fs::read(&path) {
-        Ok(text) => serde_json::from_slice(&text).map_err(|source| CtlError::DevUnreadable { path, source }),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Err(CtlError::DevStarts { folder: folder.to_owned() }),
-        Err(source) => Err(CtlError::ReadFile { path, source }),
-    }
 }

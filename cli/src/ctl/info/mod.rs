@@ -1,43 +1,33 @@
 //! `spdl-ctl info`: shows what a dataset has, and what a job could read of it.
 
-mod facts;
 mod sheet;
-mod suggestion;
 
 use std::{collections::BTreeMap, fs, path::PathBuf, process::ExitCode};
 
 use serde::Serialize;
-use spdl_dataset::{LookAt, SampleReader, split_of};
-use spdl_shard::{manifest::Manifest, store::DatasetStore};
+use spdl_dataset::{DatasetError, split_of};
 use spdl_types::Fingerprint;
 
-use super::{CtlError, CtlResult, output::outln, report};
-use crate::kind::ValueKind;
-use facts::{FieldFacts, RecordFacts};
-use suggestion::JobPurpose;
+use super::{CtlError, CtlResult, look::LookArgs, output::outln, report};
+use crate::suggest::{FieldFacts, JobPurpose, SIZE, SeenDataset, SuggestionOptions};
 
 /// The most characters in a line.
 const WIDTH: usize = 80;
-/// The most samples in a batch of the suggested job.
-const BATCH: u64 = 32;
 /// The most classes that are shown.
 const CLASSES: usize = 100;
 
 /// Arguments of `info`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct InfoArgs {
-    /// Folder or URL of the dataset.
-    dataset: String,
-    /// Records to look at, spread over the dataset; fewer where they are large.
-    #[arg(long, value_name = "COUNT", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..))]
-    records: u32,
-    /// Looks at all records, which reads the whole dataset.
-    #[arg(long, conflicts_with = "records")]
-    all: bool,
+    /// Folders or URLs of datasets.
+    #[arg(required = true)]
+    dataset: Vec<String>,
+    #[command(flatten)]
+    look: LookArgs,
     /// Writes a PNG with the first pictures of a shuffled epoch, with their labels and boxes.
     #[arg(long, value_name = "PNG")]
     sheet: Option<PathBuf>,
-    /// Prints the report as one line of JSON.
+    /// Prints the report as one line of JSON, a line for each dataset.
     #[arg(long)]
     json: bool,
 }
@@ -92,32 +82,39 @@ struct ClassReport {
 
 /// Runs `info`.
 pub(crate) fn run(args: &InfoArgs) -> CtlResult {
-    let (url, reader, facts, sheet) = super::runtime()?.block_on(async {
-        let store = DatasetStore::open(&args.dataset)?;
-        let reader = SampleReader::open(&store).await?;
-        let which = if args.all { LookAt::All } else { LookAt::Spread(args.records) };
-        let mut facts = RecordFacts::default();
-        reader.read(which, |record| facts.add(record, reader.manifest())).await?;
-        let sheet = match &args.sheet {
-            Some(_) => Some(sheet::png(store.url(), reader.manifest(), &facts).await?),
-            None => None,
-        };
-        Ok::<_, CtlError>((store.url().to_owned(), reader, facts, sheet))
-    })?;
-    if let Some((path, png)) = args.sheet.as_ref().zip(sheet) {
-        fs::write(path, png).map_err(|source| CtlError::WriteFile { path: path.clone(), source })?;
+    if args.sheet.is_some() && args.dataset.len() > 1 {
+        let problem = "is for one dataset".to_owned();
+        return Err(DatasetError::Option { option: "sheet", problem }.into());
     }
-    let found = InfoReport::new(url, reader.manifest(), facts);
-    if args.json {
-        report::json(&found)?;
-    } else {
-        found.print()?;
+    for (number, dataset) in args.dataset.iter().enumerate() {
+        if number > 0 && !args.json {
+            outln!()?;
+        }
+        show(dataset, args)?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
+/// Shows one dataset.
+fn show(dataset: &str, args: &InfoArgs) -> Result<(), CtlError> {
+    let (seen, sheet) = super::runtime()?.block_on(async {
+        let seen = SeenDataset::look(dataset, args.look.which()).await?;
+        let sheet = match &args.sheet {
+            Some(_) => Some(sheet::png(&seen).await?),
+            None => None,
+        };
+        Ok::<_, CtlError>((seen, sheet))
+    })?;
+    if let Some((path, png)) = args.sheet.as_ref().zip(sheet) {
+        fs::write(path, png).map_err(|source| CtlError::WriteFile { path: path.clone(), source })?;
+    }
+    let found = InfoReport::new(&seen);
+    if args.json { report::json(&found) } else { found.print() }
+}
+
 impl InfoReport {
-    fn new(url: String, manifest: &Manifest, facts: RecordFacts) -> Self {
+    fn new(seen: &SeenDataset) -> Self {
+        let (manifest, facts, url) = (seen.manifest(), seen.facts(), seen.url().to_owned());
         let mut splits = BTreeMap::new();
         for shard in manifest.shards() {
             if let Some(split) = split_of(shard.url) {
@@ -128,8 +125,10 @@ impl InfoReport {
             let records = (!facts.classes.is_empty()).then(|| facts.classes.get(&number).copied().unwrap_or(0));
             ClassReport { name: name.to_owned(), records }
         };
+        let (purpose, name) = (JobPurpose::Training, "train".to_owned());
+        let options = SuggestionOptions { purpose, name, dataset: url.clone(), size: SIZE, batch: None };
         Self {
-            job: suggestion::job(&url, manifest.samples().clamp(1, BATCH), &facts, JobPurpose::Training),
+            job: seen.job(&options, None).text,
             url,
             name: manifest.name().to_owned(),
             fingerprint: manifest.fingerprint(),
@@ -141,9 +140,9 @@ impl InfoReport {
             bytes: manifest.shards().map(|shard| shard.bytes).sum(),
             looked_at: facts.records,
             classes: manifest.classes().zip(0..).map(of_class).collect(),
-            fields: facts.fields.into_iter().map(FieldReport::new).collect(),
+            fields: facts.fields.iter().map(FieldReport::new).collect(),
             splits,
-            first_keys: facts.first_keys,
+            first_keys: facts.first_keys.clone(),
         }
     }
 
@@ -199,18 +198,18 @@ impl InfoReport {
 }
 
 impl FieldReport {
-    fn new((name, facts): (String, FieldFacts)) -> Self {
+    fn new((name, facts): (&String, &FieldFacts)) -> Self {
         let sizes = facts.sizes();
         Self {
-            name,
+            name: name.clone(),
             records: facts.records,
             kinds: facts.kinds.iter().map(|(kind, records)| (kind.text(), *records)).collect(),
             min_bytes: sizes.map(|[least, ..]| least),
             median_bytes: sizes.map(|[_, median, _]| median),
             max_bytes: sizes.map(|[.., largest]| largest),
             sides: facts.sides().cloned(),
-            are_pictures: facts.kinds.keys().all(|kind| matches!(kind, ValueKind::Picture(_))),
-            problem: facts.problem,
+            are_pictures: facts.is_picture(),
+            problem: facts.problem.clone(),
         }
     }
 

@@ -2,32 +2,29 @@
 
 use spdl_client::BatchColumn;
 use spdl_job::JobFile;
-use spdl_shard::manifest::Manifest;
 use spdl_types::DType;
 
-use super::{
-    super::CtlError,
-    facts::RecordFacts,
-    suggestion::{self, JobPurpose},
-};
+use super::super::CtlError;
 use crate::{
     local,
     sheet::{self, SheetColumn, SheetValues},
+    suggest::{JobPurpose, SIZE, SeenDataset, SuggestionOptions},
 };
 
 /// The most pictures.
-const PICTURES: u64 = 16;
+const PICTURES: u32 = 16;
 
 /// Returns a PNG with the first pictures.
-pub(super) async fn png(url: &str, manifest: &Manifest, facts: &RecordFacts) -> Result<Vec<u8>, CtlError> {
-    let batch = manifest.samples().clamp(1, PICTURES);
-    let job = JobFile::parse(&suggestion::job(url, batch, facts, JobPurpose::Sheet), "the suggested job")?;
+pub(super) async fn png(seen: &SeenDataset) -> Result<Vec<u8>, CtlError> {
+    let (name, dataset) = ("sheet".to_owned(), seen.url().to_owned());
+    let options = SuggestionOptions { purpose: JobPurpose::Sheet, name, dataset, size: SIZE, batch: Some(PICTURES) };
+    let job = JobFile::parse(&seen.job(&options, None).text, "the suggested job")?;
     let mut loader = local::builder(job).open().await?;
     let columns: Vec<SheetColumn> = match loader.next().await? {
         Some(batch) => batch.columns().filter_map(|column| of_column(&column)).collect(),
         None => Vec::new(),
     };
-    let classes: Vec<String> = manifest.classes().map(str::to_owned).collect();
+    let classes: Vec<String> = seen.manifest().classes().map(str::to_owned).collect();
     loader.close().await;
     sheet::png(&columns, PICTURES as usize, &classes).map_err(|problem| CtlError::Flag { flag: "--sheet", problem })
 }

@@ -1,5 +1,7 @@
 //! `spdl-ctl status`: shows the state of a running cluster in lines of at most 100 characters.
 
+mod progress;
+
 use std::process::ExitCode;
 
 use spdl_control::{
@@ -23,6 +25,8 @@ use super::{
     table::{Alignment, Table, wrapped},
     tally::transport_name,
 };
+
+pub(crate) use progress::{first_steps, progress, rounded, summary};
 
 /// Arguments of `status`.
 #[derive(Debug, clap::Args)]
@@ -112,7 +116,10 @@ fn lines(status: &Status, details: bool) -> Vec<String> {
         count(status.jobs.len(), "job", "jobs"),
         count(status.workers.len(), "worker", "workers"),
     )];
-    if status.jobs.is_empty() && status.workers.is_empty() && status.job_problems.is_empty() {
+    let steps = first_steps(status);
+    let is_empty = status.jobs.is_empty() && status.workers.is_empty() && status.job_problems.is_empty();
+    if is_empty {
+        append(&mut lines, steps);
         return lines;
     }
     let mut table = Table::new(HEADER, "");
@@ -131,13 +138,18 @@ fn lines(status: &Status, details: bool) -> Vec<String> {
             }
         }
     }
-    lines.push(String::new());
-    lines.extend(table.lines());
-    if !notes.is_empty() {
-        lines.push(String::new());
-        lines.extend(notes.iter().flat_map(|note| wrapped(note)));
-    }
+    append(&mut lines, table.lines());
+    append(&mut lines, notes.iter().flat_map(|note| wrapped(note)).collect());
+    append(&mut lines, steps);
     lines
+}
+
+/// Appends a paragraph, if it has lines, behind an empty line.
+fn append(lines: &mut Vec<String>, paragraph: Vec<String>) {
+    if !paragraph.is_empty() {
+        lines.push(String::new());
+        lines.extend(paragraph);
+    }
 }
 
 pub(crate) fn is_live(session: &SessionStatus) -> bool {
@@ -192,8 +204,17 @@ fn job_rows(status: &Status, job: &JobStatus, details: bool, table: &mut Table<5
         notes.push(format!("and {samples} of `{}`", job.name));
     }
     for session in sessions.iter().filter(|session| is_live(session)) {
+        notes.push(format!("session {}: {}", session.session, progress(session)));
         if let Some(verdict) = &session.verdict {
             notes.push(format!("session {}: {verdict}", session.session));
+        }
+    }
+    // What a job came to is of interest while no rank trains with it.
+    let is_over = !status.sessions.iter().any(|session| session.job == job.name && is_live(session));
+    let ended = status.sessions.iter().filter(|session| session.job == job.name && is_over);
+    for session in ended.filter(|session| details || job.session == Some(session.session)) {
+        if let Some(summary) = summary(session) {
+            notes.push(format!("session {}: {summary}", session.session));
         }
     }
     for session in sessions.iter().filter(|session| session.run == job.name) {
@@ -216,7 +237,6 @@ fn session_rows(session: &SessionStatus, is_live: bool, table: &mut Table<5>) {
         None if is_live => "running",
         None => "over",
     };
-    let rate = session.ranks.iter().filter(|rank| rank.is_alive).filter_map(|rank| rank.job_samples_per_s);
     let most_waiting = session.ranks.iter().filter(|rank| rank.is_alive).filter_map(|rank| rank.waiting);
     let joined = session.ranks.len();
     let ranks = if joined == session.world as usize {
@@ -226,7 +246,7 @@ fn session_rows(session: &SessionStatus, is_live: bool, table: &mut Table<5>) {
     };
     StatusRow::new(format!("  session {}", session.session), state)
         .at(session.acknowledged)
-        .rate(rate.reduce(f64::min))
+        .rate(session.progress.samples_per_s)
         .waiting(most_waiting.reduce(f64::max))
         .push(table, format!("{ranks}, from {}", session.start));
     for rank in &session.ranks {

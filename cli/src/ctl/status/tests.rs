@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::ctl::table::WIDTH;
+use spdl_control::coordinator::FirstStep;
 
 pub(crate) fn rank(rank: u32, waiting: f64) -> Value {
     json!({
@@ -14,10 +15,28 @@ pub(crate) fn rank(rank: u32, waiting: f64) -> Value {
 }
 
 pub(crate) fn session(id: u64, ranks: &[Value]) -> Value {
+    let rate = ranks.iter().any(|rank| rank["is_alive"] == true).then_some(4000.0);
     json!({
         "session": id, "job": "train", "run": "train", "epochs": 90, "reason": "Given", "launch": null, "world": 2, "global_batch": 64, "start": { "epoch": 0, "offset": 0 },
         "acknowledged": { "epoch": 2, "offset": 4096 }, "superseded_by": null, "is_reset": false, "ranks": ranks,
+        "lasted_ms": 645_000, "progress": {
+            "done_samples": 2_566_400, "all_samples": 115_303_680, "done": 0.022, "is_finished": false, "epoch": 3,
+            "epoch_samples": 1_281_152, "epoch_done": 0.003, "samples_per_s": rate, "epoch_left_ms": 319_264,
+            "left_ms": 28_184_320, "session_samples": 2_566_400, "mean_samples_per_s": 3978.9, "waited": 0.14,
+        },
     })
+}
+
+/// Returns a session that has ended, by itself or at the end of its run.
+pub(crate) fn ended(id: u64, is_finished: bool) -> Value {
+    let left = |number| {
+        let mut rank = rank(number, 0.0);
+        (rank["is_alive"], rank["left"]) = (false.into(), true.into());
+        rank
+    };
+    let mut session = session(id, &[left(0), left(1)]);
+    session["progress"]["is_finished"] = is_finished.into();
+    session
 }
 
 fn window(seconds: u64, busy: f64) -> Value {
@@ -63,7 +82,7 @@ pub(crate) fn status(sessions: &[Value], workers: &[Value]) -> Status {
     });
     let text = json!({
         "version": "0.1.0", "protocol_version": 5, "leads": true, "leader": null, "uptime_ms": 7_260_000, "jobs": [job],
-        "job_problems": [], "sessions": sessions, "workers": workers,
+        "job_problems": [], "sessions": sessions, "workers": workers, "first_steps": [],
     });
     serde_json::from_value(text).unwrap()
 }
@@ -85,6 +104,8 @@ fn one_table_shows_all_processes_and_their_rates() {
         "worker node-0  ready                  4 012           1 rank, 6.2 of 8 cores decode, node rack-7",
         "",
         "bad sample 5 of `train` (`s.tar`, `k`): it is cut off",
+        "session 2: 2 % done, 2 566 400 of 115 303 680 samples; epoch 3 of 90 at 0 %; 7 h 49 min left, 5 min",
+        "    19 s of this epoch",
         "rank 1 of session 2: stage `fetch` of worker `node-0` has waited 8481 ms for block 3 of shard",
         "    `s3://bucket/train/shard-000003.tar` for rank 1 of job `train`; requests have failed for 8481",
         "    ms, 17 in all, the last with: the server answered 503",
@@ -150,8 +171,47 @@ fn no_line_is_wider_than_a_terminal() {
 }
 
 #[test]
-fn an_empty_cluster_is_a_line() {
+fn a_job_whose_ranks_have_ended_has_a_summary_of_its_last_session() {
+    let notes = |sessions: &[Value], details| -> Vec<String> {
+        let is_summary = |line: &String| line.starts_with("session ") || line.starts_with("    ");
+        lines(&status(sessions, &[]), details).into_iter().skip(3).filter(is_summary).collect()
+    };
+    let finished = [
+        "session 2: the run is finished: 2 566 400 samples in 10 min 45 s, 3 979 a second; its ranks waited",
+        "    14 % of that time; `spdl-ctl audit --run train` checks its receipt",
+    ];
+    assert_eq!(notes(&[ended(1, false), ended(2, true)], false), finished);
+    let all = notes(&[ended(1, false), ended(2, true)], true).join("\n");
+    assert!(all.contains("session 1: it has ended before the run's last sample, and the next launch goes on"), "{all}");
+    let mut restored = ended(2, true);
+    restored["lasted_ms"] = Value::Null;
+    (restored["progress"]["mean_samples_per_s"], restored["progress"]["waited"]) = (Value::Null, Value::Null);
+    let short = "session 2: the run is finished: 2 566 400 samples; `spdl-ctl audit --run train` checks its receipt";
+    assert_eq!(notes(&[restored], false), [short]);
+    let runs = session(3, &[rank(0, 0.0), rank(1, 0.0)]);
+    let of_running = notes(&[ended(2, true), runs], false).join("\n");
+    assert!(of_running.contains("session 3: 2 % done") && !of_running.contains("finished"), "{of_running}");
+}
+
+#[test]
+fn a_cluster_in_which_nothing_ran_says_what_to_start() {
     let mut status = status(&[], &[]);
     status.jobs.clear();
-    assert_eq!(lines(&status, false), ["coordinator 0.1.0, up 2 h 1 min: 0 jobs, 0 workers"]);
+    let about = "coordinator 0.1.0, up 2 h 1 min: 0 jobs, 0 workers";
+    assert_eq!(lines(&status, false), [about]);
+    let step =
+        |text: &str, command: &str, is_done| FirstStep { text: text.to_owned(), command: command.to_owned(), is_done };
+    status.first_steps =
+        vec![step("Start a worker.", "spdl-worker", true), step("Submit a job.", "spdl-ctl job", false)];
+    let steps = [
+        "",
+        "nothing runs here yet:",
+        "  1. Start a worker (done)",
+        "       spdl-worker",
+        "  2. Submit a job",
+        "       spdl-ctl job",
+    ];
+    assert_eq!(lines(&status, false)[1..], steps);
+    status.jobs = tests::status(&[], &[]).jobs;
+    assert!(lines(&status, false).ends_with(&steps.map(str::to_owned)), "behind the table");
 }

@@ -10,8 +10,8 @@ use super::{
     waits::WaitHistory,
 };
 use crate::ctl::{
-    report::{bytes, count, duration_s, grouped},
-    status::{cores, is_live, recent, shares},
+    report::{bytes, count, duration_s},
+    status::{cores, is_live, progress, recent, rounded, shares, summary},
     tally::transport_name,
 };
 
@@ -58,15 +58,16 @@ pub(super) fn session(status: &Status, session: &SessionStatus, width: usize) ->
         None => "over".to_owned(),
     };
     let run = if run == job { String::new() } else { format!(", run `{run}`") };
-    let rate = session.ranks.iter().filter(|rank| rank.is_alive).filter_map(|rank| rank.job_samples_per_s);
-    let rate = rate.reduce(f64::min).map_or_else(String::new, |rate| format!(", {} samples/s", rounded(rate)));
+    let rate = session.progress.samples_per_s;
+    let rate = rate.map_or_else(String::new, |rate| format!(", {} samples/s", rounded(rate)));
     let bad = status.jobs.iter().find(|known| known.name == *job).map_or(0, |job| job.bad_sample_count);
     let bad = if bad > 0 { format!(", {}", count(bad, "bad sample", "bad samples")) } else { String::new() };
     let ranks = count((*world).into(), "rank", "ranks");
     let text = format!("session {id} of job `{job}`{run}: {state}, {alive} of {ranks}, at {acknowledged}{rate}{bad}");
     let mut lines = paragraph(style::STRONG, &text, width);
-    if let Some(verdict) = &session.verdict {
-        lines.extend(paragraph(style::PLAIN, verdict, width));
+    let progress = if is_live(session) { Some(progress(session)) } else { summary(session) };
+    for text in progress.iter().chain(&session.verdict) {
+        lines.extend(paragraph(style::PLAIN, text, width));
     }
     for stall in stalls(status, session) {
         lines.extend(paragraph(style::ALARM, &stall, width));
@@ -229,10 +230,6 @@ fn stage_of(limit: Limit) -> Option<Stage> {
         // None of the worker's.
         Limit::Trainer | Limit::NoWorker | Limit::Silent | Limit::Superseded => None,
     }
-}
-
-fn rounded(rate: f64) -> String {
-    if rate > 0.0 && rate < 10.0 { format!("{rate:.1}") } else { grouped(rate.round() as u64) }
 }
 
 /// Cuts a text to a column of `width` characters, or fills it up.

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use super::{
-    Column, Job, JobError, is_name,
-    reader::{meant, shown},
+    Job, JobError, is_name,
+    reader::{nearest_name, shown},
 };
 use spdl_types::DType;
 
@@ -14,6 +14,8 @@ pub(super) const MAX_SIDE: u32 = 16_384;
 pub(super) const MAX_SAMPLE_BYTES: u32 = 1 << 30;
 /// Upper limit of the dimensions of an array.
 const MAX_DIMENSIONS: usize = 8;
+/// Maximum number of a dataset's names that an error lists.
+const MAX_LISTED: usize = 20;
 /// Upper limit of the number of columns of a job.
 pub const MAX_COLUMNS: usize = 64;
 /// Upper limit of the samples that a job delivers in all its epochs, so that sums of positions cannot overflow.
@@ -24,16 +26,27 @@ pub(super) fn wrong(job: &str, key: impl Into<String>, problem: impl Into<String
     JobError::Key { job: job.to_owned(), key: key.into(), problem: problem.into() }
 }
 
-/// Returns the error of a column of `job` whose field is in no record; `names` are the fields that records have.
+/// Returns the error of a key of `job` that has something which the dataset lacks, with what may be meant by `name` among the `known`
+/// names; `all` introduces these. The key is that of a column or a function, as `` column `a`: `from` ``.
 #[must_use]
-pub fn no_such_field(job: &str, column: &Column, names: &[&str]) -> JobError {
-    let from = column.from.iter().map(|name| format!("`{}`", shown(name))).collect::<Vec<_>>().join(" or ");
-    let meant = meant(column.from.first().map_or("", String::as_str), names, "its fields are");
-    wrong(
-        job,
-        format!("column `{}`: `from`", column.name),
-        format!("is {from}, which no record of the dataset has{meant}"),
-    )
+pub fn named_in_dataset(
+    job: &str,
+    key: String,
+    problem: String,
+    (name, known): (&str, &[&str]),
+    all: &str,
+) -> JobError {
+    let listed = known.iter().take(MAX_LISTED).map(|name| shown(name)).collect::<Vec<_>>().join(", ");
+    let more = match known.len().saturating_sub(MAX_LISTED) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let there = match nearest_name(name, known) {
+        Some(nearest) => format!("; did you mean `{nearest}`? {all} {listed}{more}"),
+        None if known.is_empty() => String::new(),
+        None => format!("; {all} {listed}{more}"),
+    };
+    wrong(job, key, format!("{problem}{there}"))
 }
 
 /// Checks the shape of one sample, with elements of type `dtype`.

@@ -314,8 +314,8 @@ mod tests {
 
     #[test]
     fn a_key_of_another_kind_is_refused_with_the_kind_that_has_it() {
-        let error = error_of(&example().replace("decode = \"int\"", "decode = \"int\"\npath = \"a.b\""));
-        let expected = "job file `job.toml`, line 13: column label: `path` is only for decode = \"json\"";
+        let error = error_of(&example().replace("decode = \"int\"", "decode = \"int\"\nshape = [3]"));
+        let expected = "job file `job.toml`, line 13: column label: `shape` is only for decode = \"tensor\"";
         assert_eq!(error, expected, "the line is that of the column");
     }
 

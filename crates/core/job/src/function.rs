@@ -75,7 +75,8 @@ impl FunctionFile {
         call.check()?;
         for (ReturnedValue { name, dtype, .. }, number) in call.returns.iter().zip(0..) {
             let kind = ColumnKind::Returned(ReturnedColumn { call: call.clone(), number });
-            let column = Column { name: name.clone(), from: Vec::new(), kind, dtype: *dtype, transform: None };
+            let (from, value) = Default::default();
+            let column = Column { name: name.clone(), from, kind, dtype: *dtype, value, transform: None };
             match columns.iter_mut().find(|column| column.name == *name) {
                 Some(known) if known.returned().is_some() => {
                     return Err(("returns", format!("has `{name}`, which another function returns")));

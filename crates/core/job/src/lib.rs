@@ -27,7 +27,7 @@ mod transform;
 mod view;
 
 pub use callable::{Arguments, ArgumentsFile, Callable};
-pub use check::{MAX_COLUMNS, no_such_field};
+pub use check::{MAX_COLUMNS, named_in_dataset};
 pub use column::*;
 pub use content::{ContentPart, SampleContent};
 pub use file::{MAX_JOB_FILE_BYTES, OrderFile};
@@ -35,6 +35,7 @@ pub use function::{FunctionFile, ReturnedFile};
 pub use key::{BadSamples, DEFAULT_BAD_FRACTION, DEFAULT_BAD_SAMPLES, Job, JobFile};
 pub use mix::{Mix, MixFile};
 pub use operation::*;
+pub use reader::nearest_name;
 pub use redact::{redact, secret_in};
 pub use schema::job_file_schema;
 pub use size::Size;
@@ -129,10 +130,16 @@ impl Job {
         Fingerprint::of(&bytes.expect("plain data serialises"))
     }
 
-    /// Returns whether some columns hold the numbers of names that the dataset lists.
+    /// Returns whether decoding some columns looks at the dataset's classes.
     #[must_use]
     pub fn needs_classes(&self) -> bool {
-        decoded_columns(&self.columns).any(|column| column.check_without_classes(&self.columns).is_err())
+        decoded_columns(&self.columns).any(Column::reads_classes)
+    }
+
+    /// Returns the classes whose numbers the batches have, if a column lists them; otherwise these are the dataset's.
+    #[must_use]
+    pub fn listed_classes(&self) -> Option<&[String]> {
+        listed_classes(&self.columns)
     }
 
     /// Returns whether each epoch has every sample, in the dataset's order.
@@ -147,6 +154,12 @@ impl Job {
     pub fn is_evaluation(&self) -> bool {
         self.is_in_order() && self.epochs == 1
     }
+}
+
+/// Returns the classes that the first of these columns lists that lists some of the dataset's.
+#[must_use]
+pub fn listed_classes(columns: &[Column]) -> Option<&[String]> {
+    decoded_columns(columns).find_map(Column::classes)
 }
 
 /// Number of epochs of a run without an end of its own: more than any training takes, and few enough for positions not

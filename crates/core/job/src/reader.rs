@@ -211,11 +211,17 @@ fn dotted(path: &[Segment]) -> String {
 
 /// Suggests the known name closest to `name`, or lists all known names.
 pub(super) fn meant(name: &str, known: &[&str], all: &str) -> String {
-    let distance = |other: &&&str| strsim::osa_distance(name, other);
-    match known.iter().min_by_key(distance).filter(|nearest| distance(nearest) <= MAX_TYPOS) {
+    match nearest_name(name, known) {
         Some(nearest) => format!("; did you mean `{nearest}`?"),
         None => format!("; {all} {}", known.join(", ")),
     }
+}
+
+/// Returns the known name closest to `name`, if that is close.
+#[must_use]
+pub fn nearest_name<'k>(name: &str, known: &[&'k str]) -> Option<&'k str> {
+    let distance = |other: &&str| strsim::osa_distance(name, other);
+    known.iter().copied().min_by_key(distance).filter(|nearest| distance(nearest) <= MAX_TYPOS)
 }
 
 /// Shortens a text of the user's or of a peer's to fit on a line.

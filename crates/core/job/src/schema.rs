@@ -1,13 +1,14 @@
 //! The JSON Schema of a job file, with which editors complete keys and mark wrong ones. [`JobFile::check`] covers what
 //! a schema cannot express, such as that a column's steps end in a fixed size.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, collections::BTreeMap};
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, generate::SchemaSettings, json_schema};
 use serde_json::{Map, Value};
 
 use super::{
-    ArgumentsFile, ColumnFile, Fill, ImageOp, JobFile, NumberOrRange, Padding, ReturnsFile, Size, column::KindName,
+    ArgumentsFile, ColumnFile, Fill, ImageOp, JobFile, NumberOrRange, Padding, ReturnsFile, Size,
+    column::{KindName, ValueKeysSchema},
     operation::step::StepFile,
 };
 use spdl_types::DType;
@@ -112,23 +113,44 @@ impl JsonSchema for ColumnFile {
             returns: Option<ReturnsFile>,
         }
         let mut schema = ColumnKeysSchema::json_schema(generator);
+        let shared = ValueKeysSchema::json_schema(generator);
+        let mut described: BTreeMap<String, Vec<(Vec<&str>, String)>> = BTreeMap::new();
         for kind in KindName::ALL {
             let own = kind.schema(generator);
-            let Some(Value::Object(keys)) = own.get("properties") else { continue };
-            for (key, own) in keys.clone() {
+            let mut keys = own.get("properties").and_then(Value::as_object).cloned().unwrap_or_default();
+            for key in kind.value_keys().iter().filter(|key| !kind.keys().contains(key)) {
+                keys.insert((*key).to_owned(), shared.as_value()["properties"][key].clone());
+            }
+            for (key, own) in keys {
+                let text = own["description"].as_str().unwrap_or_default();
+                let text = text.strip_prefix(&format!("For {}: ", kind.name())).unwrap_or(text).to_owned();
+                let texts = described.entry(key.clone()).or_default();
+                // A key that several kinds have is described for each, or for all of which the same is true.
+                match texts.iter_mut().find(|(_, known)| *known == text) {
+                    Some((kinds, _)) => kinds.push(kind.name()),
+                    None => texts.push((vec![kind.name()], text)),
+                }
                 let all = schema.ensure_object().entry("properties").or_insert_with(|| Value::Object(Map::new()));
-                match all.get_mut(&key).and_then(|known| known.get_mut("description")) {
-                    // A key that several kinds have is described for each.
-                    Some(Value::String(text)) => {
-                        text.push_str(&format!(" {}", own["description"].as_str().unwrap_or_default()));
-                    }
-                    _ => all[key] = own,
+                if all.get(&key).is_none() {
+                    all[key] = own;
                 }
             }
+        }
+        for (key, texts) in described {
+            let texts = texts.iter().map(|(kinds, text)| format!("For {}: {text}", listed(kinds)));
+            schema.ensure_object()["properties"][key]["description"] = texts.collect::<Vec<_>>().join(" ").into();
         }
         schema.insert("description".to_owned(), "One `[[column]]` of a job file.".into());
         schema.insert("additionalProperties".to_owned(), false.into());
         schema
+    }
+}
+
+/// Lists the names of kinds, as `a, b and c`.
+fn listed(kinds: &[&str]) -> String {
+    match kinds {
+        [some @ .., last] if !some.is_empty() => format!("{} and {last}", some.join(", ")),
+        kinds => kinds.concat(),
     }
 }
 

@@ -155,6 +155,18 @@ impl BatchParams {
         (!is_shared).then(|| self.max_steps_per_epoch(samples))
     }
 
+    /// Returns the number of samples of an epoch that come: with [`EpochEnd::Drop`] those that fill batches, else all.
+    ///
+    /// # Panics
+    /// If the global batch is 0.
+    #[must_use]
+    pub const fn epoch_samples(&self, samples: u64) -> u64 {
+        match self.epoch_end {
+            EpochEnd::Drop => samples - samples % self.global_batch as u64,
+            EpochEnd::Pad | EpochEnd::Exact | EpochEnd::Partial | EpochEnd::Continuous => samples,
+        }
+    }
+
     /// Returns the number of steps from `position` to the end of the last epoch.
     ///
     /// # Panics
@@ -227,6 +239,8 @@ mod tests {
             let left = |epoch, offset| batches.steps_left(100, Position::new(epoch, offset));
             assert_eq!(batches.steps_per_epoch(100), per_epoch, "{epoch_end:?}");
             assert_eq!([left(0, 0), left(0, 90), left(2, 0), left(3, 7)], [all, from_90, at_end, 0], "{epoch_end:?}");
+            let come = if epoch_end == EpochEnd::Drop { 96 } else { 100 };
+            assert_eq!(batches.epoch_samples(100), come, "{epoch_end:?}");
         }
         let whole = BatchParams { global_batch: 25, ..batches(EpochEnd::Continuous) };
         assert_eq!(whole.steps_per_epoch(100), Some(4));

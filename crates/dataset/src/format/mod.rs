@@ -12,7 +12,7 @@ mod read_shards;
 mod tar;
 mod tfrecord;
 
-pub use files::FileTable;
+pub use files::{FileTable, is_picture_file};
 
 use std::fmt;
 

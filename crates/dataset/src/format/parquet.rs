@@ -93,6 +93,7 @@ impl FileIndexer for PageIndexer {
         let key_prefix = format!("{}/", file.path().strip_suffix(SUFFIX).unwrap_or(file.path()));
         let of_rows = RowFacts { key_prefix: &key_prefix, partitions: &partitions(file.path()) };
         let made = footer.index(&read, &by_header, of_rows, block_bytes).map_err(wrong)?;
+        odd.class_lists.extend(footer.class_names());
         for (column, reason) in footer.left_out() {
             if self.noted.lock().expect("nothing panics with it").insert(column.to_owned()) {
                 odd.note(|| format!("column `{column}` of `{}` is left out: {reason}", file.path()));

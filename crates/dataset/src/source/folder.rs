@@ -39,29 +39,42 @@ impl PathKind {
     }
 }
 
-/// Reads the folder of class folders at `root`.
-pub(super) fn read(root: &Path, how: &ListOptions<'_>, temporary: &TemporaryFolder) -> Result<Collected, DatasetError> {
+/// Reads the folders of class folders at these paths of `root`.
+pub(super) fn read(
+    root: &Path,
+    sources: &[String],
+    how: &ListOptions<'_>,
+    temporary: &TemporaryFolder,
+) -> Result<Collected, DatasetError> {
     let taken = how.taken(true);
     let rules = Rules { choice: how.fields, all_make_records: false, taken: &taken };
     let mut files = FileCollector::new(rules, temporary);
-    let mut folders: Vec<String> = Vec::new();
-    entries(root, |name, kind| {
-        match kind {
-            _ if is_hidden(&name) => count_hidden(root, name, kind, 1, &mut files.left_out),
-            PathKind::Folder => folders.push(name),
-            PathKind::File => files.left_out.add(&name, LeftOutReason::NoClass),
-            PathKind::Other => files.left_out.add(&name, LeftOutReason::NotRegular),
-        }
-        Ok(())
-    })?;
+    // The path of each class folder, and its name.
+    let mut folders: Vec<(String, String)> = Vec::new();
+    for source in sources {
+        let (folder, before) = match source.as_str() {
+            "" => (root.to_owned(), String::new()),
+            source => (root.join(source), format!("{source}/")),
+        };
+        entries(&folder, |name, kind| {
+            let path = format!("{before}{name}");
+            match kind {
+                _ if is_hidden(&name) => count_hidden(root, path, kind, 1, &mut files.left_out),
+                PathKind::Folder => folders.push((path, name)),
+                PathKind::File => files.left_out.add(&path, LeftOutReason::NoClass),
+                PathKind::Other => files.left_out.add(&path, LeftOutReason::NotRegular),
+            }
+            Ok(())
+        })?;
+    }
     folders.sort_unstable();
     let mut classes = ClassFolders::default();
-    for folder in &folders {
-        if !how.allows(folder) {
-            return Err(unknown_class(&root.join(folder).display().to_string(), folder));
+    for (path, class) in &folders {
+        if !how.allows(class) {
+            return Err(unknown_class(&root.join(path).display().to_string(), class));
         }
-        let number = classes.add(folder);
-        walk(root, folder, number, 1, &mut files, &mut classes)?;
+        let number = classes.find(class).unwrap_or_else(|| classes.add(class));
+        walk(root, path, number, 1, &mut files, &mut classes)?;
     }
     let decided = classes.decide(&root.display().to_string(), how)?;
     let key_of = |found: &mut FoundRecord| {

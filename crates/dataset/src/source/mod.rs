@@ -46,6 +46,14 @@ pub enum PackSource {
     /// its record: those with the same stem. Classes are numbered by the order of their names; each record gets its
     /// class's number as the field `cls`.
     ImageFolder(PathBuf),
+    /// Several folders of class folders on disk, such as one of each year: what is in folders of one name is of one class. The
+    /// paths of records begin at the folder that all of them lie in.
+    ImageFolders {
+        /// The folder that all of them lie in.
+        root: PathBuf,
+        /// Their paths in it, with `/` between parts.
+        folders: Vec<String>,
+    },
     /// A text file with the path of a file on each line, relative to the list's own folder, and, optionally, a label
     /// after a tab. Empty lines and lines that start with `#` are skipped. Files with one stem and one label form one
     /// record. If every label is an integer, labels go into the field `cls` as they are; otherwise they are names of
@@ -179,6 +187,35 @@ impl PackSource {
         })
     }
 
+    /// Opens the source that consists of these: a path or URL as [`open`](Self::open) takes it, or several folders on disk.
+    ///
+    /// # Errors
+    /// As for [`open`](Self::open); and if one of several is no folder on disk, or lies in another one.
+    pub fn open_all(sources: &[PathBuf]) -> Result<Self, DatasetError> {
+        if let [one] = sources {
+            return Ok(Self::open(one)?);
+        }
+        let real = |source: &PathBuf| match source.canonicalize() {
+            Ok(real) if real.is_dir() => Ok(real),
+            _ => Err(wrong(source, "is no folder on disk, and several sources have to be folders")),
+        };
+        let folders = sources.iter().map(real).collect::<Result<Vec<_>, _>>()?;
+        for (number, folder) in folders.iter().enumerate() {
+            if folders.iter().enumerate().any(|(other, outer)| other != number && folder.starts_with(outer)) {
+                return Err(wrong(&sources[number], "lies in another source, so that its records would come twice"));
+            }
+        }
+        let first = folders.first().map(PathBuf::as_path).unwrap_or(Path::new(""));
+        let is_around = |root: &&Path| folders.iter().all(|folder| folder.starts_with(root));
+        let root = first.ancestors().find(is_around).unwrap_or(first).to_owned();
+        let within = |folder: &PathBuf| {
+            let path = folder.strip_prefix(&root).ok().and_then(Path::to_str).map(str::to_owned);
+            path.ok_or_else(|| wrong(folder, "has a name that is not UTF-8"))
+        };
+        let folders = folders.iter().map(within).collect::<Result<_, _>>()?;
+        Ok(Self::ImageFolders { root, folders })
+    }
+
     /// Lists the records. Blocks the thread, which has to belong to a runtime if the source or its annotations are in a
     /// store. Names that do not fit into memory lie in `temporary`.
     pub(super) fn list(
@@ -187,14 +224,15 @@ impl PackSource {
         temporary: &TemporaryFolder,
     ) -> Result<SourceRecords, DatasetError> {
         let root = match self {
-            Self::ImageFolder(root) => SourceRoot::Folder(root.clone()),
+            Self::ImageFolder(root) | Self::ImageFolders { root, .. } => SourceRoot::Folder(root.clone()),
             Self::FileList(list) => SourceRoot::Folder(list.parent().unwrap_or(Path::new("")).to_owned()),
             Self::StoredFolder(from) => SourceRoot::of_store(from),
         };
         let annotations = how.annotations.map(AnnotationRoot::of);
         let files = SourceFiles { root, choice: how.fields.cloned(), annotations };
         let Collected { records, classes, left_out, notes } = match self {
-            Self::ImageFolder(root) => folder::read(root, how, temporary)?,
+            Self::ImageFolder(root) => folder::read(root, &[String::new()], how, temporary)?,
+            Self::ImageFolders { root, folders } => folder::read(root, folders, how, temporary)?,
             Self::FileList(list) => list::read(list, how, temporary)?,
             Self::StoredFolder(from) => stored::read(from, &files, how, temporary)?,
         };
@@ -209,13 +247,19 @@ impl PackSource {
     fn origin(&self) -> String {
         match self {
             Self::ImageFolder(path) | Self::FileList(path) => path.display().to_string(),
+            Self::ImageFolders { root, folders } => {
+                let paths = folders.iter().map(|folder| root.join(folder).display().to_string());
+                paths.collect::<Vec<_>>().join("`, `")
+            }
             Self::StoredFolder(from) => from.url().to_owned(),
         }
     }
 
     fn nothing(&self, left_out: &LeftOutTally) -> DatasetError {
         let expected = match self {
-            Self::ImageFolder(_) | Self::StoredFolder(_) => "a folder per class with pictures in it is expected",
+            Self::ImageFolder(_) | Self::ImageFolders { .. } | Self::StoredFolder(_) => {
+                "a folder per class with pictures in it is expected"
+            }
             Self::FileList(_) => "a line per picture is expected",
         };
         let mut problem = expected.to_owned();

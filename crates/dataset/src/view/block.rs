@@ -22,6 +22,7 @@ use spdl_types::Fingerprint;
 use tokio::sync::OnceCell;
 
 use super::{
+    class_names::ClassNames,
     field::{FoundValue, ResolvedName, number},
     keys::ViewKeys,
 };
@@ -39,8 +40,8 @@ pub(super) struct ViewRules {
     /// For each name whether its value is needed, and not only whether there is one.
     pub(super) needs_value: Vec<bool>,
     pub(super) keys: Option<ViewKeys>,
-    /// The number of the label's name, if the label is compared with names of classes.
-    pub(super) class_name: Option<usize>,
+    /// For each name of the filter which classes it is compared with, if with any.
+    pub(super) class_names: Vec<Option<ClassNames>>,
 }
 
 /// A record that is kept, before `unique` and `first`.
@@ -275,10 +276,15 @@ impl OpenBlock {
                 continue;
             }
             if let Some(filter) = &rules.filter {
-                let kept = filter.evaluate(&|name: usize| {
-                    let value = values[name].value();
-                    if rules.class_name == Some(name) { class_called(&self.manifest, value) } else { value }
-                });
+                let called = |name: usize| match &rules.class_names[name] {
+                    Some(classes) => classes.called(&self.manifest, values[name].value()),
+                    None => Ok(values[name].value()),
+                };
+                for name in 0..rules.class_names.len() {
+                    let problem = |problem| wrong(format!("`view.where` {}", filter.name_error(name, problem)));
+                    called(name).map_err(problem)?;
+                }
+                let kept = filter.evaluate(&|name: usize| called(name).unwrap_or(Value::Null));
                 if !kept.map_err(|error| wrong(format!("`view.where` {error}")))? {
                     continue;
                 }
@@ -318,17 +324,6 @@ impl OpenBlock {
         })?;
         Ok(Fetched { pieces: vec![(0, shard)], ..fetched })
     }
-}
-
-/// Returns the name of a class if the value is its number, and all other values as they are.
-fn class_called<'v>(manifest: &'v Manifest, value: Value<'v>) -> Value<'v> {
-    let number = match value {
-        Value::Untyped(text) => text.trim().parse().ok(),
-        Value::Int(number) => u32::try_from(number).ok(),
-        _ => None,
-    };
-    let class = number.filter(|number| (*number as usize) < manifest.classes().len());
-    class.map_or(value, |class| Value::Text(manifest.class(class)))
 }
 
 /// Reads the values of records of a block.

@@ -6,17 +6,18 @@ use futures::{StreamExt, TryStreamExt, stream};
 use spdl_job::{KeyProblem, ViewFile};
 use spdl_order::{
     DatasetFacts,
-    view::{Expression, SampleSet, SampleSetBuilder, SetError},
+    view::{SampleSet, SampleSetBuilder, SetError},
 };
 use spdl_shard::{manifest::Manifest, store::DatasetStore, view::view_facts};
 use spdl_types::{Fingerprint, SampleId};
 
 use super::{
     block::{BlockResult, OpenBlock, SharedReads, ViewRules},
+    class_names::ClassNames,
     field::SHORT_KEY_NAME,
     keys::{MAX_HASHES, MissingKeys, ViewKeys},
 };
-use crate::{DatasetError, DatasetProgress, LABEL_FIELD, MemoryBound};
+use crate::{DatasetError, DatasetProgress, MemoryBound};
 
 /// Number of shards whose indexes are read ahead.
 const SHARDS_AT_ONCE: usize = 2;
@@ -73,8 +74,8 @@ pub async fn evaluate(
     let needs_value = needs_value.chain(view.unique.iter().map(|_| true)).collect();
     let keys = view.keys.as_deref().map(ViewKeys::read).transpose().map_err(problem)?;
     let names: Vec<String> = names.collect();
-    let class_name = filter.as_ref().and_then(|filter| compared_with_classes(filter, manifest));
-    let rules = Arc::new(ViewRules { names, needs_value, file: view.clone(), filter, keys, class_name });
+    let class_names = filter.as_ref().map_or_else(Vec::new, |filter| ClassNames::of(filter, manifest));
+    let rules = Arc::new(ViewRules { names, needs_value, file: view.clone(), filter, keys, class_names });
     let (shards, manifest, memory) = (at.shards(manifest)?, Arc::new(manifest.clone()), MemoryBound::new());
     let (shards, manifest, memory) = (&shards, &manifest, &memory);
     let blocks = stream::iter(0..manifest.shard_count())
@@ -112,13 +113,6 @@ pub async fn evaluate(
         }
     }
     tally.finish(manifest)
-}
-
-/// Returns the number of the label's name in a filter that compares it with a name of a class.
-fn compared_with_classes(filter: &Expression, manifest: &Manifest) -> Option<usize> {
-    let label = filter.names().position(|name| name == LABEL_FIELD)?;
-    let texts = filter.texts(label);
-    texts.into_iter().any(|text| manifest.class_number(text).is_some()).then_some(label)
 }
 
 /// Adds up what was found in blocks, in their order.

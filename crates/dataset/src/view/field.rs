@@ -80,11 +80,9 @@ impl FoundValue {
 
     /// Returns the value of a member of a JSON document.
     pub(super) fn of_member(document: &serde_json::Value, path: &[String]) -> Self {
-        let member = path.iter().try_fold(document, |value, name| match value {
-            serde_json::Value::Array(list) => list.get(name.parse::<usize>().ok()?),
-            value => value.get(name),
-        });
-        member.filter(|value| !value.is_null()).map_or(Self::Nothing, |value| Self::Json(value.clone()))
+        json::at(document, path)
+            .filter(|value| !value.is_null())
+            .map_or(Self::Nothing, |value| Self::Json(value.clone()))
     }
 
     /// Returns the value.

@@ -5,6 +5,7 @@
 //! they read the manifest and the indexes.
 
 mod block;
+mod class_names;
 mod evaluate;
 mod field;
 mod keys;

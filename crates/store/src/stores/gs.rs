@@ -43,3 +43,23 @@ impl Store for GoogleStore {
         Ok(OpenedFolder::remote(builder.build().map_err(|error| location.bad(error))?, folder))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::{StoreFolder, StoreOptions};
+
+    #[test]
+    fn files_of_users_are_read_and_those_of_workload_identity_federation_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let open = |text: &str| {
+            let file = folder.path().join("credentials.json");
+            std::fs::write(&file, text).unwrap();
+            let options = [("GOOGLE_APPLICATION_CREDENTIALS", file.to_str().unwrap())];
+            StoreFolder::open_with("gs://bucket/set", &StoreOptions::from_iter(options))
+        };
+        let user = r#"{"type": "authorized_user", "client_id": "a", "client_secret": "b", "refresh_token": "c"}"#;
+        open(user).unwrap();
+        let error = open(r#"{"type": "external_account", "audience": "a"}"#).unwrap_err().to_string();
+        assert!(error.contains("gs://bucket/set") && error.contains("external_account"), "{error}");
+    }
+}

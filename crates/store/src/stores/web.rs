@@ -110,4 +110,15 @@ mod tests {
         assert_eq!(basic("a", "b"), "Basic YTpi");
         assert_eq!(basic("a", "bc"), "Basic YTpiYw==");
     }
+
+    #[test]
+    fn a_netrc_file_is_read_only_where_its_variable_names_it() {
+        let home = tempfile::tempdir().unwrap();
+        let file = home.path().join(".netrc");
+        std::fs::write(&file, "machine a login me password one").unwrap();
+        let text = |path: &std::path::Path| path.to_str().unwrap().to_owned();
+        let of = |name: &str, value| authorization(&StoreOptions::from_iter([(name.to_owned(), value)]), "a").unwrap();
+        assert_eq!(of("HOME", text(home.path())), None);
+        assert_eq!(of(NETRC, text(&file)).as_deref(), Some(&*basic("me", "one")));
+    }
 }

@@ -21,6 +21,7 @@ use parquet::{
 use super::{
     columns::{ParquetCodec, ParquetColumn},
     cut::{ColumnChunk, FileSegments, RowGroup, UNCUT_BYTES},
+    features::{FEATURES_KEY, class_names},
     headers::{ChunkPages, PageWalk, UnknownPages},
     index::{Page, ParquetIndex},
     index_file,
@@ -94,6 +95,14 @@ impl ParquetFooter {
     /// Iterates over the columns that are not fields, with the reasons.
     pub fn left_out(&self) -> impl Iterator<Item = (&str, &'static str)> {
         self.schema.left_out.iter().map(|(name, reason)| (name.as_str(), *reason))
+    }
+
+    /// Returns the names of classes that the file states, in the order of their numbers, by the column that has these numbers.
+    #[must_use]
+    pub fn class_names(&self) -> Vec<(String, Vec<String>)> {
+        let metadata = self.metadata.file_metadata().key_value_metadata().into_iter().flatten();
+        let features = metadata.filter(|entry| entry.key == FEATURES_KEY).filter_map(|entry| entry.value.as_deref());
+        features.flat_map(class_names).collect()
     }
 
     /// Returns the ranges of the file that hold the page index, in order.

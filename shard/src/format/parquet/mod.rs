@@ -12,6 +12,7 @@
 mod columns;
 mod cut;
 mod decode;
+mod features;
 mod footer;
 mod headers;
 mod index;

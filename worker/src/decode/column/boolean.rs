@@ -1,5 +1,6 @@
 //! The kind `bool`: 0 or 1 as a number of any type, as formats give it or in a `.npy` file, or a word in text.
 
+use spdl_job::DefaultValue;
 use spdl_shard::format::Content;
 use spdl_types::DType;
 
@@ -24,6 +25,11 @@ impl ColumnDecoder for BoolDecoder {
         let Some(value) = of_number(float_of(dtype, element)) else { return false };
         target.fixed()[0] = value.into();
         true
+    }
+
+    fn write_default(&self, default: &DefaultValue, target: &mut FieldTarget<'_>) -> Result<(), BadSampleProblem> {
+        target.fixed()[0] = (*default == DefaultValue::Bool(true)).into();
+        Ok(())
     }
 
     fn decode(&self, sample: ColumnSample<'_, '_>, target: &mut FieldTarget<'_>) -> Result<(), BadSampleProblem> {

@@ -4,7 +4,7 @@ use std::{collections::HashMap, sync::Arc};
 
 use spdl_types::DType;
 
-use super::{ColumnDecoder, ColumnSample, ColumnSetup, DecoderError, FieldTarget};
+use super::{ColumnDecoder, ColumnSample, ColumnSetup, DecoderError, FieldTarget, listed::ListedClasses};
 use crate::decode::{
     cause::{self, BadSampleProblem},
     number::write_integer,
@@ -14,6 +14,7 @@ use crate::decode::{
 pub(super) struct BoxClassDecoder {
     dtype: DType,
     classes: Arc<HashMap<String, i64>>,
+    listed: Option<ListedClasses>,
 }
 
 impl BoxClassDecoder {
@@ -22,7 +23,8 @@ impl BoxClassDecoder {
             let (job, column) = (setup.job.to_owned(), setup.column.name.clone());
             return Err(DecoderError::NoClasses { job, column });
         }
-        Ok(Self { dtype: setup.column.decoded_dtype(), classes: setup.classes.clone() })
+        let (dtype, classes) = (setup.column.decoded_dtype(), setup.classes.clone());
+        Ok(Self { dtype, classes, listed: ListedClasses::new(setup)? })
     }
 }
 
@@ -30,12 +32,14 @@ impl ColumnDecoder for BoxClassDecoder {
     fn decode(&self, sample: ColumnSample<'_, '_>, target: &mut FieldTarget<'_>) -> Result<(), BadSampleProblem> {
         let field = sample.field;
         let class = &sample.record.object(field)?.class;
-        match self.classes.get(class.trim()) {
-            Some(number) => write_integer(*number, self.dtype, field, || number.to_string(), target.fixed()),
-            None => {
-                let class = cause::quoted(class.as_bytes());
-                Err(BadSampleProblem::ClassUnknown { field: field.to_owned(), class })
-            }
-        }
+        let Some(number) = self.classes.get(class.trim()).copied() else {
+            let class = cause::quoted(class.as_bytes());
+            return Err(BadSampleProblem::ClassUnknown { field: field.to_owned(), class });
+        };
+        let number = match &self.listed {
+            Some(listed) => listed.get(number).ok_or_else(|| listed.other(number, field))?,
+            None => number,
+        };
+        write_integer(number, self.dtype, field, || number.to_string(), target.fixed())
     }
 }

@@ -58,9 +58,7 @@ impl BoxLabelsDecoder {
                     format_args!("has the name \"{name}\"; the column has no `names`, and the dataset no classes"),
                 ))
             }
-            None => {
-                Err(BadSampleProblem::NameUnknown { field: field.to_owned(), name: quoted(name.trim().as_bytes()) })
-            }
+            None => Err(BadSampleProblem::name_unknown(field, name.trim().as_bytes())),
         }
     }
 

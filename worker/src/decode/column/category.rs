@@ -2,14 +2,11 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use spdl_job::CategoryColumn;
+use spdl_job::{CategoryColumn, DefaultValue};
 use spdl_types::DType;
 
-use super::{ColumnDecoder, ColumnSample, ColumnSetup, DecoderError, FieldTarget};
-use crate::decode::{
-    cause::{self, BadSampleProblem},
-    number::write_integer,
-};
+use super::{ColumnDecoder, ColumnSample, ColumnSetup, DecoderError, FieldTarget, int::int};
+use crate::decode::{cause::BadSampleProblem, number::write_integer};
 
 /// Decodes names to their numbers.
 pub(super) struct CategoryDecoder {
@@ -32,16 +29,24 @@ impl CategoryDecoder {
 }
 
 impl ColumnDecoder for CategoryDecoder {
-    fn decode(&self, sample: ColumnSample<'_, '_>, target: &mut FieldTarget<'_>) -> Result<(), BadSampleProblem> {
-        let field = sample.field;
-        let bytes = sample.content.into_file();
-        let number = std::str::from_utf8(&bytes).ok().and_then(|name| self.numbers.get(name.trim()));
-        match number {
-            Some(number) => write_integer(*number, self.dtype, field, || number.to_string(), target.fixed()),
-            None => {
-                let name = cause::quoted(&bytes);
-                Err(BadSampleProblem::NameUnknown { field: field.to_owned(), name })
-            }
+    fn write_default(&self, default: &DefaultValue, target: &mut FieldTarget<'_>) -> Result<(), BadSampleProblem> {
+        match default {
+            DefaultValue::Text(name) => self.write(name.as_bytes(), "default", target.fixed()),
+            DefaultValue::Number(number) => int(number.as_bytes(), self.dtype, "default", target.fixed()),
+            DefaultValue::Bool(_) => unreachable!("a valid job has a name or a number, not {default}"),
         }
+    }
+
+    fn decode(&self, sample: ColumnSample<'_, '_>, target: &mut FieldTarget<'_>) -> Result<(), BadSampleProblem> {
+        self.write(&sample.content.into_file(), sample.field, target.fixed())
+    }
+}
+
+impl CategoryDecoder {
+    /// Writes the number of a name.
+    fn write(&self, name: &[u8], field: &str, out: &mut [u8]) -> Result<(), BadSampleProblem> {
+        let number = std::str::from_utf8(name).ok().and_then(|name| self.numbers.get(name.trim()));
+        let number = *number.ok_or_else(|| BadSampleProblem::name_unknown(field, name))?;
+        write_integer(number, self.dtype, field, || number.to_string(), out)
     }
 }

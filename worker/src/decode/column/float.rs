@@ -1,5 +1,6 @@
 //! The kind `float`: a number of any numeric type as formats give it or in a `.npy` file, or a decimal number in text.
 
+use spdl_job::DefaultValue;
 use spdl_shard::format::Content;
 use spdl_types::DType;
 
@@ -24,6 +25,11 @@ impl ColumnDecoder for FloatDecoder {
         write_float(float_of(dtype, element), self.0, "", String::new, target.fixed()).is_ok()
     }
 
+    fn write_default(&self, default: &DefaultValue, target: &mut FieldTarget<'_>) -> Result<(), BadSampleProblem> {
+        let DefaultValue::Number(number) = default else { unreachable!("a valid job has a number, not {default}") };
+        float(number.as_bytes(), self.0, "default", target.fixed())
+    }
+
     fn decode(&self, sample: ColumnSample<'_, '_>, target: &mut FieldTarget<'_>) -> Result<(), BadSampleProblem> {
         let (field, out) = (sample.field, target.fixed());
         match array_or_text(sample.content, field)? {
@@ -38,7 +44,7 @@ impl ColumnDecoder for FloatDecoder {
 }
 
 /// Parses a number from text, which may have white space around it.
-fn float(bytes: &[u8], dtype: DType, field: &str, out: &mut [u8]) -> Result<(), BadSampleProblem> {
+pub(super) fn float(bytes: &[u8], dtype: DType, field: &str, out: &mut [u8]) -> Result<(), BadSampleProblem> {
     let text = std::str::from_utf8(bytes.trim_ascii()).ok();
     let Some(value) = text.and_then(|text| text.parse::<f64>().ok()) else {
         return Err(BadSampleProblem::NotAFloat { field: field.to_owned(), text: quoted(bytes) });

@@ -1,19 +1,46 @@
 //! The kind `int`: a decimal integer in text, or a number in a `.npy` file, as formats with numbers give it.
 
+use serde_json::Value;
+use spdl_job::DefaultValue;
 use spdl_shard::format::{Array, Content};
 use spdl_types::DType;
 
-use super::{ColumnDecoder, ColumnSample, FieldTarget, read_numpy, tensor::NPY_MAGIC};
+use super::{
+    ColumnDecoder, ColumnSample, ColumnSetup, DecoderError, FieldTarget, json::plain_value, listed::ListedClasses,
+    read_numpy, tensor::NPY_MAGIC,
+};
 use crate::decode::{
     cause::{BadSampleProblem, quoted, reason},
-    number::{out_of_range, write_integer},
+    number::{out_of_range, write_integer, write_number},
 };
 
 /// Maximum bytes of an array that is read as a number; a larger one has too many elements.
 const MAX_ARRAY_BYTES: usize = 4096;
 
-/// Decodes to integers of this type.
-pub(super) struct IntDecoder(pub(super) DType);
+/// Decodes to integers of one type.
+pub(super) struct IntDecoder {
+    dtype: DType,
+    /// The classes that the integers are numbers of, if the column lists them.
+    listed: Option<ListedClasses>,
+}
+
+impl IntDecoder {
+    pub(super) fn new(setup: &ColumnSetup<'_>) -> Result<Self, DecoderError> {
+        Ok(Self { dtype: setup.column.decoded_dtype(), listed: ListedClasses::new(setup)? })
+    }
+
+    /// Writes the number of a class, as the column numbers it.
+    fn write_class(
+        &self,
+        listed: &ListedClasses,
+        class: i64,
+        field: &str,
+        out: &mut [u8],
+    ) -> Result<(), BadSampleProblem> {
+        let number = listed.get(class).ok_or_else(|| listed.other(class, field))?;
+        write_integer(number, self.dtype, field, || number.to_string(), out)
+    }
+}
 
 impl ColumnDecoder for IntDecoder {
     fn takes_numbers(&self) -> bool {
@@ -22,18 +49,61 @@ impl ColumnDecoder for IntDecoder {
 
     fn number(&self, dtype: DType, element: &[u8], target: &mut FieldTarget<'_>) -> bool {
         let Some(Ok(value)) = whole(dtype, element) else { return false };
-        write_integer(value, self.0, "", String::new, target.fixed()).is_ok()
+        let value = match &self.listed {
+            None => value,
+            Some(listed) => match listed.get(value) {
+                Some(number) => number,
+                None => return false,
+            },
+        };
+        write_integer(value, self.dtype, "", String::new, target.fixed()).is_ok()
     }
 
     fn copies_numbers(&self, dtype: DType) -> bool {
-        dtype == self.0
+        dtype == self.dtype && self.listed.is_none()
+    }
+
+    fn write_default(&self, default: &DefaultValue, target: &mut FieldTarget<'_>) -> Result<(), BadSampleProblem> {
+        let (field, out) = ("default", target.fixed());
+        match (default, &self.listed) {
+            (DefaultValue::Number(number), _) => int(number.as_bytes(), self.dtype, field, out),
+            (DefaultValue::Text(name), Some(listed)) => {
+                let number =
+                    listed.called(name).ok_or_else(|| BadSampleProblem::name_unknown(field, name.as_bytes()))?;
+                write_integer(number, self.dtype, field, || number.to_string(), out)
+            }
+            _ => unreachable!("a valid job has a number as default, not {default}"),
+        }
+    }
+
+    fn decode_json(
+        &self,
+        sample: ColumnSample<'_, '_, Option<&Value>>,
+        path: &[String],
+        target: &mut FieldTarget<'_>,
+    ) -> Result<(), BadSampleProblem> {
+        let (field, out) = (sample.field, target.fixed());
+        match (sample.content, &self.listed) {
+            (Some(Value::Number(number)), None) => write_number(number, self.dtype, field, out),
+            (Some(Value::Number(number)), Some(listed)) => {
+                let mut class = [0; 8];
+                write_number(number, DType::I64, field, &mut class)?;
+                self.write_class(listed, i64::from_le_bytes(class), field, out)
+            }
+            _ => {
+                let value = plain_value(sample.content, field, path)?;
+                self.decode(sample.replace(value).0, target)
+            }
+        }
     }
 
     fn decode(&self, sample: ColumnSample<'_, '_>, target: &mut FieldTarget<'_>) -> Result<(), BadSampleProblem> {
         let (field, out) = (sample.field, target.fixed());
-        match array_or_text(sample.content, field)? {
-            Content::Array(array) => number(&array, self.0, field, out),
-            Content::File(text) => int(&text, self.0, field, out),
+        let content = array_or_text(sample.content, field)?;
+        match (&self.listed, content) {
+            (Some(listed), content) => self.write_class(listed, whole_number(&content, field)?, field, out),
+            (None, Content::Array(array)) => number(&array, self.dtype, field, out),
+            (None, Content::File(text)) => int(&text, self.dtype, field, out),
         }
     }
 }
@@ -101,7 +171,7 @@ pub(super) fn whole(dtype: DType, element: &[u8]) -> Option<Result<i64, u64>> {
 }
 
 /// Parses a decimal integer from text, which may have white space around it.
-fn int(bytes: &[u8], dtype: DType, field: &str, out: &mut [u8]) -> Result<(), BadSampleProblem> {
+pub(super) fn int(bytes: &[u8], dtype: DType, field: &str, out: &mut [u8]) -> Result<(), BadSampleProblem> {
     let text = bytes.trim_ascii();
     let digits = text.strip_prefix(b"-").or(text.strip_prefix(b"+")).unwrap_or(text);
     if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {

@@ -13,6 +13,7 @@ mod image;
 mod image_size;
 mod int;
 mod json;
+mod listed;
 mod mask;
 mod one_hot;
 mod picture_list;
@@ -21,8 +22,9 @@ mod text;
 
 use std::{collections::HashMap, sync::Arc};
 
+use serde_json::Value;
 use spdl_functions::CallMemory;
-use spdl_job::{Column, ColumnKind};
+use spdl_job::{Column, ColumnKind, DefaultValue};
 use spdl_operations::{IndexPicture, OperationScratch, RgbPicture};
 use spdl_pixels::{Parts, PictureScratch, ScalableHead};
 use spdl_shard::format::{Content, FieldValue};
@@ -45,8 +47,8 @@ pub(super) fn decoder(setup: &ColumnSetup<'_>) -> Result<Box<dyn ColumnDecoder>,
                 Some(list) => Box::new(picture_list::PictureListDecoder::new(each, list)),
             }
         }
-        ColumnKind::Int(_) => Box::new(int::IntDecoder(dtype)),
-        ColumnKind::Json(column) => Box::new(json::JsonDecoder(column.clone(), dtype)),
+        ColumnKind::Int(_) => Box::new(int::IntDecoder::new(setup)?),
+        ColumnKind::Json(_) => Box::new(json::JsonDecoder(dtype)),
         ColumnKind::Bytes(column) => Box::new(bytes::BytesDecoder(column.clone())),
         ColumnKind::Tensor(column) => Box::new(tensor::TensorDecoder::new(column, dtype)),
         ColumnKind::Float(_) => Box::new(float::FloatDecoder(dtype)),
@@ -55,7 +57,7 @@ pub(super) fn decoder(setup: &ColumnSetup<'_>) -> Result<Box<dyn ColumnDecoder>,
         ColumnKind::Mask(column) => Box::new(mask::MaskDecoder::new(column, setup)),
         ColumnKind::Boxes(column) => Box::new(boxes::BoxesDecoder::new(column, setup)),
         ColumnKind::BoxLabels(column) => Box::new(box_labels::BoxLabelsDecoder::new(column, setup)?),
-        ColumnKind::OneHot(column) => Box::new(one_hot::OneHotDecoder::new(column, setup)),
+        ColumnKind::OneHot(column) => Box::new(one_hot::OneHotDecoder::new(column, setup)?),
         ColumnKind::Geometry(column) => Box::new(geometry::GeometryDecoder::new(column, setup)),
         ColumnKind::ImageSize(column) => Box::new(image_size::ImageSizeDecoder::new(column, setup)),
         ColumnKind::Bool(_) => Box::new(boolean::BoolDecoder),
@@ -102,6 +104,25 @@ pub(super) trait ColumnDecoder: Send + Sync {
     /// Returns the most bytes that a value may have.
     fn max_bytes(&self) -> u32 {
         u32::MAX
+    }
+
+    /// Writes the value of samples without one.
+    ///
+    /// # Errors
+    /// If it is a name, and none of the column's.
+    fn write_default(&self, default: &DefaultValue, _target: &mut FieldTarget<'_>) -> Result<(), BadSampleProblem> {
+        unreachable!("a valid job has no default {default} for a column of this kind")
+    }
+
+    /// Decodes what is at `path` of a JSON document into its place.
+    fn decode_json(
+        &self,
+        sample: ColumnSample<'_, '_, Option<&Value>>,
+        path: &[String],
+        target: &mut FieldTarget<'_>,
+    ) -> Result<(), BadSampleProblem> {
+        let value = json::plain_value(sample.content, sample.field, path)?;
+        self.decode(sample.replace(value).0, target)
     }
 
     /// Decodes the value of a field into its place. A decoder that takes no lists expects a single value.

@@ -1,6 +1,7 @@
 //! The kind `text`: copies the field, which has to be UTF-8.
 
-use spdl_job::TextColumn;
+use bytes::Bytes;
+use spdl_job::{DefaultValue, TextColumn};
 
 use super::{ColumnDecoder, ColumnSample, FieldTarget, bytes::BytesDecoder};
 use crate::decode::cause::BadSampleProblem;
@@ -17,6 +18,12 @@ impl TextDecoder {
 impl ColumnDecoder for TextDecoder {
     fn max_bytes(&self) -> u32 {
         self.0.max_bytes()
+    }
+
+    fn write_default(&self, default: &DefaultValue, target: &mut FieldTarget<'_>) -> Result<(), BadSampleProblem> {
+        let DefaultValue::Text(text) = default else { unreachable!("a valid job has a text, not {default}") };
+        *target.ragged() = Bytes::copy_from_slice(text.as_bytes());
+        Ok(())
     }
 
     fn decode(&self, sample: ColumnSample<'_, '_>, target: &mut FieldTarget<'_>) -> Result<(), BadSampleProblem> {

@@ -12,7 +12,10 @@ use super::{
     style::{self, Glyphs, span},
     waits::WaitHistory,
 };
-use crate::ctl::{report, status::is_live};
+use crate::ctl::{
+    report,
+    status::{first_steps, is_live},
+};
 
 /// Lines that a page of scrolling keeps on the screen.
 const KEPT_LINES: usize = 2;
@@ -168,7 +171,7 @@ impl TopView {
         let session = self.shown();
         let mut lines: Vec<Line<'static>> = sections::problems(status, width);
         match session {
-            None => lines.push(span(style::PLAIN, "no session yet: the first launch of a trainer begins one").into()),
+            None => lines.extend(first_steps(status).into_iter().map(|step| Line::from(span(style::PLAIN, step)))),
             Some(session) => lines.extend(sections::session(status, session, width)),
         }
         let workers = sections::workers(status, session, &self.glyphs, width);

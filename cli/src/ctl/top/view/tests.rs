@@ -4,7 +4,7 @@ use ratatui::{buffer::Buffer, layout::Rect, text::Text, widgets::Widget};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::ctl::status::tests::{rank, session, status, worker};
+use crate::ctl::status::tests::{ended, rank, session, status, worker};
 
 fn limited(number: u32, waiting: f64, limit: &str) -> Value {
     let mut rank = rank(number, waiting);
@@ -50,7 +50,9 @@ fn a_frame_shows_ranks_with_their_waits_and_marks_the_stage_that_limits() {
     assert_eq!(lines.len(), 24);
     assert_eq!(lines[0], "coordinator 0.1.0, up 2 h 1 min: 1 job, 1 worker");
     let about = "session 2 of job `train`: running, 2 of 2 ranks, at 2:4096, 4 000 samples/s, 1";
-    assert_eq!((lines[1].as_str(), lines[2].as_str(), lines[3].as_str()), (about, "bad sample", verdict));
+    let progress = "2 % done, 2 566 400 of 115 303 680 samples; epoch 3 of 90 at 0 %; 7 h 49 min";
+    let left = "left, 5 min 19 s of this epoch";
+    assert_eq!(lines[1..6], [about, "bad sample", progress, left, verdict]);
     assert!(line(&lines, "rank 1: stage `fetch` of worker `node-0` has waited 8481 ms").ends_with("shard"));
     assert_eq!(line(&lines, "RANK"), "  RANK  STATE    SAMPLES/S  LIMIT            HOME              WAITING");
     assert_eq!(line(&lines, "1  alive"), "     1  alive        2 000  cpu              node-0 (local)       50 % ▅");
@@ -59,7 +61,14 @@ fn a_frame_shows_ranks_with_their_waits_and_marks_the_stage_that_limits() {
     assert!(decode.starts_with("  decode    ████████████████▒▒·· ◀ limit  4 012/s"), "{decode}");
     let wide = shown(&mut view(&[], &[worker("node-0")]), 200, 20);
     assert!(line(&wide, "decode").ends_with("78 % busy, 13 % input, 9 % throttled"), "{wide:#?}");
-    assert!(line(&wide, "no session yet").contains("first launch"));
+}
+
+#[test]
+fn a_session_that_has_ended_is_summed_up() {
+    let lines = shown(&mut view(&[ended(2, true)], &[]), 200, 20);
+    let summary = "the run is finished: 2 566 400 samples in 10 min 45 s, 3 979 a second; its ranks waited 14 % of that time; \
+                   `spdl-ctl audit --run train` checks its receipt";
+    assert_eq!(lines[2], summary);
 }
 
 #[test]

@@ -63,7 +63,7 @@ async function drawAll() {
 }
 
 async function drawSession(session, status) {
-  showSession(session, status);
+  showSession(session);
   show(byId("pipeline"), stateOf(session) === "running");
   const workers = chooseWorkers(session, status);
   const ranks = shownRanks(session).map((rank) => rank.rank).sort((a, b) => a - b);

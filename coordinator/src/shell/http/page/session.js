@@ -66,26 +66,18 @@ export function figures(node, all) {
     });
 }
 
-/** How far a run of a job is at a position: the samples of an epoch that come, of the run so far, and in all. The coordinator knows
- * whether it is finished: samples that fill no batch may be left. */
-export function progressOf(job, globalBatch, epochs, at, isFinished) {
-  const samples = job?.samples ?? 0;
-  const epoch = job?.epoch_end === "drop" ? samples - (samples % globalBatch) : samples;
-  const done = at.epoch * epoch + Math.min(at.offset, epoch);
-  return { epoch, done, all: epochs * epoch, part: isFinished ? 1 : epoch ? done / (epochs * epoch) : 0 };
-}
-
-function verdictOf(session, progress, own) {
+function verdictOf(session) {
   if (session.verdict) return session.verdict;
   const missing = session.world - session.ranks.length;
   switch (stateOf(session)) {
     case "running":
       return missing ? `${many(missing, "rank")} of ${count(session.world)} have not connected yet.` : "It has started: the first figures come in some seconds.";
     case "ended": {
-      const time = session.lasted_ms && ` in ${duration(session.lasted_ms)}, ${amount(own / (session.lasted_ms / 1e3))} a second`;
-      const waited = session.ranks.reduce((sum, rank) => sum + rank.waited_ms, 0) / session.ranks.length / (session.lasted_ms || Infinity);
-      const end = progress.part >= 1 ? "The run is finished" : "The session has ended before the run's last sample, and the next launch goes on from there";
-      return `${end}: ${many(own, "sample")}${time || ""}${time ? `; its ranks waited ${percent(waited)} of that time` : ""}. \`spdl-ctl audit --run ${session.run}\` checks its receipt.`;
+      const { is_finished, session_samples, mean_samples_per_s, waited } = session.progress;
+      const end = is_finished ? "The run is finished" : "The session has ended before the run's last sample, and the next launch goes on from there";
+      const time = mean_samples_per_s === null ? ""
+        : ` in ${duration(session.lasted_ms)}, ${amount(mean_samples_per_s)} a second; its ranks waited ${percent(waited)} of that time`;
+      return `${end}: ${many(session_samples, "sample")}${time}. \`spdl-ctl audit --run ${session.run}\` checks its receipt.`;
     }
     case "silent":
       return "Its ranks are silent.";
@@ -101,28 +93,23 @@ function originOf({ reason, start }) {
 }
 
 /** Fills the part of the page about a session. */
-export function showSession(session, status) {
-  const job = status.jobs.find((job) => job.name === session.job);
+export function showSession(session) {
+  const { progress } = session;
   const alive = session.ranks.filter((rank) => rank.is_alive);
   const worst = worstRank(session);
-  const isDone = job?.runs.some((run) => run.session === session.session && run.is_finished) ?? false;
-  const progressAt = (at) => progressOf(job, session.global_batch, session.epochs, at, isDone);
-  const progress = progressAt(session.acknowledged);
   write(byId("session-title"), `${sessionName(session)}, session ${session.session}`);
-  writeSentence(byId("verdict-text"), verdictOf(session, progress, progress.done - progressAt(session.start).done));
+  writeSentence(byId("verdict-text"), verdictOf(session));
   set(byId("verdict"), "data-limited", alive.length > 0 && worst !== null && worst.diagnosis.limit !== "trainer");
-  show(byId("progress"), progress.all > 0);
-  byId("progress").value = progress.part;
-  const samplesPerS = alive.reduce((sum, rank) => sum + (rank.job_samples_per_s ?? 0), 0) / Math.max(1, alive.length);
+  show(byId("progress"), progress.all_samples > 0);
+  byId("progress").value = progress.done;
   const waits = alive.map((rank) => rank.waiting ?? 0);
-  const left = (samples) => (samplesPerS > 0 ? duration((1e3 * samples) / samplesPerS) : "–");
-  const epoch = Math.min(session.acknowledged.epoch + 1, session.epochs);
-  const leftOfEpoch = epoch * progress.epoch - progress.done;
+  const left = (ms) => (ms === null ? "–" : duration(ms));
+  const isOn = !progress.is_finished;
   figures(byId("session-figures"), [
-    ["Done", percentDown(progress.part), `${count(progress.done)} of ${many(progress.all, "sample")}`],
-    ["Epoch", `${count(epoch)} of ${count(session.epochs)}`, job && !isDone ? `${percentDown(1 - leftOfEpoch / progress.epoch)} of ${many(progress.epoch, "sample")}` : "", "position"],
-    ["Time left", isDone ? "none" : left(progress.all - progress.done), samplesPerS > 0 && !isDone ? `${left(leftOfEpoch)} of this epoch` : ""],
-    ["Samples per second", alive.length ? amount(samplesPerS) : "–", `batches of ${count(session.global_batch)}`],
+    ["Done", percentDown(progress.done), `${count(progress.done_samples)} of ${many(progress.all_samples, "sample")}`],
+    ["Epoch", `${count(progress.epoch)} of ${count(session.epochs)}`, isOn ? `${percentDown(progress.epoch_done)} of ${many(progress.epoch_samples, "sample")}` : "", "position"],
+    ["Time left", isOn ? left(progress.left_ms) : "none", isOn && progress.epoch_left_ms !== null ? `${left(progress.epoch_left_ms)} of this epoch` : ""],
+    ["Samples per second", progress.samples_per_s === null ? "–" : amount(progress.samples_per_s), `batches of ${count(session.global_batch)}`],
     ["Waiting", alive.length ? percent(Math.max(...waits)) : "–", alive.length > 1 ? `the longest of ${many(alive.length, "rank")}` : "of its time", "waiting"],
     ["Ranks", `${count(alive.length)} of ${count(session.world)}`, originOf(session), "run"],
   ]);

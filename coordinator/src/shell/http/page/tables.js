@@ -2,7 +2,7 @@
 
 import { byId, list, make, set, show, table, write, writeSentence } from "./dom.js";
 import { bytes, count, duration, hundredths, many, percent, percentDown, position, sessionName, words } from "./format.js";
-import { figures, heard, progressOf } from "./session.js";
+import { figures, heard } from "./session.js";
 
 const EVENTS = 25;
 let shownEvents = EVENTS;
@@ -36,15 +36,10 @@ export function showCluster(source) {
 
 /** Says what is to be done where nothing has run yet. */
 export function showIdle(status) {
-  const job = status.jobs[0]?.name;
-  const steps = [
-    ["Start a worker on each node of GPUs.", "spdl-worker --coord ADDRESS --certs DIR", status.workers.length > 0],
-    ["Submit a job: what to read, and how to make batches of it.", "spdl-ctl job submit train.toml", job !== undefined],
-    ["Connect a trainer, from each of its ranks, or try it without one.", `spdl_cluster.connect("${job ?? "JOB"}", rank, world)  or  spdl-ctl pull --job ${job ?? "JOB"}`, false],
-  ];
-  list(byId("idle-steps"), steps, ([text, command]) => text + command, ([text, command]) =>
-    make("li", {}, make("p", {}, text, make("code", {}, command))), (item, [, , isDone]) => set(item, "data-done", isDone));
-  show(byId("idle"), status.sessions.length === 0);
+  const steps = status.first_steps;
+  list(byId("idle-steps"), steps, ({ text, command }) => text + command, ({ text, command }) =>
+    make("li", {}, make("p", {}, text, make("code", {}, command))), (item, { is_done }) => set(item, "data-done", is_done));
+  show(byId("idle"), steps.length > 0);
 }
 
 const byName = (workers) => [...workers].sort((a, b) => a.name.localeCompare(b.name, "en", { numeric: true }));
@@ -131,14 +126,12 @@ export function showRuns(status) {
   const state = (run) => (run.is_finished ? "finished" : run.ranks_alive ? `${many(run.ranks_alive, "rank")} alive` : "resumable");
   const name = (run) => sessionName({ run: run.name, job: run.job.name });
   const key = (run) => `${run.job.name} ${run.name}`;
-  const batch = (run) => status.sessions.find((session) => session.session === run.session)?.global_batch ?? run.job.global_batch;
-  const done = (run) => percentDown(progressOf(run.job, batch(run), run.epochs, run.acknowledged, run.is_finished).part);
   show(byId("runs-part"), rows.length > 0);
   show(byId("jobs-part"), status.jobs.length > 0);
   table(byId("runs"), "Runs", [
     { title: "Run", of: name },
     { title: "State", of: state },
-    { title: "Done", number: true, of: (run) => `${done(run)} of ${many(run.epochs, "epoch")}` },
+    { title: "Done", number: true, of: (run) => `${percentDown(run.done)} of ${many(run.epochs, "epoch")}` },
     { title: "Held by", wide: true, of: (run) => run.holder ?? "nobody" },
   ], rows, key, "");
   table(byId("receipts"), "Receipts", [

@@ -59,7 +59,10 @@ impl Durability {
         };
         let is_order = matches!(
             request,
-            ToCoordinator::SubmitJob { .. } | ToCoordinator::RemoveJob { .. } | ToCoordinator::ResetRun(_)
+            ToCoordinator::SubmitJob { .. }
+                | ToCoordinator::ReplaceJob { .. }
+                | ToCoordinator::RemoveJob { .. }
+                | ToCoordinator::ResetRun(_)
         );
         if (is_order || newcomer.is_some())
             && let Some(cause) = problem

@@ -41,8 +41,22 @@ pub enum Answer {
         /// Where the text came from.
         origin: String,
     },
+    /// Replace a job: the same, but call [`CoordinatorCore::handle_replacement`](super::CoordinatorCore::handle_replacement).
+    ReplaceJob {
+        /// The text of the job file.
+        toml: String,
+        /// Where the text came from.
+        origin: String,
+    },
     /// Reply with [`FromCoordinator::Clock`]: the time of the clock by which the core is called.
     Clock,
+    /// Reply with [`FromCoordinator::Classes`]: the classes of this job, of which the manifest of its dataset has the names.
+    Classes {
+        /// The job.
+        job: Box<Job>,
+        /// The number of the first class to send.
+        first: u32,
+    },
 }
 
 /// An action for the shell to carry out.

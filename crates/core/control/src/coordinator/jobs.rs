@@ -1,11 +1,11 @@
-//! Jobs: created once, never changed, failed by too many bad samples, removed by an admin.
+//! Jobs: created once, failed by too many bad samples, replaced or removed by an admin.
 
 use std::collections::BTreeMap;
 
-use crate::messages::{FromCoordinator, Refusal};
+use crate::messages::{FromCoordinator, JobReplacement, Refusal};
 use spdl_job::{Column, Job, redact};
 use spdl_types::{
-    BadSample, Fingerprint, SessionId,
+    BadSample, Fingerprint, Position, SessionId,
     mutations::{Mutation, mutated},
 };
 
@@ -64,6 +64,13 @@ impl CoordinatorCore {
         job.and_then(|job| self.create_job(job)).unwrap_or_else(FromCoordinator::Refused)
     }
 
+    /// Handles the outcome of [`Answer::ReplaceJob`](super::Answer::ReplaceJob): a valid job, or the reason why there is none.
+    pub fn handle_replacement(&mut self, now_ms: u64, job: Result<Job, Refusal>) -> FromCoordinator {
+        self.advance(now_ms);
+        let replaced = job.and_then(|job| self.replace_job(job));
+        replaced.map_or_else(FromCoordinator::Refused, FromCoordinator::Replaced)
+    }
+
     /// Sets, or with `None` clears, the problem that the status shows for a file in the jobs directory.
     pub fn set_problem(&mut self, origin: &str, problem: Option<String>) {
         match problem {
@@ -100,6 +107,49 @@ impl CoordinatorCore {
         self.log(created);
         self.jobs.insert(name, state);
         Ok(FromCoordinator::Done)
+    }
+
+    /// Puts a job in the place of the one of its name. A run goes on where it was only if the order and the bytes are the same: then its
+    /// positions mean the same samples.
+    fn replace_job(&mut self, job: Job) -> Result<JobReplacement, Refusal> {
+        let Some(existing) = self.jobs.get(&job.name) else {
+            return self.create_job(job).map(|_| JobReplacement::Created);
+        };
+        if existing.job.is_same_as(&job) && existing.failed.is_none() {
+            return Ok(JobReplacement::Unchanged);
+        }
+        let sessions = existing.runs.values().flat_map(|run| &run.sessions).map(|id| &self.sessions[id]);
+        let liveness_ms = self.config.liveness_ms;
+        if let Some(alive) = sessions
+            .filter(|session| session.superseded_by.is_none())
+            .find(|session| !session.is_over(self.now_ms, liveness_ms))
+        {
+            return Err(self.in_use(alive));
+        }
+        let differences = differences(existing, &job);
+        let name = job.name.clone();
+        if !existing.job.is_identified_by(job.fingerprint()) {
+            self.remove_job(&name)?;
+            self.create_job(job)?;
+            return Ok(JobReplacement::New { differences });
+        }
+        let (before, now) = (existing.job.epochs, job.epochs);
+        let state = self.jobs.get_mut(&name).expect("it was just found");
+        state.failed = state.ledger.verdict(&job);
+        (state.fingerprint, state.job) = (job.fingerprint(), job);
+        let record = state.record();
+        let sessions: Vec<SessionId> = state.runs.values().flat_map(|run| run.sessions.clone()).collect();
+        self.effects.push_back(Effect::Persist(Change::PutJob(record)));
+        for id in sessions {
+            let session = self.sessions.get_mut(&id).expect("a run has its sessions");
+            // A launch with a number of its own keeps that, and so does one that has got further.
+            if session.epochs == before && now != before && session.acknowledged() <= Position::new(now, 0) {
+                session.epochs = now;
+                self.persist_session(id);
+            }
+        }
+        self.log(ClusterNote::JobReplaced { job: name, differences: differences.clone() });
+        Ok(JobReplacement::Changed { differences })
     }
 
     pub(super) fn remove_job(&mut self, name: &str) -> Result<FromCoordinator, Refusal> {
@@ -214,6 +264,15 @@ fn view_text(job: &Job) -> String {
 
 /// Builds the refusal for a submitted job that differs from the existing job of the same name.
 fn differs(existing: &JobState, submitted: &Job) -> Refusal {
+    let cause = format!(
+        "it is there already, and this one differs in {}; jobs do not change: give this one another name, or remove the other",
+        differences(existing, submitted)
+    );
+    Refusal::JobInvalid { job: submitted.name.clone(), cause }
+}
+
+/// Lists what differs between a submitted job and the existing one of the same name.
+fn differences(existing: &JobState, submitted: &Job) -> String {
     let (ours, submitted) = &existing.job.with_common_sources(submitted);
     let mut pairs = vec![
         ("dataset", redact(&ours.dataset).into_owned(), redact(&submitted.dataset).into_owned()),
@@ -234,7 +293,5 @@ fn differs(existing: &JobState, submitted: &Job) -> Refusal {
         .map(|(key, ours, theirs)| format!("`{key}` ({theirs}, was {ours})"))
         .collect();
     differences.extend(column_differences(&ours.columns, &submitted.columns));
-    let mut cause = format!("it is there already, and this one differs in {}", differences.join(", "));
-    cause.push_str("; jobs do not change: give this one another name, or remove the other");
-    Refusal::JobInvalid { job: submitted.name.clone(), cause }
+    differences.join(", ")
 }

@@ -21,6 +21,7 @@ mod memory;
 mod note;
 mod peers;
 mod placement;
+mod progress;
 mod runs;
 mod scale;
 mod session;
@@ -47,6 +48,7 @@ pub use lending::Lending;
 pub use memory::MemoryState;
 pub use note::{ClusterNote, LogLevel, WorkerGone};
 pub use placement::{Candidate, NearestThenLeastLoaded, Placement};
+pub use progress::{FirstStep, SessionProgress};
 pub use scale::ScaleStatus;
 use spdl_types::{
     SessionId, WorkerId,
@@ -190,6 +192,7 @@ impl CoordinatorCore {
                 ToCoordinator::RankHeartbeat(heartbeat) => self.on_rank_heartbeat(&heartbeat),
                 ToCoordinator::RankLeave(heartbeat) => self.leave_rank(&heartbeat),
                 ToCoordinator::SubmitJob { toml, origin } => return Answer::CreateJob { toml, origin },
+                ToCoordinator::ReplaceJob { toml, origin } => return Answer::ReplaceJob { toml, origin },
                 ToCoordinator::RemoveJob { name } => self.remove_job(&name),
                 ToCoordinator::DescribeJob { name } => {
                     self.job_or_failed(&name).map(|state| FromCoordinator::Job(Box::new(state.job.clone())))
@@ -202,6 +205,10 @@ impl CoordinatorCore {
                 ToCoordinator::StartTrace { job, duration_ms } => self.start_trace(&job, duration_ms),
                 ToCoordinator::TracePart(part) => self.add_trace_part(peer.role, part),
                 ToCoordinator::ReadTrace { trace, part } => self.read_trace(trace, part),
+                ToCoordinator::Classes { job, first } => match self.job_or_failed(&job) {
+                    Ok(state) => return Answer::Classes { job: Box::new(state.job.clone()), first },
+                    Err(refusal) => Err(refusal),
+                },
             },
         };
         Answer::Reply(result.unwrap_or_else(FromCoordinator::Refused))
@@ -228,7 +235,10 @@ impl CoordinatorCore {
     #[must_use]
     pub fn answer_must_last(request: &ToCoordinator, is_shared: bool) -> bool {
         match request {
-            ToCoordinator::SubmitJob { .. } | ToCoordinator::RemoveJob { .. } | ToCoordinator::ResetRun(_) => true,
+            ToCoordinator::SubmitJob { .. }
+            | ToCoordinator::ReplaceJob { .. }
+            | ToCoordinator::RemoveJob { .. }
+            | ToCoordinator::ResetRun(_) => true,
             ToCoordinator::Join(_) => is_shared,
             ToCoordinator::WorkerHeartbeat(heartbeat) => {
                 !heartbeat.bad_samples.is_empty() && !mutated(Mutation::BelieveUnwritten)
@@ -317,6 +327,7 @@ fn permit(role: Role, request: &ToCoordinator) -> Result<(), Refusal> {
         ToCoordinator::RankHeartbeat(_) => ("RankHeartbeat", &[Role::Client, Role::Admin]),
         ToCoordinator::RankLeave(_) => ("RankLeave", &[Role::Client, Role::Admin]),
         ToCoordinator::SubmitJob { .. } => ("SubmitJob", &[Role::Client, Role::Admin]),
+        ToCoordinator::ReplaceJob { .. } => ("ReplaceJob", &[Role::Admin]),
         ToCoordinator::RemoveJob { .. } => ("RemoveJob", &[Role::Admin]),
         ToCoordinator::BadSamples { .. } => ("BadSamples", &[Role::Client, Role::Admin]),
         ToCoordinator::ResetRun(_) => ("ResetRun", &[Role::Admin]),
@@ -325,6 +336,7 @@ fn permit(role: Role, request: &ToCoordinator) -> Result<(), Refusal> {
         ToCoordinator::StartTrace { .. } => ("StartTrace", &[Role::Client, Role::Admin]),
         ToCoordinator::TracePart(_) => ("TracePart", &[Role::Worker, Role::Client, Role::Admin]),
         ToCoordinator::ReadTrace { .. } => ("ReadTrace", &[Role::Client, Role::Admin]),
+        ToCoordinator::Classes { .. } => ("Classes", &[Role::Client, Role::Admin]),
         ToCoordinator::DescribeJob { .. } | ToCoordinator::Status => return Ok(()),
     };
     if allowed.contains(&role) {

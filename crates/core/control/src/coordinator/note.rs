@@ -30,6 +30,13 @@ pub enum ClusterNote {
         /// The job's fingerprint.
         fingerprint: Fingerprint,
     },
+    /// A job was changed in what its positions do not depend on.
+    JobReplaced {
+        /// Its name.
+        job: String,
+        /// What differs, in words.
+        differences: String,
+    },
     /// A job was removed.
     JobRemoved {
         /// Its name.
@@ -197,6 +204,7 @@ impl ClusterNote {
         match self {
             Self::Leads { .. } => "leads",
             Self::JobCreated { .. } => "job_created",
+            Self::JobReplaced { .. } => "job_replaced",
             Self::JobRemoved { .. } => "job_removed",
             Self::JobFailed { .. } => "job_failed",
             Self::UnknownSample { .. } => "unknown_sample",
@@ -241,6 +249,7 @@ impl fmt::Display for ClusterNote {
             Self::JobCreated { job, samples, dataset, fingerprint } => {
                 write!(f, "job `{job}` created: {samples} samples of `{dataset}`, fingerprint {fingerprint}")
             }
+            Self::JobReplaced { job, differences } => write!(f, "job `{job}` changed in {differences}"),
             Self::JobRemoved { job } => write!(f, "job `{job}` removed"),
             Self::JobFailed { job, cause } => write!(f, "job `{job}` has failed: {cause}"),
             Self::UnknownSample { worker, job, sample } => {

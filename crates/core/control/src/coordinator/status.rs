@@ -18,7 +18,7 @@ use spdl_job::{BadSamples, redact};
 use spdl_order::{BatchParams, EpochEnd, OrderParams, Receipt};
 use spdl_types::{Position, SampleId, StageStats, WorkerId};
 
-use super::{CoordinatorCore, ScaleStatus, jobs::JobState, session::SessionState};
+use super::{CoordinatorCore, FirstStep, ScaleStatus, SessionProgress, jobs::JobState, session::SessionState};
 
 /// The number of bad samples that are shown per job.
 const SHOWN_BAD_SAMPLES: usize = 20;
@@ -49,6 +49,9 @@ pub struct Status {
     /// How many cores the ranks need, and why.
     #[serde(default)]
     pub scale: ScaleStatus,
+    /// What leads to a first training; empty once there was a session.
+    #[serde(default)]
+    pub first_steps: Vec<FirstStep>,
 }
 
 /// A job file from which no job could be created, and why.
@@ -90,7 +93,7 @@ pub struct JobStatus {
 }
 
 /// The status of a run of a job.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[allow(missing_docs)]
 pub struct RunStatus {
     pub name: String,
@@ -100,6 +103,9 @@ pub struct RunStatus {
     pub session: u64,
     /// The position where a launch that resumes the run would start.
     pub acknowledged: Position,
+    /// The part of the run that is done there.
+    #[serde(default)]
+    pub done: f64,
     /// Whether no batch is left after that position.
     pub is_finished: bool,
     /// The number of ranks of the newest session that are alive.
@@ -136,6 +142,9 @@ pub struct SessionStatus {
     /// The id of the launch, if the launcher provided one.
     pub launch: Option<String>,
     pub acknowledged: Position,
+    /// How far it is with its run, and how long the rest takes.
+    #[serde(default)]
+    pub progress: SessionProgress,
     /// The time from its beginning until a rank was last heard; unknown if the coordinator started again since.
     #[serde(default)]
     pub lasted_ms: Option<u64>,
@@ -261,6 +270,7 @@ impl Status {
             sessions: Vec::new(),
             workers: Vec::new(),
             scale: ScaleStatus::default(),
+            first_steps: Vec::new(),
         }
     }
 
@@ -297,6 +307,7 @@ impl CoordinatorCore {
             sessions,
             workers: self.workers.keys().map(|id| self.worker_status(*id)).collect(),
             scale: self.scale(demand),
+            first_steps: self.first_steps(),
         }
     }
 
@@ -351,6 +362,7 @@ impl CoordinatorCore {
             epochs: session.epochs,
             session: session.id.0,
             acknowledged,
+            done: if session.is_reset { 0.0 } else { SessionProgress::of(session, &state.job, &[]).done },
             is_finished: batches.steps_left(state.job.samples, acknowledged) == 0,
             ranks_alive: u32::try_from(alive).unwrap_or(u32::MAX),
             holder: (!is_over).then(|| session.holder(self.now_ms, liveness_ms).to_string()),
@@ -360,7 +372,8 @@ impl CoordinatorCore {
 
     fn session_status(&self, session: &SessionState, diagnoses: &[Diagnosis]) -> SessionStatus {
         let is_short = session.ranks.len() > DETAILED_RANKS;
-        let samples = self.jobs.get(&session.job).map_or(0, |state| state.job.samples);
+        let job = self.jobs.get(&session.job).map(|state| &state.job);
+        let samples = job.map_or(0, |job| job.samples);
         let ranks = session.ranks.iter().map(|(&rank, state)| {
             let progress = state.progress(samples);
             RankStatus {
@@ -386,6 +399,7 @@ impl CoordinatorCore {
                 heartbeat_age_ms: self.now_ms.saturating_sub(state.heard_ms),
             }
         });
+        let ranks: Vec<RankStatus> = ranks.collect();
         SessionStatus {
             session: session.id.0,
             job: session.job.clone(),
@@ -397,12 +411,13 @@ impl CoordinatorCore {
             reason: session.reason,
             launch: session.launch.clone(),
             acknowledged: session.acknowledged(),
+            progress: job.map_or_else(Default::default, |job| SessionProgress::of(session, job, &ranks)),
             lasted_ms: session.lasted_ms(),
             superseded_by: session.superseded_by.as_ref().map(|successor| successor.session.0),
             is_reset: session.is_reset,
             verdict: session_verdict(diagnoses),
             gains: session_gains(diagnoses),
-            ranks: ranks.collect(),
+            ranks,
         }
     }
 

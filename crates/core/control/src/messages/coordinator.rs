@@ -82,6 +82,21 @@ pub enum ToCoordinator {
         /// The number of the part, from 0 in the order in which they came.
         part: u32,
     },
+    /// Creates a job in place of the one of its name. The runs of that keep their positions if the fingerprint is the same; otherwise the
+    /// job is a new one. Refused while ranks of the job are alive.
+    ReplaceJob {
+        /// The job file's text.
+        toml: String,
+        /// The source of the text, for errors.
+        origin: String,
+    },
+    /// Requests the names of the classes that the numbers of a job's batches mean, in the order of their numbers.
+    Classes {
+        /// The job's name.
+        job: String,
+        /// The number of the first class to send.
+        first: u32,
+    },
 }
 
 /// A reply of the coordinator.
@@ -142,6 +157,34 @@ pub enum FromCoordinator {
     Clock(u64),
     /// The state of a trace.
     Trace(Box<TraceProgress>),
+    /// What has become of the job that was to be replaced.
+    Replaced(JobReplacement),
+    /// The names of classes.
+    Classes {
+        /// Those from the requested one on, of at most [`CLASSES_PAGE_BYTES`] and at least one, if there is one.
+        names: Vec<String>,
+        /// Whether these are the last.
+        is_last: bool,
+    },
+}
+
+/// What has become of a job that was to be replaced.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum JobReplacement {
+    /// There was none of this name, and this one was created.
+    Created,
+    /// The job that is there is the same.
+    Unchanged,
+    /// The order and the bytes are the same, and the runs of the job keep their positions.
+    Changed {
+        /// What differs, in words.
+        differences: String,
+    },
+    /// The job is another one, and the runs of the job before are gone.
+    New {
+        /// What differs, in words.
+        differences: String,
+    },
 }
 
 impl FromCoordinator {
@@ -155,5 +198,7 @@ impl FromCoordinator {
     }
 }
 
+/// The most bytes of the names of classes in one reply, beside its first name.
+pub const CLASSES_PAGE_BYTES: usize = 512 << 10;
 /// The most ids in one page of bad samples: 590 kB at most.
 pub const BAD_SAMPLES_PAGE: usize = 1 << 16;

@@ -69,4 +69,6 @@ pub enum Refusal {
     RunReset { run: Box<RunName>, session: SessionId },
     #[error("trace {trace}: {cause}")]
     NoTrace { trace: u64, cause: String },
+    #[error("the classes of job `{job}` are not known: {cause}")]
+    ClassesUnknown { job: String, cause: String },
 }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Kind, NoKeys};
+use super::{DefaultValue, Kind, NoKeys};
 use crate::KeyProblem;
 use spdl_types::DType;
 
@@ -13,6 +13,7 @@ pub struct BoolColumn;
 impl Kind for BoolColumn {
     const NAME: &'static str = "bool";
     const IS_UNIT: bool = true;
+    const IS_PLAIN: bool = true;
     type Keys = NoKeys;
 
     fn read(_: &NoKeys) -> Result<Self, KeyProblem> {
@@ -21,5 +22,9 @@ impl Kind for BoolColumn {
 
     fn dtypes(&self) -> &'static [DType] {
         &[DType::Bool]
+    }
+
+    fn check_default(&self, default: &DefaultValue, _: DType) -> Result<(), String> {
+        if matches!(default, DefaultValue::Bool(_)) { Ok(()) } else { Err("true or false".to_owned()) }
     }
 }

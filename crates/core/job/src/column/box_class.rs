@@ -13,6 +13,7 @@ pub struct BoxClassColumn;
 impl Kind for BoxClassColumn {
     const NAME: &'static str = "box_class";
     const IS_UNIT: bool = true;
+    const TAKES_CLASSES: bool = true;
     type Keys = NoKeys;
 
     fn read(_: &NoKeys) -> Result<Self, KeyProblem> {
@@ -21,6 +22,10 @@ impl Kind for BoxClassColumn {
 
     fn check_without_classes(&self, _: Option<&ColumnKind>) -> Result<(), KeyProblem> {
         Err(("decode", "is `box_class`, and the dataset lists no classes".to_owned()))
+    }
+
+    fn reads_classes(&self) -> bool {
+        true
     }
 
     fn dtypes(&self) -> &'static [DType] {

@@ -76,6 +76,10 @@ impl Kind for BoxLabelsColumn {
         if has_names && self.names.is_none() { Err(no_names()) } else { Ok(()) }
     }
 
+    fn reads_classes(&self) -> bool {
+        self.names.is_none()
+    }
+
     fn dtypes(&self) -> &'static [DType] {
         &[DType::I64, DType::I32, DType::F32]
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use super::{ColumnKind, Kind, KindKeys, kind::no_names};
+use super::{ColumnKind, DefaultValue, Kind, KindKeys, kind::no_names};
 use crate::KeyProblem;
 use spdl_types::DType;
 
@@ -35,6 +35,7 @@ pub struct CategoryColumn {
 impl Kind for CategoryColumn {
     const NAME: &'static str = "category";
     const EXAMPLE: &'static str = "names = [\"a\", \"b\"]";
+    const IS_PLAIN: bool = true;
     type Keys = CategoryKeys;
 
     fn read(keys: &CategoryKeys) -> Result<Self, KeyProblem> {
@@ -43,6 +44,14 @@ impl Kind for CategoryColumn {
 
     fn check_without_classes(&self, _: Option<&ColumnKind>) -> Result<(), KeyProblem> {
         if self.names.is_some() { Ok(()) } else { Err(no_names()) }
+    }
+
+    fn reads_classes(&self) -> bool {
+        self.names.is_none()
+    }
+
+    fn check_default(&self, default: &DefaultValue, dtype: DType) -> Result<(), String> {
+        default.check_name(self.names.as_deref(), dtype)
     }
 
     fn dtypes(&self) -> &'static [DType] {

@@ -7,7 +7,7 @@ use serde::{
     de::{DeserializeSeed, Error, IntoDeserializer, MapAccess, Visitor},
 };
 
-use super::{Column, ColumnKind, DecodeFile, KindName};
+use super::{Column, ColumnKind, DecodeFile, KindName, ValueKeys};
 use crate::{ArgumentsFile, Callable, KeyProblem, ReturnsFile, SourceDigest, Transform};
 use spdl_types::DType;
 
@@ -24,6 +24,9 @@ pub struct ColumnFile {
     /// Type of the elements.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dtype: Option<DType>,
+    /// What is read of the field, for a single value.
+    #[serde(flatten)]
+    pub value: ValueKeys,
     /// What makes the value: a function or a class in Python, `package.module:function`, or a function in Rust,
     /// `module::function@version`.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -73,7 +76,7 @@ impl ColumnFile {
             }
         };
         let from = self.from.split('|').map(|field| field.trim().to_owned()).collect();
-        Ok(Column { name: self.name.clone(), from, kind, dtype, transform })
+        Ok(Column { name: self.name.clone(), from, kind, dtype, value: self.value.read()?, transform })
     }
 }
 
@@ -83,6 +86,7 @@ struct CommonKeys {
     name: Option<String>,
     from: Option<String>,
     dtype: Option<DType>,
+    value: ValueKeys,
     transform: Option<String>,
     arguments: Option<ArgumentsFile>,
     source_digest: Option<SourceDigest>,
@@ -94,7 +98,7 @@ const DECODE: &str = "decode";
 /// The names of all keys that some column can have.
 static ALL_KEYS: LazyLock<Vec<&str>> = LazyLock::new(|| {
     let mut keys = vec!["name", "from", DECODE];
-    for key in KindName::ALL.iter().flat_map(|kind| kind.keys()) {
+    for key in KindName::ALL.iter().flat_map(|kind| kind.keys().iter().chain(kind.value_keys())) {
         if !keys.contains(key) {
             keys.push(key);
         }
@@ -126,10 +130,10 @@ impl<'de> Visitor<'de> for ColumnVisitor {
         };
         let mut common = CommonKeys::default();
         let decode = kind.read_keys(OwnKeys { map, kind, common: &mut common })?;
-        let CommonKeys { name, from, dtype, transform, arguments, source_digest, returns } = common;
+        let CommonKeys { name, from, dtype, value, transform, arguments, source_digest, returns } = common;
         let name = name.ok_or_else(|| A::Error::missing_field("name"))?;
         let from = from.ok_or_else(|| A::Error::missing_field("from"))?;
-        Ok(ColumnFile { name, from, decode, dtype, transform, arguments, source_digest, returns })
+        Ok(ColumnFile { name, from, decode, dtype, value, transform, arguments, source_digest, returns })
     }
 }
 
@@ -154,6 +158,12 @@ impl<'de, A: MapAccess<'de>> MapAccess<'de> for OwnKeys<'_, A> {
                 "source_digest" => self.common.source_digest = Some(self.map.next_value()?),
                 "returns" => self.common.returns = Some(self.map.next_value()?),
                 own if self.kind.keys().contains(&own) => return seed.deserialize(own.into_deserializer()).map(Some),
+                key if self.kind.value_keys().contains(&key) => match key {
+                    "path" => self.common.value.path = Some(self.map.next_value()?),
+                    "default" => self.common.value.default = Some(self.map.next_value()?),
+                    "classes" => self.common.value.classes = Some(self.map.next_value()?),
+                    key => unreachable!("`{key}` is a key of single values"),
+                },
                 other => return Err(not_a_key(other)),
             }
         }
@@ -167,7 +177,7 @@ impl<'de, A: MapAccess<'de>> MapAccess<'de> for OwnKeys<'_, A> {
 
 /// Returns the error of a key that the column's kind does not have.
 fn not_a_key<E: Error>(key: &str) -> E {
-    let others = KindName::ALL.iter().filter(|kind| kind.keys().contains(&key));
+    let others = KindName::ALL.iter().filter(|kind| kind.keys().iter().chain(kind.value_keys()).any(|own| *own == key));
     let others: Vec<String> = others.map(|kind| format!("\"{}\"", kind.name())).collect();
     if others.is_empty() {
         return E::unknown_field(key, &ALL_KEYS);

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Kind, NoKeys};
+use super::{DefaultValue, Kind, NoKeys};
 use crate::KeyProblem;
 use spdl_types::DType;
 
@@ -13,6 +13,7 @@ pub struct FloatColumn;
 impl Kind for FloatColumn {
     const NAME: &'static str = "float";
     const IS_UNIT: bool = true;
+    const IS_PLAIN: bool = true;
     type Keys = NoKeys;
 
     fn read(_: &NoKeys) -> Result<Self, KeyProblem> {
@@ -21,5 +22,9 @@ impl Kind for FloatColumn {
 
     fn dtypes(&self) -> &'static [DType] {
         &[DType::F32, DType::F64, DType::F16, DType::Bf16]
+    }
+
+    fn check_default(&self, default: &DefaultValue, dtype: DType) -> Result<(), String> {
+        default.check_number(dtype)
     }
 }

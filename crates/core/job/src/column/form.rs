@@ -8,7 +8,7 @@ use serde::{
     de::{EnumAccess, Error, VariantAccess, Visitor},
 };
 
-use super::{Column, ColumnKind, ENUM};
+use super::{Column, ColumnKind, ColumnValue, DefaultValue, ENUM};
 use crate::{Arguments, Callable, Returns, SourceDigest, Transform};
 use spdl_types::DType;
 
@@ -22,6 +22,12 @@ pub(super) struct ColumnForm {
     from: Vec<String>,
     kind: KindForm,
     dtype: DType,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    path: Vec<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    default: Option<DefaultValue>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    classes: Option<Vec<String>>,
 }
 
 /// A kind, or a function and the kind of its input.
@@ -44,26 +50,27 @@ struct TransformForm {
 }
 
 impl From<Column> for ColumnForm {
-    fn from(Column { name, from, kind, dtype, transform }: Column) -> Self {
+    fn from(Column { name, from, kind, dtype, value, transform }: Column) -> Self {
         let kind = match transform {
             None => KindForm::Decoded(kind),
             Some(Transform { function: Callable { name: function, arguments, source }, takes, returns }) => {
                 KindForm::Transformed(TransformForm { function, decoded: kind, takes, returns, arguments, source })
             }
         };
-        Self { name, from, kind, dtype }
+        let ColumnValue { path, default, classes } = value;
+        Self { name, from, kind, dtype, path, default, classes }
     }
 }
 
 impl From<ColumnForm> for Column {
-    fn from(ColumnForm { name, from, kind, dtype }: ColumnForm) -> Self {
+    fn from(ColumnForm { name, from, kind, dtype, path, default, classes }: ColumnForm) -> Self {
         let (kind, transform) = match kind {
             KindForm::Decoded(kind) => (kind, None),
             KindForm::Transformed(TransformForm { function, decoded, takes, returns, arguments, source }) => {
                 (decoded, Some(Transform { function: Callable { name: function, arguments, source }, takes, returns }))
             }
         };
-        Self { name, from, kind, dtype, transform }
+        Self { name, from, kind, dtype, value: ColumnValue { path, default, classes }, transform }
     }
 }
 

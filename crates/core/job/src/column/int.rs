@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Kind, NoKeys};
+use super::{DefaultValue, Kind, NoKeys};
 use crate::KeyProblem;
 use spdl_types::DType;
 
@@ -13,6 +13,8 @@ pub struct IntColumn;
 impl Kind for IntColumn {
     const NAME: &'static str = "int";
     const IS_UNIT: bool = true;
+    const IS_PLAIN: bool = true;
+    const TAKES_CLASSES: bool = true;
     type Keys = NoKeys;
 
     fn read(_: &NoKeys) -> Result<Self, KeyProblem> {
@@ -21,5 +23,9 @@ impl Kind for IntColumn {
 
     fn dtypes(&self) -> &'static [DType] {
         &[DType::I64, DType::I32]
+    }
+
+    fn check_default(&self, default: &DefaultValue, dtype: DType) -> Result<(), String> {
+        default.check_number(dtype)
     }
 }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Kind, KindKeys};
+use super::{DefaultValue, Kind, KindKeys, value::path_of};
 use crate::KeyProblem;
 use spdl_types::DType;
 
@@ -29,15 +29,19 @@ pub struct JsonColumn {
 impl Kind for JsonColumn {
     const NAME: &'static str = "json";
     const EXAMPLE: &'static str = "path = \"a.0\"";
+    const IS_PLAIN: bool = true;
     type Keys = JsonKeys;
 
     fn read(keys: &JsonKeys) -> Result<Self, KeyProblem> {
-        let path = keys.path.as_deref().filter(|path| !path.is_empty());
-        Ok(Self { path: path.into_iter().flat_map(|path| path.split('.')).map(str::to_owned).collect() })
+        Ok(Self { path: path_of(keys.path.as_deref()) })
     }
 
     fn dtypes(&self) -> &'static [DType] {
         &[DType::F64, DType::F32, DType::I64, DType::I32]
+    }
+
+    fn check_default(&self, default: &DefaultValue, dtype: DType) -> Result<(), String> {
+        default.check_number(dtype)
     }
 
     fn check(&self, _: DType) -> Result<(), KeyProblem> {

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use super::{ColumnKind, ImageColumn};
+use super::{ColumnKind, DefaultValue, ImageColumn};
 use crate::KeyProblem;
 use spdl_types::{DType, SampleShape};
 
@@ -14,6 +14,10 @@ pub trait Kind: Serialize + DeserializeOwned {
     const EXAMPLE: &'static str = "";
     /// Whether its name describes it completely.
     const IS_UNIT: bool = false;
+    /// Whether a value is a single number, text, name, or true or false: such columns can have a `path` and a `default`.
+    const IS_PLAIN: bool = false;
+    /// Whether columns can have a list of some of the dataset's classes, `classes`.
+    const TAKES_CLASSES: bool = false;
     /// The keys of a `[[column]]` that only some kinds have, this one among them.
     type Keys: KindKeys;
 
@@ -43,6 +47,20 @@ pub trait Kind: Serialize + DeserializeOwned {
     /// The key that is wrong, and what is wrong with it.
     fn check_without_classes(&self, _followed: Option<&ColumnKind>) -> Result<(), KeyProblem> {
         Ok(())
+    }
+
+    /// Returns whether decoding looks at the dataset's classes.
+    fn reads_classes(&self) -> bool {
+        false
+    }
+
+    /// Checks the value of samples without one, for elements of one of [`dtypes`](Self::dtypes), if the kind is
+    /// [plain](Self::IS_PLAIN).
+    ///
+    /// # Errors
+    /// What is expected.
+    fn check_default(&self, _default: &DefaultValue, _dtype: DType) -> Result<(), String> {
+        Err("for this kind of column".to_owned())
     }
 
     /// Returns the types that the elements can have, the default first.
@@ -105,6 +123,11 @@ pub(super) fn image_name(follows: Option<&String>) -> Result<String, KeyProblem>
 /// Returns the problem of a column that looks names up where there are none.
 pub(super) fn no_names() -> KeyProblem {
     ("names", "is missing, and the dataset lists no classes; write the names in the order of their numbers".to_owned())
+}
+
+/// Returns the problem of a column with a list of classes where the dataset has none.
+pub(super) fn no_classes() -> KeyProblem {
+    ("classes", "is a list of classes, and the dataset lists none".to_owned())
 }
 
 /// The keys of a kind in a job file.

@@ -5,6 +5,8 @@ mod file;
 mod form;
 mod kind;
 mod returned;
+mod valid;
+mod value;
 
 use serde::{
     Deserialize, Serialize, Serializer,
@@ -17,8 +19,12 @@ use serde::{
 pub use self::returned::{FunctionCall, ReturnedColumn, ReturnedValue};
 pub use file::ColumnFile;
 pub use kind::{Kind, KindKeys, NoKeys};
+pub(crate) use valid::decoded_named;
+pub use valid::{Column, decoded_columns};
+pub(super) use value::ValueKeysSchema;
+pub use value::{ClassesFile, ColumnValue, DefaultFile, DefaultValue, ValueKeys};
 
-use super::{KeyProblem, Transform, reader::shown};
+use super::{KeyProblem, reader::shown};
 use spdl_types::{DType, SampleShape};
 
 macro_rules! column_kinds {
@@ -57,8 +63,18 @@ macro_rules! column_kinds {
             }
 
             /// Returns the names of the kind's keys.
-            const fn keys(self) -> &'static [&'static str] {
+            pub(super) const fn keys(self) -> &'static [&'static str] {
                 match self { $(Self::$Kind => <$Column as Kind>::Keys::NAMES,)* }
+            }
+
+            /// Returns the names of the keys that the kind shares with others of single values.
+            pub(super) const fn value_keys(self) -> &'static [&'static str] {
+                match self { $(Self::$Kind => match ($Column::IS_PLAIN, $Column::TAKES_CLASSES) {
+                    (true, true) => &["path", "default", "classes"],
+                    (true, false) => &["path", "default"],
+                    (false, true) => &["classes"],
+                    (false, false) => &[],
+                },)* }
             }
 
             fn read_keys<'de, A: MapAccess<'de>>(self, keys: A) -> Result<DecodeFile, A::Error> {
@@ -301,6 +317,11 @@ impl ColumnKind {
         of_kind!(self, column => column.check_without_classes(followed))
     }
 
+    /// Returns whether decoding looks at the dataset's classes.
+    fn reads_classes(&self) -> bool {
+        of_kind!(self, column => column.reads_classes())
+    }
+
     /// Takes over the values that depend on the column that it follows. `followed` is the kind of that column, if the
     /// job has it.
     fn follow(&mut self, followed: Option<&Self>) -> Result<(), KeyProblem> {
@@ -317,6 +338,11 @@ impl ColumnKind {
             return Err(("dtype", format!("cannot be {} for decode = \"{}\"", dtype.name(), self.name())));
         }
         of_kind!(self, column => column.check(dtype))
+    }
+
+    /// Checks what a column of this kind reads of its field, for elements of type `dtype`.
+    fn check_value(&self, value: &ColumnValue, dtype: DType) -> Result<(), KeyProblem> {
+        of_kind!(self, column => value.check(column, dtype))
     }
 }
 
@@ -345,132 +371,4 @@ fn read_kind<'de, A: VariantAccess<'de>, K: Kind>(variant: A) -> Result<K, A::Er
     } else {
         variant.newtype_variant()
     }
-}
-
-/// A valid column.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(from = "form::ColumnForm", into = "form::ColumnForm")]
-pub struct Column {
-    /// Name in the batch.
-    pub name: String,
-    /// Fields of the record that it can come from; the first that exists is used.
-    pub from: Vec<String>,
-    /// How it is decoded.
-    pub kind: ColumnKind,
-    /// Type of its elements.
-    pub dtype: DType,
-    /// The function that makes its values from what was decoded, if there is one.
-    pub transform: Option<Transform>,
-}
-
-impl Column {
-    /// Creates a column that holds the decoded values themselves.
-    #[must_use]
-    pub fn new(name: &str, from: &str, kind: ColumnKind, dtype: DType) -> Self {
-        Self { name: name.to_owned(), from: vec![from.to_owned()], kind, dtype, transform: None }
-    }
-
-    /// Returns the shape of one sample in the batch.
-    #[must_use]
-    pub fn shape(&self) -> SampleShape {
-        match &self.transform {
-            None => self.kind.shape(),
-            Some(transform) => transform.returns.sample_shape(),
-        }
-    }
-
-    /// Returns the shape of one sample: `[H, W, C]` or `[C, H, W]` for a picture, empty for a scalar, the declared
-    /// shape for a function's result, and `None` if it is ragged.
-    #[must_use]
-    pub fn sample_shape(&self) -> Option<Vec<u32>> {
-        match self.shape() {
-            SampleShape::Fixed(shape) => Some(shape),
-            SampleShape::Rows { .. } | SampleShape::Bytes { .. } => None,
-        }
-    }
-
-    /// Returns the most bytes of one sample.
-    #[must_use]
-    pub fn max_bytes(&self) -> u64 {
-        self.shape().max_bytes(self.dtype)
-    }
-
-    /// Returns the type of the decoded elements, before any function.
-    #[must_use]
-    pub fn decoded_dtype(&self) -> DType {
-        self.transform.as_ref().map_or(self.dtype, |transform| transform.takes)
-    }
-
-    /// Checks the column of a job with these columns for a dataset that lists no classes.
-    ///
-    /// # Errors
-    /// The key that is wrong, and what is wrong with it.
-    pub(super) fn check_without_classes(&self, columns: &[Self]) -> Result<(), KeyProblem> {
-        let followed = self.kind.follows().and_then(|name| decoded_named(name, columns));
-        self.kind.check_without_classes(followed.map(|column| &column.kind))
-    }
-
-    /// Returns the call that returns this column, and its number there; `None` if the column is decoded.
-    #[must_use]
-    pub const fn returned(&self) -> Option<&ReturnedColumn> {
-        match &self.kind {
-            ColumnKind::Returned(returned) => Some(returned),
-            _ => None,
-        }
-    }
-
-    /// Returns whether a function of the user's makes its values.
-    #[must_use]
-    pub const fn is_by_function(&self) -> bool {
-        self.transform.is_some() || self.returned().is_some()
-    }
-
-    /// Checks the values of all keys, for a job with these columns.
-    ///
-    /// # Errors
-    /// The key that is wrong, and what is wrong with it.
-    pub(super) fn check(&self, columns: &[Self]) -> Result<(), KeyProblem> {
-        if self.name.is_empty() {
-            return Err(("name", "is empty".to_owned()));
-        }
-        if let Some(returned) = self.returned() {
-            if self.transform.is_some() || !self.from.is_empty() {
-                return Err(("from", "is for columns that are decoded".to_owned()));
-            }
-            self.kind.check(self.dtype)?;
-            returned.check_in(&self.name, self.dtype, columns)?;
-            for taken in &returned.call.columns {
-                let first = decoded_named(&taken.name, columns);
-                if first != Some(taken) {
-                    return Err(("columns", format!("has `{}`, and another column has that name", taken.name)));
-                }
-                taken.check(columns)?;
-            }
-            return Ok(());
-        }
-        if self.from.is_empty() || self.from.iter().any(String::is_empty) {
-            return Err(("from", format!("is `{}`; name a field, or several as `jpg|png`", self.from.join("|"))));
-        }
-        if let Some(name) = self.kind.follows() {
-            let mut expected = self.kind.clone();
-            expected.follow(decoded_named(name, columns).map(|column| &column.kind))?;
-            if expected != self.kind {
-                return Err(("follows", format!("is `{name}`, which the column does not fit")));
-            }
-        }
-        self.kind.check(self.decoded_dtype())?;
-        self.transform.as_ref().map_or(Ok(()), |transform| transform.check(&self.kind.shape(), self.dtype))
-    }
-}
-
-/// Returns the columns that are decoded for a job with these columns: first those of them that no call returns, and
-/// then those that calls take, some of them more than once.
-pub fn decoded_columns(columns: &[Column]) -> impl Iterator<Item = &Column> {
-    let plain = columns.iter().filter(|column| column.returned().is_none());
-    plain.chain(columns.iter().filter_map(Column::returned).flat_map(|returned| &returned.call.columns))
-}
-
-/// Returns the column of this name, as it is decoded for a job with these columns.
-pub(super) fn decoded_named<'c>(name: &str, columns: &'c [Column]) -> Option<&'c Column> {
-    decoded_columns(columns).find(|column| column.name == name)
 }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{BytesColumn, Column, ColumnKind, Kind, NoKeys};
+use super::{BytesColumn, Column, ColumnKind, ColumnValue, Kind, NoKeys};
 use crate::{Callable, KeyProblem, check::MAX_SAMPLE_BYTES, transform::Returns};
 use spdl_types::{DType, SampleShape};
 
@@ -48,7 +48,7 @@ impl FunctionCall {
         let field = |name: &String| {
             let from = name.split('|').map(|field| field.trim().to_owned()).collect();
             let kind = ColumnKind::Bytes(BytesColumn { max_bytes: self.max_bytes });
-            Column { name: name.clone(), from, kind, dtype: DType::U8, transform: None }
+            Column { name: name.clone(), from, kind, dtype: DType::U8, value: ColumnValue::default(), transform: None }
         };
         self.fields.iter().map(field).chain(self.columns.iter().cloned()).collect()
     }

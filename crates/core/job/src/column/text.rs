@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{BytesColumn, BytesKeys, Kind, KindKeys};
+use super::{BytesColumn, BytesKeys, DefaultValue, Kind, KindKeys};
 use spdl_types::{SampleShape, DType};
 use crate::KeyProblem;
 
@@ -28,6 +28,7 @@ pub struct TextColumn(pub BytesColumn);
 impl Kind for TextColumn {
     const NAME: &'static str = "text";
     const EXAMPLE: &'static str = "max_bytes = 100";
+    const IS_PLAIN: bool = true;
     type Keys = TextKeys;
 
     fn read(keys: &TextKeys) -> Result<Self, KeyProblem> {
@@ -44,5 +45,11 @@ impl Kind for TextColumn {
 
     fn check(&self, dtype: DType) -> Result<(), KeyProblem> {
         self.0.check(dtype)
+    }
+
+    fn check_default(&self, default: &DefaultValue, _: DType) -> Result<(), String> {
+        let DefaultValue::Text(text) = default else { return Err("a text".to_owned()) };
+        let max_bytes = self.0.max_bytes;
+        if text.len() <= max_bytes as usize { Ok(()) } else { Err(format!("a text of at most {max_bytes} bytes")) }
     }
 }

@@ -55,6 +55,12 @@ impl Job {
     pub fn bad_samples_allowed(&self) -> u64 {
         (self.max_bad_fraction * self.samples as f64) as u64
     }
+
+    /// Returns whether the job may have fewer good samples than bad ones, because its file says so.
+    #[must_use]
+    pub fn is_of_few_good_samples(&self) -> bool {
+        self.max_bad_fraction > default_bad_fraction(self.samples).max(0.5)
+    }
 }
 
 #[cfg(test)]
@@ -72,6 +78,7 @@ mod tests {
             assert_eq!(JobFile { bad_samples: Some(BadSamples::Fail), ..file }.undecided_allowed(samples), 0);
             let written = testing::frozen(&format!("{exact}\nmax_bad_fraction = 0.001"), samples);
             assert_eq!(written.max_bad_fraction, 0.001, "what is written holds");
+            assert!(!written.is_of_few_good_samples() && !testing::frozen(exact, samples).is_of_few_good_samples());
         }
     }
 }

@@ -6,6 +6,7 @@ mod records;
 mod scan;
 mod table;
 
+pub use records::is_picture_file;
 pub use table::FileTable;
 
 use futures::stream::BoxStream;
@@ -33,7 +34,7 @@ impl FormatScan for LooseFileScan {
     }
 
     fn recognises(&self, folder: &Listing) -> bool {
-        folder.iter().any(|object| records::is_picture_file(object.name) && !is_hidden(object.name))
+        folder.iter().any(|object| is_picture_file(object.name) && !is_hidden(object.name))
     }
 
     fn refuses_boxes(&self) -> Option<&'static str> {

@@ -31,7 +31,8 @@ pub(super) fn has_field(path: &str) -> bool {
 }
 
 /// Returns whether a file with this path is a picture, by its extension.
-pub(super) fn is_picture_file(path: &str) -> bool {
+#[must_use]
+pub fn is_picture_file(path: &str) -> bool {
     last_dot(path).is_some_and(|dot| is_picture(&path[dot + 1..]))
 }
 

@@ -3,10 +3,10 @@
 use proptest::{collection::vec, option, prelude::*};
 use spdl_job::{
     Arguments, BadSamples, BoolColumn, BoxClassColumn, BoxFormat, BoxLabelsColumn, BoxStorage, BoxesColumn,
-    BytesColumn, Callable, CategoryColumn, ColorJitter, Column, ColumnKind, Fill, FloatColumn, FunctionCall,
-    GeometryColumn, ImageColumn, ImageOp, ImageSizeColumn, IntColumn, Interpolation, Job, JsonColumn, MaskColumn, Mix,
-    NumberOrRange, OneHotColumn, PictureList, RandomResizedCrop, ReturnedColumn, ReturnedValue, Returns, Size,
-    SourceDigest, TensorColumn, TensorEncoding, TextColumn, Transform,
+    BytesColumn, Callable, CategoryColumn, ColorJitter, Column, ColumnKind, ColumnValue, DefaultValue, Fill,
+    FloatColumn, FunctionCall, GeometryColumn, ImageColumn, ImageOp, ImageSizeColumn, IntColumn, Interpolation, Job,
+    JsonColumn, MaskColumn, Mix, NumberOrRange, OneHotColumn, PictureList, RandomResizedCrop, ReturnedColumn,
+    ReturnedValue, Returns, Size, SourceDigest, TensorColumn, TensorEncoding, TextColumn, Transform,
 };
 use spdl_order::{EpochEnd, MixParams, OrderParams};
 use spdl_types::{DType, Fingerprint, ImageColor, ImageDepth, ImageLayout, Normalise};
@@ -82,8 +82,8 @@ fn kind() -> impl Strategy<Value = ColumnKind> {
         Just(ColumnKind::Bool(BoolColumn)),
         any::<u32>().prop_map(|max_bytes| ColumnKind::Text(TextColumn(BytesColumn { max_bytes }))),
         option::of(vec(text(), 0..4)).prop_map(|names| ColumnKind::Category(CategoryColumn { names })),
-        (any::<u32>(), option::of(vec(text(), 0..4)))
-            .prop_map(|(classes, names)| ColumnKind::OneHot(OneHotColumn { classes, names })),
+        (any::<u32>(), option::of(vec(text(), 0..4)), option::of(vec(text(), 0..4)))
+            .prop_map(|(classes, names, listed)| ColumnKind::OneHot(OneHotColumn { classes, names, listed })),
         (text(), 0..5_usize, any::<u32>(), float(), float()).prop_map(
             |(follows, number, max_rows, min_visible, min_size)| {
                 use BoxStorage::*;
@@ -152,13 +152,18 @@ fn dtype() -> impl Strategy<Value = DType> {
 
 fn column() -> impl Strategy<Value = Column> {
     let transform = prop_oneof![4 => Just(None), 1 => transform().prop_map(Some)];
-    (text(), vec(text(), 0..3), kind(), dtype(), transform).prop_map(|(name, from, kind, dtype, transform)| Column {
-        name,
-        from,
-        kind,
-        dtype,
-        transform,
-    })
+    (text(), vec(text(), 0..3), kind(), dtype(), value(), transform)
+        .prop_map(|(name, from, kind, dtype, value, transform)| Column { name, from, kind, dtype, value, transform })
+}
+
+fn value() -> impl Strategy<Value = ColumnValue> {
+    let default = prop_oneof![
+        any::<bool>().prop_map(DefaultValue::Bool),
+        text().prop_map(DefaultValue::Number),
+        text().prop_map(DefaultValue::Text),
+    ];
+    (vec(text(), 0..3), option::of(default), option::of(vec(text(), 0..3)))
+        .prop_map(|(path, default, classes)| ColumnValue { path, default, classes })
 }
 
 fn order() -> impl Strategy<Value = OrderParams> {

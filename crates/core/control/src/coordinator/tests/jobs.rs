@@ -6,7 +6,7 @@ use crate::{
         testing::{heartbeat, job, join},
         tests::world::CoordinatorWorld,
     },
-    messages::{FromCoordinator, Refusal, ToCoordinator},
+    messages::{FromCoordinator, JobReplacement, Refusal, ToCoordinator},
 };
 use spdl_job::{Job, JobFile, SourceDigest};
 use spdl_order::DatasetFacts;
@@ -69,6 +69,41 @@ fn a_job_with_another_source_of_a_function_is_refused_and_one_without_is_the_sam
     assert!(refusal.to_string().contains("this one differs in `seed` (3, was 0); jobs"), "{refusal}");
     let kept = world.send_as(Role::Worker, 1, ToCoordinator::DescribeJob { name: "f".to_owned() });
     assert_eq!(kept, Answer::Reply(FromCoordinator::Job(Box::new(with(Some(1))))));
+}
+
+#[test]
+fn a_replaced_job_keeps_its_positions_only_where_they_mean_the_same_samples() {
+    let mut world = CoordinatorWorld::new();
+    let replaced = |world: &mut CoordinatorWorld, job: Job| match world.replace(job) {
+        FromCoordinator::Replaced(replaced) => replaced,
+        other => panic!("{other:?} is no replacement"),
+    };
+    assert_eq!(replaced(&mut world, job("k")), JobReplacement::Created);
+    assert_eq!(replaced(&mut world, job("j")), JobReplacement::Unchanged);
+    world.join(join(0, 1, 10));
+    let longer = Job { epochs: 9, ..job("j") };
+    let FromCoordinator::Refused(refusal) = world.replace(longer.clone()) else { panic!("its rank is alive") };
+    assert!(matches!(refusal, Refusal::RunInUse { .. }), "{refusal}");
+    assert_eq!(replaced(&mut world, job("j")), JobReplacement::Unchanged, "nothing changes, so nobody is disturbed");
+    world.leave(heartbeat(1, 0, 10, 960));
+
+    let acknowledged = |world: &CoordinatorWorld| world.core.status().jobs[0].acknowledged.offset;
+    let changed = JobReplacement::Changed { differences: "`epochs` (9, was 3)".to_owned() };
+    assert_eq!((replaced(&mut world, longer), acknowledged(&world)), (changed, 960));
+    world.restart();
+    let status = world.core.status();
+    assert_eq!((status.jobs[0].epochs, status.jobs[0].runs[0].epochs, acknowledged(&world)), (9, 9, 960));
+
+    let other = Job { seed: 18, ..job("j") };
+    let new = JobReplacement::New { differences: "`seed` (18, was 17), `epochs` (3, was 9)".to_owned() };
+    assert_eq!((replaced(&mut world, other.clone()), acknowledged(&world)), (new, 0));
+    world.restart();
+    assert!(world.core.status().jobs[0].runs.is_empty());
+    let kept = world.send_as(Role::Worker, 1, ToCoordinator::DescribeJob { name: "j".to_owned() });
+    assert_eq!(kept, Answer::Reply(FromCoordinator::Job(Box::new(other))));
+    let request = ToCoordinator::ReplaceJob { toml: String::new(), origin: String::new() };
+    let refused = world.send_as(Role::Client, 1, request);
+    assert!(matches!(refused, Answer::Reply(FromCoordinator::Refused(Refusal::Role { .. }))), "{refused:?}");
 }
 
 #[test]

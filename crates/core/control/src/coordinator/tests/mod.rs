@@ -9,6 +9,7 @@ mod launches;
 mod limits;
 mod membership;
 mod peers;
+mod progress;
 mod random;
 mod restart;
 mod roles;

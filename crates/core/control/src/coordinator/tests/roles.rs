@@ -15,7 +15,7 @@ use spdl_types::{SessionId, WorkerId};
 fn each_request_is_taken_from_its_roles_only() {
     let submit = ToCoordinator::SubmitJob { toml: String::new(), origin: String::new() };
     let run = RunName { job: "j".to_owned(), run: "j".to_owned() };
-    let cases: [(ToCoordinator, &[Role]); 16] = [
+    let cases: [(ToCoordinator, &[Role]); 17] = [
         (ToCoordinator::WorkerHeartbeat(worker(1, "a")), &[Worker]),
         (ToCoordinator::WorkerLeave { worker: WorkerId(1) }, &[Worker]),
         (ToCoordinator::Join(join(0, 1, 1)), &[Client, Admin]),
@@ -31,6 +31,7 @@ fn each_request_is_taken_from_its_roles_only() {
         (ToCoordinator::StartTrace { job: "j".to_owned(), duration_ms: 1 }, &[Client, Admin]),
         (ToCoordinator::TracePart(trace_part(WorkerId(1))), &[Worker]),
         (ToCoordinator::ReadTrace { trace: 1, part: 0 }, &[Client, Admin]),
+        (ToCoordinator::Classes { job: "j".to_owned(), first: 0 }, &[Client, Admin]),
         (ToCoordinator::Status, &[Coordinator, Worker, Client, Admin]),
     ];
     for (request, allowed) in cases {

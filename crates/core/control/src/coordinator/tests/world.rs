@@ -79,6 +79,13 @@ impl CoordinatorWorld {
         }
     }
 
+    /// Replaces a job.
+    pub(crate) fn replace(&mut self, job: Job) -> FromCoordinator {
+        let reply = self.core.handle_replacement(self.now_ms, Ok(job));
+        self.carry_out();
+        reply
+    }
+
     /// Joins and returns the session's number.
     pub(crate) fn join(&mut self, join: Join) -> u64 {
         self.try_join(join).unwrap().0.id.0

@@ -20,37 +20,39 @@ const DEPTH: usize = 3;
 
 /// The facts about the records that were looked at.
 #[derive(Debug, Default)]
-pub(super) struct RecordFacts {
-    pub(super) records: u64,
+pub(crate) struct RecordFacts {
+    pub(crate) records: u64,
     /// Whether the dataset lists classes.
-    pub(super) has_classes: bool,
-    pub(super) first_keys: Vec<String>,
-    pub(super) fields: BTreeMap<String, FieldFacts>,
+    pub(crate) has_classes: bool,
+    pub(crate) first_keys: Vec<String>,
+    pub(crate) fields: BTreeMap<String, FieldFacts>,
     /// The records of each class, by the class's number.
-    pub(super) classes: BTreeMap<u32, u64>,
+    pub(crate) classes: BTreeMap<u32, u64>,
 }
 
 /// The facts about one field.
 #[derive(Debug)]
-pub(super) struct FieldFacts {
+pub(crate) struct FieldFacts {
     /// Records that have it.
-    pub(super) records: u64,
-    pub(super) kinds: BTreeMap<ValueKind, u64>,
+    pub(crate) records: u64,
+    pub(crate) kinds: BTreeMap<ValueKind, u64>,
     /// How many values have each size in bytes.
     sizes: BTreeMap<u64, u64>,
     /// For each number of sides the shortest and the longest of each.
     sides: BTreeMap<usize, [Vec<u64>; 2]>,
     /// Whether all values are names of classes.
-    pub(super) are_classes: bool,
+    pub(crate) are_classes: bool,
+    /// Whether all values are PNGs of one value for each pixel, grey or of a palette, as masks are.
+    pub(crate) have_one_channel: bool,
     /// Where the first JSON document has a number.
-    pub(super) number_path: Option<String>,
+    pub(crate) number_path: Option<String>,
     /// What is wrong with the first value that cannot be read.
-    pub(super) problem: Option<String>,
+    pub(crate) problem: Option<String>,
 }
 
 impl RecordFacts {
     /// Adds a record.
-    pub(super) fn add(&mut self, record: SeenRecord, manifest: &Manifest) {
+    pub(crate) fn add(&mut self, record: SeenRecord, manifest: &Manifest) {
         self.records += 1;
         self.has_classes = manifest.classes().len() > 0;
         for field in &record.fields {
@@ -93,6 +95,7 @@ impl FieldFacts {
             sizes: BTreeMap::new(),
             sides: BTreeMap::new(),
             are_classes: true,
+            have_one_channel: true,
             number_path: None,
             problem: None,
         }
@@ -105,6 +108,7 @@ impl FieldFacts {
             self.number_path = text.and_then(number_path);
         }
         self.are_classes &= kind == ValueKind::Text && text.is_some_and(|text| manifest.class_number(text).is_some());
+        self.have_one_channel &= kind == ValueKind::Picture("PNG") && has_one_channel(value);
         self.records += 1;
         *self.kinds.entry(kind).or_default() += 1;
         match value {
@@ -117,7 +121,7 @@ impl FieldFacts {
     }
 
     /// Returns the least, the median and the largest size of a value, in bytes.
-    pub(super) fn sizes(&self) -> Option<[u64; 3]> {
+    pub(crate) fn sizes(&self) -> Option<[u64; 3]> {
         let (least, largest) = (*self.sizes.first_key_value()?.0, *self.sizes.last_key_value()?.0);
         let mut below = self.sizes.values().sum::<u64>().div_ceil(2);
         let median = self.sizes.iter().find(|(_, count)| {
@@ -128,15 +132,26 @@ impl FieldFacts {
         Some([least, *median.expect("half of the values are below it").0, largest])
     }
 
+    /// Returns whether all values are pictures.
+    pub(crate) fn is_picture(&self) -> bool {
+        self.kinds.keys().all(|kind| matches!(kind, ValueKind::Picture(_)))
+    }
+
     /// Returns the only kind of all values, if there is one.
-    pub(super) fn kind(&self) -> Option<&ValueKind> {
+    pub(crate) fn kind(&self) -> Option<&ValueKind> {
         self.kinds.keys().next().filter(|_| self.kinds.len() == 1)
     }
 
     /// Returns the shortest and the longest sides of all values, if they have the same number of sides, and some.
-    pub(super) fn sides(&self) -> Option<&[Vec<u64>; 2]> {
+    pub(crate) fn sides(&self) -> Option<&[Vec<u64>; 2]> {
         self.sides.values().next().filter(|[shortest, _]| self.sides.len() == 1 && !shortest.is_empty())
     }
+}
+
+/// Returns whether a PNG has one value for each pixel, by the type of its colours in its header.
+fn has_one_channel(value: &Result<FieldValue, String>) -> bool {
+    const COLOR_TYPE: usize = 25;
+    matches!(value, Ok(FieldValue::One(Content::File(bytes))) if matches!(bytes.get(COLOR_TYPE), Some(0 | 3)))
 }
 
 /// Returns where a JSON document has a number, as a column names it.

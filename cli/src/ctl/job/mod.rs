@@ -1,23 +1,30 @@
-//! `spdl-ctl job`: submits, lists, shows and removes jobs.
+//! `spdl-ctl job`: writes, submits, lists, shows and removes jobs.
+
+mod init;
 
 use std::{
     path::{Path, PathBuf},
     process::ExitCode,
+    sync::Arc,
     time::Duration,
 };
 
 use clap::Subcommand;
 use spdl_control::{
     coordinator::JobStatus,
-    messages::{FromCoordinator, ToCoordinator},
+    messages::{FromCoordinator, JobReplacement, Refusal, ToCoordinator},
 };
-use spdl_job::{Callable, Column, Job, JobFile, job_file_schema};
-use spdl_order::EpochEnd;
-use spdl_shard::{store::DatasetStore, view::save_view};
+use spdl_job::{Callable, Column, Job, JobFile, OrderFile, job_file_schema};
+use spdl_order::{EpochEnd, view::SampleSet};
+use spdl_shard::{
+    store::DatasetStore,
+    view::{open_view, save_view, view_facts},
+};
 use spdl_store::StoreOptions;
 use spdl_types::SampleShape;
 use spdl_worker::transform::{TransformSettings, UnknownSource, find_sources};
 
+use self::init::InitArgs;
 use super::{
     CtlError, CtlResult,
     coordinator::Connection,
@@ -28,9 +35,9 @@ use super::{
     working_set,
 };
 
-/// Limit for reading the dataset to warn of a large working set. When raised, a submission to which the dataset's store does
-/// not answer takes longer.
-const WARNING_TIMEOUT: Duration = Duration::from_secs(5);
+/// Limit for reading the dataset, to compare it with the job and to warn of a large working set. When raised, a submission to
+/// which the dataset's store does not answer takes longer.
+const READING_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Arguments of `job`.
 #[derive(Debug, clap::Args)]
@@ -41,6 +48,8 @@ pub(crate) struct JobArgs {
 
 #[derive(Debug, Subcommand)]
 enum JobAction {
+    /// Writes a first job for a dataset, and one for validation where there is data for it.
+    Init(InitArgs),
     /// Creates a job from a job file; does nothing when the same job exists.
     Submit {
         /// The job file (TOML).
@@ -51,6 +60,10 @@ enum JobAction {
         python: Option<PathBuf>,
         #[command(flatten)]
         connection: Connection,
+        /// Replaces a job of this name that differs. Its runs keep their positions if the order and the bytes of the samples are the same;
+        /// otherwise it is another job, whose runs begin at the beginning.
+        #[arg(long)]
+        replace: bool,
         /// Prints the job as one line of JSON.
         #[arg(long)]
         json: bool,
@@ -88,15 +101,22 @@ enum JobAction {
 pub(crate) fn run(args: JobArgs) -> CtlResult {
     super::runtime()?.block_on(async {
         match args.action {
-            JobAction::Submit { file, python, connection, json } => {
-                let name = submit(&connection, &file, python).await?;
+            JobAction::Init(args) => init::init(&args).await?,
+            JobAction::Submit { file, python, connection, replace, json } => {
+                let (name, done) = match replace {
+                    true => self::replace(&connection, &file, python).await?,
+                    false => {
+                        let name = submit(&connection, &file, python).await?;
+                        (name.clone(), format!("job `{name}` is there"))
+                    }
+                };
                 if let Some(warning) = working_set_warning(&connection, &name).await? {
                     output::warn(&warning);
                 }
                 if json {
                     report::json(&describe(&connection, &name).await?)?;
                 } else {
-                    outln!("job `{name}` is there")?;
+                    outln!("{done}")?;
                 }
             }
             JobAction::List { connection, json } => {
@@ -124,8 +144,68 @@ pub(crate) fn run(args: JobArgs) -> CtlResult {
 /// Submits a job file and returns the job's name. Reading the file has made a relative dataset path absolute, because
 /// the coordinator and the workers run in other folders. `python` finds the sources of the job's functions.
 pub(crate) async fn submit(connection: &Connection, path: &Path, python: Option<PathBuf>) -> Result<String, CtlError> {
+    let file = prepared(path, python).await?;
+    let (toml, origin) = texts(&file, path);
+    connection.ask(&ToCoordinator::SubmitJob { toml, origin }).await?;
+    Ok(file.name)
+}
+
+/// Submits a job file in place of the job of its name, and returns that name and what has become of the job.
+pub(crate) async fn replace(
+    connection: &Connection,
+    path: &Path,
+    python: Option<PathBuf>,
+) -> Result<(String, String), CtlError> {
+    let mut file = prepared(path, python).await?;
+    if let Ok(existing) = describe(connection, &file.name).await {
+        keep_order(&mut file, &existing);
+    }
+    let (toml, origin) = texts(&file, path);
+    let name = file.name;
+    let replaced = match connection.ask(&ToCoordinator::ReplaceJob { toml, origin }).await {
+        Err(CtlError::Refused(cause)) if matches!(*cause, Refusal::RunInUse { .. }) => {
+            return Err(CtlError::JobHeld { job: name, cause });
+        }
+        reply => match reply? {
+            FromCoordinator::Replaced(replaced) => replaced,
+            _ => return Err(CtlError::Reply { request: "a replacement" }),
+        },
+    };
+    let done = match replaced {
+        JobReplacement::Created => format!("job `{name}` is there"),
+        JobReplacement::Unchanged => format!("job `{name}` is there, and the same"),
+        JobReplacement::Changed { differences } => {
+            format!(
+                "job `{name}` has changed in {differences}: the order is the same, and its runs keep their positions"
+            )
+        }
+        JobReplacement::New { differences } => {
+            format!("job `{name}` is another one now, by {differences}: its runs begin at the beginning")
+        }
+    };
+    Ok((name, done))
+}
+
+/// Leaves the parameters of the order as they were chosen for the existing job, where the file leaves them out: they were chosen for that
+/// job's batch, which may be another one now.
+fn keep_order(file: &mut JobFile, existing: &Job) {
+    if file.dataset == existing.dataset && file.shuffle == existing.order.shuffle {
+        let OrderFile { lanes, window } = file.order.unwrap_or_default();
+        let (lanes, window) = (lanes.or(Some(existing.order.lanes)), window.or(Some(existing.order.window)));
+        file.order = Some(OrderFile { lanes, window });
+    }
+}
+
+/// Returns the text of a job file, and the origin of the text.
+fn texts(file: &JobFile, path: &Path) -> (String, String) {
+    (toml::to_string(file).expect("a job file serialises"), path.display().to_string())
+}
+
+/// Reads a job file, evaluates its view, and finds the sources of its functions.
+async fn prepared(path: &Path, python: Option<PathBuf>) -> Result<JobFile, CtlError> {
     let mut file = job_file::read(path)?;
     file.check()?;
+    let mut set = None;
     if let Some(mut view) = file.view.clone().filter(|view| view.samples.is_none()) {
         let store = DatasetStore::open_pinned(&file.dataset).await?;
         let manifest = store.manifest().await?;
@@ -134,11 +214,31 @@ pub(crate) async fn submit(connection: &Connection, path: &Path, python: Option<
         file.view = Some(view);
         let folder = DatasetStore::create_with(&file.dataset, &StoreOptions::from_env())?;
         save_view(&folder, &manifest, &evaluated.set).await?;
+        set = Some(evaluated.set);
     }
-    let file = with_sources(file, python).await;
-    let toml = toml::to_string(&file).expect("a job file serialises");
-    connection.ask(&ToCoordinator::SubmitJob { toml, origin: path.display().to_string() }).await?;
-    Ok(file.name)
+    compare_with_dataset(&file, set).await?;
+    Ok(with_sources(file, python).await)
+}
+
+/// Refuses a job that names what its dataset does not have, as far as this machine can read the dataset in a while: the
+/// coordinator reads no more of it than its manifest. `set` has the samples of the job's view, if it has one.
+async fn compare_with_dataset(file: &JobFile, set: Option<Arc<SampleSet>>) -> Result<(), CtlError> {
+    let compare = async {
+        let Ok(store) = DatasetStore::open_pinned(&file.dataset).await else { return Ok(()) };
+        let Ok(manifest) = store.manifest().await else { return Ok(()) };
+        let set = match (set, file.view.as_ref().and_then(|view| view.samples)) {
+            (None, Some(samples)) => open_view(&store, &manifest, samples).await.ok(),
+            (set, _) => set,
+        };
+        let facts = set.as_ref().map_or_else(|| manifest.facts(), |set| view_facts(&manifest, set));
+        // What else is wrong with it the coordinator says.
+        let Ok(job) = file.freeze(&facts) else { return Ok(()) };
+        match job_file::refuse_misfits(&store, &manifest, &job, set.as_deref()).await {
+            Err(CtlError::Store(_)) => Ok(()),
+            compared => compared,
+        }
+    };
+    tokio::time::timeout(READING_TIMEOUT, compare).await.unwrap_or(Ok(()))
 }
 
 /// Sets the digests of the sources of the job's Python functions, as far as they are not set. Warns of those that are not found.
@@ -164,7 +264,7 @@ async fn with_sources(mut file: JobFile, python: Option<PathBuf>) -> JobFile {
 async fn working_set_warning(connection: &Connection, name: &str) -> Result<Option<String>, CtlError> {
     let job = describe(connection, name).await?;
     let manifest = async { DatasetStore::open(&job.dataset).ok()?.manifest().await.ok() };
-    let Ok(Some(manifest)) = tokio::time::timeout(WARNING_TIMEOUT, manifest).await else { return Ok(None) };
+    let Ok(Some(manifest)) = tokio::time::timeout(READING_TIMEOUT, manifest).await else { return Ok(None) };
     if manifest.fingerprint() != job.dataset_fingerprint {
         return Ok(None);
     }
@@ -241,7 +341,7 @@ fn show(job: &Job) -> Result<(), CtlError> {
     Ok(())
 }
 
-/// Describes a column, for example `image: u8 [224, 224, 3] from jpg|png`.
+/// Describes a column, for example `image: u8 [224, 224, 3] from jpg|png`, or `iso: i64 a number from json at camera.iso, or -1`.
 fn column_text(column: &Column) -> String {
     let shape = match column.shape() {
         SampleShape::Fixed(shape) if shape.is_empty() => "a number".to_owned(),
@@ -250,13 +350,20 @@ fn column_text(column: &Column) -> String {
         SampleShape::Rows { row, max_rows } => format!("[up to {max_rows}, {}", &format!("{row:?}")[1..]),
         SampleShape::Bytes { max_bytes } => format!("up to {} of bytes", report::bytes(max_bytes.into())),
     };
+    let mut from = column.from.join("|");
+    if !column.path().is_empty() {
+        from.push_str(&format!(" at {}", column.path().join(".")));
+    }
+    if let Some(default) = &column.value.default {
+        from.push_str(&format!(", or {default}"));
+    }
     let origin = match (&column.transform, column.returned()) {
         (_, Some(returned)) => {
             let takes = returned.call.takes().into_iter().map(|taken| taken.name).collect::<Vec<_>>().join(", ");
             format!("{takes}, by {}", function_text(&returned.call.function))
         }
-        (Some(transform), None) => format!("{}, by {}", column.from.join("|"), function_text(&transform.function)),
-        (None, None) => column.from.join("|"),
+        (Some(transform), None) => format!("{from}, by {}", function_text(&transform.function)),
+        (None, None) => from,
     };
     format!("{}: {} {shape} from {origin}", column.name, column.dtype.name())
 }

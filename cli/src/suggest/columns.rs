@@ -1,57 +1,68 @@
-//! A job that reads what the records have: a beginning for a job file.
+//! The columns of a suggested job, as the text of a job file: one for each field that all records have and a column can read.
 
-use super::facts::{FieldFacts, RecordFacts};
+use super::{
+    JobPurpose,
+    facts::{FieldFacts, RecordFacts},
+    quoted,
+};
 use crate::kind::{ValueKind, dtype_of};
 
-/// The side of the crop that is suggested for pictures of several sizes.
-const CROP: u32 = 224;
 /// The side of the pictures on a sheet, which shows them whole.
 const SHEET_SIDE: u32 = 192;
+/// The side to which pictures are resized before a validation cuts out their middle, as a share of the crop: 256 of 224.
+const RESIZED: f64 = 256.0 / 224.0;
 /// What columns of bytes and text hold by default, in bytes.
 const DEFAULT_BYTES: u64 = 1 << 20;
 /// What a sample may have of boxes.
 const BOXES: u32 = 100;
+/// Words of fields that hold the class of each pixel.
+const MASKS: [&str; 6] = ["mask", "masks", "seg", "segmentation", "semantic", "labelmap"];
 
-/// What the job is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum JobPurpose {
-    Training,
-    Sheet,
-}
-
-/// Returns the text of a job file whose batches have `batch` samples.
-pub(super) fn job(url: &str, batch: u64, facts: &RecordFacts, purpose: JobPurpose) -> String {
-    let mut columns = SuggestedColumns { facts, purpose, text: String::new(), names: Vec::new() };
-    let pictures = columns.pictures();
-    let rest = facts.fields.iter().filter(|(name, _)| !pictures.contains(&name.as_str()));
-    for (name, field) in rest {
-        columns.field(name, field);
-    }
-    format!("name = \"first\"\ndataset = {}\nglobal_batch = {batch}\n{}", quoted(url), columns.text)
-}
-
-fn quoted(text: &str) -> String {
-    toml::Value::from(text).to_string()
-}
-
-/// The columns so far.
-struct SuggestedColumns<'f> {
+/// The columns.
+pub(super) struct SuggestedColumns<'f> {
     facts: &'f RecordFacts,
     purpose: JobPurpose,
-    text: String,
+    size: u32,
+    /// Width and height of all pictures, if they keep these.
+    kept: Option<[u64; 2]>,
+    pub(super) text: String,
     names: Vec<String>,
+    pub(super) left_out: Vec<(String, String)>,
 }
 
 impl<'f> SuggestedColumns<'f> {
+    /// Suggests columns for the fields of these records, with pictures of `size` pixels on a side, or of the one smaller size that those of
+    /// `sized` have.
+    pub(super) fn of(facts: &'f RecordFacts, purpose: JobPurpose, size: u32, sized: &RecordFacts) -> Self {
+        let (kept, text) = (kept_size(sized, size), String::new());
+        let mut columns = Self { facts, purpose, size, kept, text, names: Vec::new(), left_out: Vec::new() };
+        let mut done = columns.pictures();
+        // Masks and boxes follow a picture.
+        for (name, field) in facts.fields.iter().filter(|(name, field)| field.is_picture() && !is_mask(name, field)) {
+            if !done.contains(&name.as_str()) {
+                columns.field(name, field);
+                done.push(name);
+            }
+        }
+        for (name, field) in facts.fields.iter().filter(|(name, _)| !done.contains(&name.as_str())) {
+            columns.field(name, field);
+        }
+        columns
+    }
+
+    /// Returns the number of columns.
+    pub(super) const fn len(&self) -> usize {
+        self.names.len()
+    }
+
     /// Adds a column for fields of pictures of which each record has one, as some JPEGs and some PNGs; returns these fields.
     fn pictures(&mut self) -> Vec<&'f str> {
-        let is_picture = |field: &FieldFacts| matches!(field.kind(), Some(ValueKind::Picture(_)));
-        let fields = || self.facts.fields.iter().filter(|(_, field)| is_picture(field));
+        let fields = || self.facts.fields.iter().filter(|(_, field)| field.is_picture());
         let is_one = fields().all(|(_, field)| field.records < self.facts.records)
             && fields().map(|(_, field)| field.records).sum::<u64>() == self.facts.records;
         let names: Vec<&str> = fields().filter(|_| is_one).map(|(name, _)| name.as_str()).collect();
         if !names.is_empty() {
-            self.push("image", &names.join("|"), &format!("image\"\nops = [{}]", self.ops(None)));
+            self.push("image", &names.join("|"), &format!("image\"\nops = [{}]", self.ops()));
         }
         names
     }
@@ -64,7 +75,7 @@ impl<'f> SuggestedColumns<'f> {
                 "only in {} of {} records, and a sample without it is a bad one",
                 field.records, self.facts.records
             )),
-            (None, true) => self.decode(field),
+            (None, true) => self.decode(name, field),
         };
         match column {
             Ok((column, decode)) => {
@@ -76,12 +87,19 @@ impl<'f> SuggestedColumns<'f> {
             Err(problem) => {
                 let line = format!("\n# `{}`: {problem}\n", name.escape_debug());
                 self.text.push_str(&line);
+                self.left_out.push((name.to_owned(), problem));
             }
         }
     }
 
     /// Returns how a field is decoded, from within the quotation marks on, and the name of its column if that is another one.
-    fn decode(&self, field: &FieldFacts) -> Result<(Option<&'static str>, String), String> {
+    fn decode(&self, name: &str, field: &FieldFacts) -> Result<(Option<&'static str>, String), String> {
+        if field.is_picture() {
+            if is_mask(name, field) && self.has_image() {
+                return Ok((self.free("mask"), "mask\"\nfollows = \"image\"".to_owned()));
+            }
+            return Ok((self.free("image"), format!("image\"\nops = [{}]", self.ops())));
+        }
         let Some(kind) = field.kind() else {
             let is_number = field.kinds.keys().all(|kind| matches!(kind, ValueKind::WholeNumber | ValueKind::Number));
             let is_text = field.kinds.keys().all(|kind| {
@@ -93,9 +111,6 @@ impl<'f> SuggestedColumns<'f> {
             ));
         };
         let decode = match kind {
-            ValueKind::Picture(_) => {
-                return Ok((self.free("image"), format!("image\"\nops = [{}]", self.ops(field.sides()))));
-            }
             ValueKind::WholeNumber => "int\"".to_owned(),
             ValueKind::Number => "float\"".to_owned(),
             ValueKind::Array("bool", 0) => "bool\"".to_owned(),
@@ -105,7 +120,7 @@ impl<'f> SuggestedColumns<'f> {
             ValueKind::Npy(descr, _) => {
                 of_array(dtype_of(descr).ok_or_else(|| format!("no column has elements of type `{descr}`"))?, field)?
             }
-            ValueKind::Voc if self.free("boxes").is_some() && self.names.iter().any(|name| name == "image") => {
+            ValueKind::Voc if self.free("boxes").is_some() && self.has_image() => {
                 return Ok((
                     Some("boxes"),
                     format!("boxes\"\nfollows = \"image\"\nstored_as = \"voc\"\nmax_rows = {BOXES}"),
@@ -118,22 +133,34 @@ impl<'f> SuggestedColumns<'f> {
             ValueKind::Text if field.are_classes => "category\"".to_owned(),
             ValueKind::Text | ValueKind::Voc => of_bytes("text", field),
             ValueKind::Other(_) => of_bytes("bytes", field),
-            ValueKind::Empty | ValueKind::Wrong | ValueKind::List(_) => {
+            ValueKind::Picture(_) | ValueKind::Empty | ValueKind::Wrong | ValueKind::List(_) => {
                 return Err(format!("{} in each record, for which there is no suggestion", kind.text()));
             }
         };
         Ok((None, decode))
     }
 
-    /// Returns the operations on pictures whose sides are between these.
-    fn ops(&self, sides: Option<&[Vec<u64>; 2]>) -> String {
-        match sides {
-            _ if self.purpose == JobPurpose::Sheet => format!("{{ letterbox = {{ size = {SHEET_SIDE} }} }}"),
-            Some([shortest, longest]) if shortest == longest => {
-                format!("{{ resize = [{}, {}] }}", shortest[1], shortest[0])
+    /// Returns the operations on pictures.
+    fn ops(&self) -> String {
+        let size = self.size;
+        let has_boxes = || self.facts.fields.values().any(|field| matches!(field.kind(), Some(ValueKind::Voc)));
+        let kept = self.kept.map(|[width, height]| format!("{{ resize = [{height}, {width}] }}"));
+        match (self.purpose, kept) {
+            (JobPurpose::Sheet, _) => format!("{{ letterbox = {{ size = {SHEET_SIDE} }} }}"),
+            (JobPurpose::Training, Some(kept)) => format!("{kept}, \"random_flip\""),
+            (JobPurpose::Training, None) => format!("{{ random_resized_crop = {size} }}, \"random_flip\""),
+            (JobPurpose::Validation, Some(kept)) => kept,
+            // A crop would cut off boxes.
+            (JobPurpose::Validation, None) if has_boxes() => format!("{{ letterbox = {{ size = {size} }} }}"),
+            (JobPurpose::Validation, None) => {
+                let resized = (f64::from(size) * RESIZED).round();
+                format!("{{ resize = {resized} }}, {{ center_crop = {size} }}")
             }
-            _ => format!("{{ random_resized_crop = {CROP} }}"),
         }
+    }
+
+    fn has_image(&self) -> bool {
+        self.free("image").is_none()
     }
 
     /// Returns the name if no column has it.
@@ -151,6 +178,25 @@ impl<'f> SuggestedColumns<'f> {
         self.text.push_str(&column);
         self.names.push(name);
     }
+}
+
+/// Returns width and height of all pictures but masks, if these are the same and no longer than `size`.
+fn kept_size(facts: &RecordFacts, size: u32) -> Option<[u64; 2]> {
+    let pictures = facts.fields.iter().filter(|(name, field)| field.is_picture() && !is_mask(name, field));
+    let mut sides = pictures.map(|(_, field)| match field.sides() {
+        Some([shortest, longest]) if shortest == longest => <[u64; 2]>::try_from(shortest.as_slice()).ok(),
+        _ => None,
+    });
+    let first = sides.next()??;
+    (sides.all(|other| other == Some(first)) && first.iter().all(|side| *side <= size.into())).then_some(first)
+}
+
+/// Returns whether a field is called, and looks, as those do that hold the class of each pixel.
+fn is_mask(name: &str, field: &FieldFacts) -> bool {
+    field.have_one_channel
+        && name
+            .split(|c: char| !c.is_ascii_alphanumeric())
+            .any(|word| MASKS.contains(&word.to_ascii_lowercase().as_str()))
 }
 
 /// Returns a column of bytes that holds all values that were seen, and some longer ones.
