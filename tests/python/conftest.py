@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import random
 import select
 import signal
 import subprocess
@@ -39,6 +40,29 @@ LAUNCHERS = [
 
 for name in [name for name in os.environ if name.startswith("SPDL_") and not name.startswith("SPDL_TEST_")]:
     del os.environ[name]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "drawn(count): of the cases of this test, so many run where `SPDL_TEST_DRAW` is set to the number that draws them")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Draws the cases of tests that take minutes, where `SPDL_TEST_DRAW` has a number. CI draws others each time; the same number draws the same."""
+    number = os.environ.get("SPDL_TEST_DRAW")
+    if not number:
+        return
+    cases: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("drawn"):
+            cases.setdefault(item.nodeid.split("[")[0], []).append(item)
+    left_out = set()
+    for name, of_test in cases.items():
+        marker = of_test[0].get_closest_marker("drawn")
+        assert marker
+        dice = random.Random(f"{number} {name}")
+        left_out.update(dice.sample(of_test, max(0, len(of_test) - marker.args[0])))
+    config.hook.pytest_deselected(items=list(left_out))
+    items[:] = [item for item in items if item not in left_out]
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

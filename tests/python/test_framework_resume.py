@@ -70,6 +70,8 @@ def undisturbed(uneven_dataset: pathlib.Path, tmp_path_factory: pytest.TempPathF
     return found
 
 
+# A case takes more than a minute.
+@pytest.mark.drawn(4)
 @pytest.mark.parametrize("world", [1, 2])
 @pytest.mark.parametrize("every", [6, 4], ids=["after an epoch", "in its middle"])
 @pytest.mark.parametrize("program", ["lightning", "lightning_without_state", "transformers", "accelerate"])
