@@ -3,7 +3,7 @@
 use spdl_control::client::RankError;
 use std::{io, path::PathBuf};
 
-use crate::local::LocalError;
+use crate::{dev_cluster::DevClusterError, local::LocalError};
 use spdl_client::ClientError;
 use spdl_control::messages::Refusal;
 use spdl_coordinator::StartError;
@@ -37,22 +37,16 @@ pub(crate) enum CtlError {
     HalfConnection { given: &'static str, missing: &'static str },
     #[error("a cluster is up in `{}`", folder.display())]
     DevIsUp { folder: PathBuf },
-    #[error("the cluster in `{}` is still starting", folder.display())]
-    DevStarts { folder: PathBuf },
     #[error("the cluster in `{}` did not start: {cause}", folder.display())]
     DevFailed { folder: PathBuf, cause: String },
     #[error("{name} ended by itself with {cause}, and so does the cluster")]
     DevEnded { name: String, cause: String },
     #[error("{} within {seconds} s", stays(pids))]
     DevStays { pids: Vec<i32>, seconds: u64 },
-    #[error("a cluster is up, but `{}` is not what `dev up` wrote: {source}", path.display())]
-    DevUnreadable { path: PathBuf, source: serde_json::Error },
     #[error("`{}` is no longer this cluster's: its lock file was removed, and so the cluster ends", folder.display())]
     DevFolderGone { folder: PathBuf },
     #[error("`{}` and `{}` are both the job `{name}`", first.display(), second.display())]
     DevSameJob { first: PathBuf, second: PathBuf, name: String },
-    #[error("XDG_RUNTIME_DIR is `{}`, which is no folder", folder.display())]
-    NoRuntimeFolder { folder: PathBuf },
     #[error("`{}` {problem}", folder.display())]
     DevFolder { folder: PathBuf, problem: String },
     #[error("{name} did not start: {cause}")]
@@ -108,6 +102,8 @@ pub(crate) enum CtlError {
     #[error(transparent)]
     Local(Box<LocalError>),
     #[error(transparent)]
+    DevCluster(#[from] DevClusterError),
+    #[error(transparent)]
     Refused(Box<Refusal>),
     #[error("{}", spdl_coordinator::error_text(.0.as_ref()))]
     Coordinator(Box<StartError>),
@@ -136,6 +132,7 @@ impl CtlError {
                 _ => return None,
             },
             Self::Coordinator(error) => return error.hint(),
+            Self::DevCluster(error) => return error.hint().map(str::to_owned),
             Self::Worker(error) => return error.hint().map(str::to_owned),
             Self::Dataset(error) => return error.hint().map(str::to_owned),
             Self::Refused(refusal) if matches!(&**refusal, Refusal::Role { .. }) => {
@@ -152,17 +149,12 @@ impl CtlError {
                 "`spdl-ctl dev status` shows it, `spdl-ctl dev down` ends it, `--dir` is for another one"
             }
             Self::DevFolder { .. } => "`--dir` names another one; a new folder is made as it has to be",
-            Self::DevStarts { .. } => "try again in a few seconds",
             Self::DevEnded { .. } => "its log is beside this one",
             Self::DevStays { pids, .. } if pids.is_empty() => {
                 "they are another user's or in another container: run this there, or remove the folder, upon which they end"
             }
             Self::DevStays { .. } => "end them with `kill -9`",
-            Self::DevUnreadable { .. } => "`spdl-ctl dev down` ends the cluster in any case",
             Self::DevSameJob { .. } => "give each job once; a job's name is its `name`",
-            Self::NoRuntimeFolder { .. } => {
-                "unset it, upon which the folder for temporary files is used, or name a folder with `--dir`"
-            }
             Self::Beyond { .. } => "epochs and offsets count from 0",
             Self::RankOutOfRange { .. } => "ranks are 0 to world - 1",
             Self::DatasetDiffers { .. } => {

@@ -49,7 +49,6 @@ use std::{io, process::ExitCode};
 use clap::{Parser, Subcommand};
 use spdl_functions::FunctionRegistry;
 
-pub(crate) use dev::is_held_by;
 pub(crate) use error::CtlError;
 
 /// The result of a subcommand: its exit code, or an error to print on standard error.

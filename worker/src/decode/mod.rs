@@ -9,6 +9,7 @@ mod call;
 mod cause;
 mod coco;
 mod column;
+mod document;
 mod followed;
 mod gzip;
 mod memory;

@@ -1,32 +1,23 @@
-//! The lock of a dev cluster's folder: a file that all of the cluster's processes have open and locked.
+//! Takes the lock of a dev cluster's folder, and finds the cluster's processes by it.
 
 use std::{
-    fs::{self, File, Metadata, OpenOptions},
+    fs::{self, File, OpenOptions},
     io,
-    os::{
-        fd::OwnedFd,
-        unix::fs::{MetadataExt as _, OpenOptionsExt as _},
-    },
+    os::{fd::OwnedFd, unix::fs::OpenOptionsExt as _},
     path::{Path, PathBuf},
     time::Duration,
 };
 
 use rustix::{
-    fs::{FlockOperation, OFlags, flock},
+    fs::{FlockOperation, flock},
     process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal},
 };
 
 use super::super::CtlError;
+use crate::dev_cluster::lock_file::{FileId, holds, is_absent, path};
 
-/// The file whose lock a cluster's processes hold. A folder without this file belongs to no cluster.
-const LOCK: &str = "lock";
 /// How often a cluster checks that its lock file is still there.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
-
-/// Returns the path of a folder's lock file.
-pub(super) fn path(folder: &Path) -> PathBuf {
-    folder.join(LOCK)
-}
 
 /// The holder of a folder's lock.
 pub(super) enum LockState {
@@ -77,10 +68,6 @@ fn lock(folder: &Path, options: &OpenOptions) -> Result<LockState, CtlError> {
     }
 }
 
-fn is_absent(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
-}
-
 /// The lock file that a process of a cluster has inherited. While it is open, no other file has its number.
 pub(super) struct HeldLock {
     path: PathBuf,
@@ -105,28 +92,6 @@ impl HeldLock {
     pub(super) async fn gone(&self) {
         while self.is_there() {
             tokio::time::sleep(LOOK_INTERVAL).await;
-        }
-    }
-}
-
-/// Identifies a file on this machine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct FileId {
-    device: u64,
-    inode: u64,
-}
-
-impl FileId {
-    fn of(found: &Metadata) -> Self {
-        Self { device: found.dev(), inode: found.ino() }
-    }
-
-    /// Returns whether the file is the one at this path.
-    fn is_at(self, path: &Path) -> io::Result<bool> {
-        match fs::metadata(path) {
-            Ok(there) => Ok(self == Self::of(&there)),
-            Err(error) if is_absent(&error) => Ok(false),
-            Err(error) => Err(error),
         }
     }
 }
@@ -168,30 +133,6 @@ pub(super) fn holders(folder: &Path) -> Result<Vec<LockHolder>, CtlError> {
     Ok(all.into_iter().filter(|holder| !holder.parent.is_some_and(|parent| pids.contains(&parent))).collect())
 }
 
-/// Returns whether a process with this number holds the lock of a folder for a cluster. Takes no lock, so that it disturbs no other command.
-pub(crate) fn is_held_by(folder: &Path, pid: i32) -> bool {
-    let lock = fs::metadata(path(folder)).map(|found| FileId::of(&found));
-    Pid::from_raw(pid).zip(lock.ok()).is_some_and(|(pid, lock)| holds(pid, lock))
-}
-
-/// Returns whether a process has locked this file for a cluster. A cluster's processes let the programs that they start
-/// inherit the lock; a command that takes the lock for a moment does not.
-fn holds(pid: Pid, lock: FileId) -> bool {
-    let folder = PathBuf::from(format!("/proc/{}", pid.as_raw_nonzero()));
-    let open = fs::read_dir(folder.join("fdinfo")).into_iter().flatten().flatten();
-    open.filter(|entry| fs::read_to_string(entry.path()).is_ok_and(|info| is_cluster_lock(&info))).any(|entry| {
-        // Looks only at locked files, because a look at a file on a hanging file system would block.
-        fs::metadata(folder.join("fd").join(entry.file_name())).is_ok_and(|found| FileId::of(&found) == lock)
-    })
-}
-
-/// Returns whether the kernel's information on an open file shows a lock that started processes inherit.
-fn is_cluster_lock(info: &str) -> bool {
-    let flags = info.lines().find_map(|line| u32::from_str_radix(line.strip_prefix("flags:")?.trim(), 8).ok());
-    let closes = flags.is_none_or(|flags| flags & OFlags::CLOEXEC.bits() != 0);
-    !closes && info.lines().any(|line| line.starts_with("lock:") && line.contains("FLOCK"))
-}
-
 fn parent(pid: Pid) -> Option<Pid> {
     let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?;
     // The name before it, in brackets, may hold anything.
@@ -207,6 +148,7 @@ mod tests {
     };
 
     use super::*;
+    use crate::dev_cluster::lock_file::is_held_by;
 
     #[test]
     fn a_cluster_is_the_processes_whose_children_get_the_lock_and_a_removed_file_keeps_nobody_away() {

@@ -19,7 +19,6 @@ use std::{
 };
 
 use clap::Subcommand;
-pub(crate) use lock::is_held_by;
 use lock::{HeldLock, LockState, holders};
 use rustix::{
     io::{FdFlags, fcntl_setfd},
@@ -38,7 +37,7 @@ use super::{
     report,
     servers::{ANY_PORT, LocalCluster, ServerLogs, last_lines},
 };
-use crate::dev_cluster::{DevCluster, default_folder, is_ready_file, ready_file};
+use crate::dev_cluster::{DevCluster, default_folder, is_ready_file, lock_file, ready_file};
 
 /// The address of the coordinator's page that the documentation names.
 const USUAL_PAGE: &str = "127.0.0.1:7401";
@@ -383,7 +382,7 @@ fn down(folder: &Path) -> Result<(), CtlError> {
         thread::sleep(PAUSE);
     };
     let was_killed = remove_left(folder, Logs::Remove)?;
-    let _ = fs::remove_file(lock::path(folder));
+    let _ = fs::remove_file(lock_file::path(folder));
     // A folder with other files stays.
     let _ = fs::remove_dir(folder);
     drop(lock);
@@ -439,7 +438,7 @@ fn make_private(folder: &Path) -> Result<(), CtlError> {
             "is not a folder that only you can read, which the keys in it need (`chmod 700`)".to_owned(),
         ));
     }
-    let is_ours = lock::path(folder).exists();
+    let is_ours = lock_file::path(folder).exists();
     if !is_ours && fs::read_dir(folder).map_err(|error| problem(error.to_string()))?.next().is_some() {
         return Err(problem("has other files in it; name an empty or a new folder".to_owned()));
     }

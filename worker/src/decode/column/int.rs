@@ -6,11 +6,12 @@ use spdl_shard::format::{Array, Content};
 use spdl_types::DType;
 
 use super::{
-    ColumnDecoder, ColumnSample, ColumnSetup, DecoderError, FieldTarget, json::plain_value, listed::ListedClasses,
-    read_numpy, tensor::NPY_MAGIC,
+    ColumnDecoder, ColumnSample, ColumnSetup, DecoderError, FieldTarget, listed::ListedClasses, read_numpy,
+    tensor::NPY_MAGIC,
 };
 use crate::decode::{
     cause::{BadSampleProblem, quoted, reason},
+    document::plain_value,
     number::{out_of_range, write_integer, write_number},
 };
 

@@ -33,6 +33,7 @@ pub use tensor::read_numpy;
 
 use super::{
     BadSampleProblem, DecodeMemory, DecoderError, FieldTarget, PictureCounts, PictureLimits, SampleKey,
+    document::plain_value,
     record::{SampleRecord, one_value},
 };
 
@@ -121,7 +122,7 @@ pub(super) trait ColumnDecoder: Send + Sync {
         path: &[String],
         target: &mut FieldTarget<'_>,
     ) -> Result<(), BadSampleProblem> {
-        let value = json::plain_value(sample.content, sample.field, path)?;
+        let value = plain_value(sample.content, sample.field, path)?;
         self.decode(sample.replace(value).0, target)
     }
 

@@ -1,5 +1,7 @@
 //! The cluster that `spdl-ctl dev up` has started for this user, and how other commands and trainers find it without settings.
 
+pub(crate) mod lock_file;
+
 use std::{
     collections::BTreeMap,
     env, fs, io,
@@ -11,10 +13,39 @@ use rustix::process::geteuid;
 use serde::{Deserialize, Serialize};
 use spdl_control::Role;
 
-use crate::ctl::{CtlError, is_held_by};
+use lock_file::is_held_by;
 
 /// The file with what `up` prints, for the other commands.
 const READY: &str = "ready.json";
+
+/// Why there is no cluster to be found in a folder, or none to be noted there.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum DevClusterError {
+    #[error("the cluster in `{}` is still starting", folder.display())]
+    Starts { folder: PathBuf },
+    #[error("a cluster is up, but `{}` is not what `dev up` wrote: {source}", path.display())]
+    Unreadable { path: PathBuf, source: serde_json::Error },
+    #[error("XDG_RUNTIME_DIR is `{}`, which is no folder", folder.display())]
+    NoRuntimeFolder { folder: PathBuf },
+    #[error("cannot read `{}`: {source}", path.display())]
+    ReadFile { path: PathBuf, source: io::Error },
+    #[error("cannot write `{}`: {source}", path.display())]
+    WriteFile { path: PathBuf, source: io::Error },
+}
+
+impl DevClusterError {
+    /// Suggests what to do.
+    pub(crate) const fn hint(&self) -> Option<&'static str> {
+        match self {
+            Self::Starts { .. } => Some("try again in a few seconds"),
+            Self::Unreadable { .. } => Some("`spdl-ctl dev down` ends the cluster in any case"),
+            Self::NoRuntimeFolder { .. } => {
+                Some("unset it, upon which the folder for temporary files is used, or name a folder with `--dir`")
+            }
+            Self::ReadFile { .. } | Self::WriteFile { .. } => None,
+        }
+    }
+}
 
 /// A cluster that is ready.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -63,23 +94,23 @@ impl DevCluster {
     }
 
     /// Reads what `up` has written for the cluster in a folder.
-    pub(crate) fn read(folder: &Path) -> Result<Self, CtlError> {
+    pub(crate) fn read(folder: &Path) -> Result<Self, DevClusterError> {
         let path = ready_file(folder);
         match fs::read(&path) {
-            Ok(text) => serde_json::from_slice(&text).map_err(|source| CtlError::DevUnreadable { path, source }),
+            Ok(text) => serde_json::from_slice(&text).map_err(|source| DevClusterError::Unreadable { path, source }),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                Err(CtlError::DevStarts { folder: folder.to_owned() })
+                Err(DevClusterError::Starts { folder: folder.to_owned() })
             }
-            Err(source) => Err(CtlError::ReadFile { path, source }),
+            Err(source) => Err(DevClusterError::ReadFile { path, source }),
         }
     }
 
     /// Writes it into its folder, at once.
-    pub(crate) fn write(&self) -> Result<(), CtlError> {
+    pub(crate) fn write(&self) -> Result<(), DevClusterError> {
         let path = ready_file(&self.folder);
         let partial = self.folder.join(format!("{READY}.new"));
         let written = fs::write(&partial, self.json()).and_then(|()| fs::rename(&partial, &path));
-        written.map_err(|source| CtlError::WriteFile { path, source })
+        written.map_err(|source| DevClusterError::WriteFile { path, source })
     }
 
     pub(crate) fn json(&self) -> String {
@@ -107,9 +138,9 @@ pub(crate) fn is_ready_file(name: &str) -> bool {
 }
 
 /// Returns the folder of a cluster without `--dir`.
-pub(crate) fn default_folder() -> Result<PathBuf, CtlError> {
+pub(crate) fn default_folder() -> Result<PathBuf, DevClusterError> {
     match env::var_os("XDG_RUNTIME_DIR").filter(|folder| !folder.is_empty()).map(PathBuf::from) {
-        Some(folder) if !folder.is_dir() => Err(CtlError::NoRuntimeFolder { folder }),
+        Some(folder) if !folder.is_dir() => Err(DevClusterError::NoRuntimeFolder { folder }),
         Some(folder) => Ok(folder.join("spdl-dev")),
         None => Ok(env::temp_dir().join(format!("spdl-dev-{}", geteuid().as_raw()))),
     }
