@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use spdl_dataset::LABEL_FIELD;
 use spdl_job::{BoxLabelsKeys, CategoryKeys, ColumnFile, DecodeFile, Job, OneHotKeys, listed_classes};
 use spdl_shard::{manifest::Manifest, store::DatasetStore};
 use spdl_store::StoreError;
@@ -9,7 +10,7 @@ use spdl_store::StoreError;
 use super::LocalBuilder;
 
 /// Names of the field that has the number of a record's class: where `pack` and `index` number classes, and as Parquet files have it.
-const LABELS: [&str; 3] = ["cls", "label", "labels"];
+const LABELS: [&str; 3] = [LABEL_FIELD, "label", "labels"];
 
 impl LocalBuilder {
     /// Returns the names of the job's classes, in the order of their numbers; `None` if neither it nor its dataset lists any. Reads the

@@ -1,5 +1,7 @@
 //! The columns of a suggested job, as the text of a job file: one for each field that all records have and a column can read.
 
+use spdl_dataset::LABEL_FIELD;
+
 use super::{
     JobPurpose,
     facts::{FieldFacts, RecordFacts},
@@ -79,7 +81,7 @@ impl<'f> SuggestedColumns<'f> {
         };
         match column {
             Ok((column, decode)) => {
-                self.push(column.unwrap_or(if name == "cls" { "label" } else { name }), name, &decode);
+                self.push(column.unwrap_or(if name == LABEL_FIELD { "label" } else { name }), name, &decode);
                 if column == Some("boxes") && self.facts.has_classes {
                     self.push("labels", name, "box_labels\"\nfollows = \"boxes\"");
                 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::Value;
-use spdl_dataset::SeenRecord;
+use spdl_dataset::{LABEL_FIELD, SeenRecord};
 use spdl_shard::{
     format::{Content, FieldValue},
     manifest::Manifest,
@@ -11,8 +11,6 @@ use spdl_shard::{
 
 use crate::kind::{FoundKind, ValueKind};
 
-/// The field that has a record's class.
-const LABEL: &str = "cls";
 /// The most keys that are kept.
 const KEYS: usize = 3;
 /// Names of members of JSON documents that are tried for a number, from the root.
@@ -56,7 +54,7 @@ impl RecordFacts {
         self.records += 1;
         self.has_classes = manifest.classes().len() > 0;
         for field in &record.fields {
-            if field.name == LABEL
+            if field.name == LABEL_FIELD
                 && let Some(class) = text(&field.value).and_then(|text| class_number(text, manifest))
             {
                 *self.classes.entry(class).or_default() += 1;

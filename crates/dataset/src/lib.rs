@@ -62,10 +62,8 @@ pub use report::{DatasetReport, LeftOutShard};
 pub use scalable::JpegAsItIs;
 pub(crate) use scan::{DatasetOddities, Outline, Scan, ScannedShard, ShardResult};
 use source::LeftOutTally;
-pub use source::{Annotations, FieldChoice, LeftOut, LeftOutReason, PackSource};
-pub(crate) use source::{
-    LABEL_FIELD, at_line, field_name, is_picture, is_unread_picture, note_of_pictures, pictures, read_text,
-};
+pub use source::{Annotations, FieldChoice, LABEL_FIELD, LeftOut, LeftOutReason, PackSource};
+pub(crate) use source::{at_line, field_name, is_picture, is_unread_picture, note_of_pictures, pictures, read_text};
 use spdl_shard::FormatError;
 use spdl_store::{StoreError, TemporaryError};
 pub(crate) use split::refuse_as_classes;

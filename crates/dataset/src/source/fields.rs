@@ -6,8 +6,8 @@ use super::super::DatasetError;
 
 /// Field that annotations are stored in.
 pub(crate) const ANNOTATION_FIELD: &str = "xml";
-/// Field that labels are stored in.
-pub(crate) const LABEL_FIELD: &str = "cls";
+/// The field that labels are stored in, as names or numbers of classes.
+pub const LABEL_FIELD: &str = "cls";
 
 /// Extensions of files that count as pictures, in lower case.
 const PICTURES: [&str; 14] =

@@ -37,7 +37,7 @@ impl ColumnDecoder for BoxClassDecoder {
             return Err(BadSampleProblem::ClassUnknown { field: field.to_owned(), class });
         };
         let number = match &self.listed {
-            Some(listed) => listed.get(number).ok_or_else(|| listed.other(number, field))?,
+            Some(listed) => listed.of_field(number, field)?,
             None => number,
         };
         write_integer(number, self.dtype, field, || number.to_string(), target.fixed())

@@ -38,7 +38,7 @@ impl IntDecoder {
         field: &str,
         out: &mut [u8],
     ) -> Result<(), BadSampleProblem> {
-        let number = listed.get(class).ok_or_else(|| listed.other(class, field))?;
+        let number = listed.of_field(class, field)?;
         write_integer(number, self.dtype, field, || number.to_string(), out)
     }
 }

@@ -38,9 +38,16 @@ impl ListedClasses {
         self.get(*self.dataset.get(name)?)
     }
 
-    /// Returns the problem of a sample of another class.
-    pub(super) fn other(&self, class: i64, field: &str) -> BadSampleProblem {
-        let name = self.dataset.iter().find(|(_, number)| **number == class).map(|(name, _)| quoted(name.as_bytes()));
-        BadSampleProblem::ClassNotListed { field: field.to_owned(), class: name.unwrap_or_else(|| class.to_string()) }
+    /// Returns the column's number of the dataset's class `class`, which a field holds.
+    ///
+    /// # Errors
+    /// If the column does not have it.
+    pub(super) fn of_field(&self, class: i64, field: &str) -> Result<i64, BadSampleProblem> {
+        self.get(class).ok_or_else(|| {
+            let mut classes = self.dataset.iter();
+            let name = classes.find(|(_, number)| **number == class).map(|(name, _)| quoted(name.as_bytes()));
+            let class = name.unwrap_or_else(|| class.to_string());
+            BadSampleProblem::ClassNotListed { field: field.to_owned(), class }
+        })
     }
 }

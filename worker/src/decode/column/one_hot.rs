@@ -34,8 +34,7 @@ impl OneHotDecoder {
     /// Returns the place of the class that a field holds.
     fn place(&self, content: Content, field: &str) -> Result<i64, BadSampleProblem> {
         let class = self.class(content, field)?;
-        let Some(listed) = &self.listed else { return Ok(class) };
-        listed.get(class).ok_or_else(|| listed.other(class, field))
+        self.listed.as_ref().map_or(Ok(class), |listed| listed.of_field(class, field))
     }
 
     /// Returns the number of the class that a field holds: the number itself, or that of a name.
