@@ -8,7 +8,7 @@ mod deal;
 mod defaults;
 mod epoch;
 mod mixes;
-mod permutation;
+pub mod permutation;
 mod rank_steps;
 mod readers;
 mod receipt;

@@ -1,4 +1,5 @@
-//! The keyed permutation that every shuffle of the order consists of, and the derivation of its keys.
+//! The keyed permutation that every shuffle of the order consists of, and the derivation of its keys. Sequences of tokens
+//! are permuted by it too.
 //!
 //! A generalised Feistel network on a * b >= n with cycle walking (Black and Rogaway, "Ciphers with
 //! Arbitrary Finite Domains", CT-RSA 2002): random access in O(1), no array of n.
@@ -12,27 +13,40 @@ const fn rounds(n: u64) -> u32 {
 }
 
 /// The purpose of a key. Keys of different purposes are independent.
-#[derive(Clone, Copy)]
-pub(super) enum Purpose {
+#[derive(Clone, Copy, Debug)]
+pub enum Purpose {
+    /// The blocks of the dataset.
     Deal = 1,
+    /// The spans of a lane.
     Spans = 2,
+    /// The start of a lane's windows.
     WindowStart = 3,
+    /// The samples of a window.
     Window = 4,
+    /// The substitute of a bad sample.
     Substitute = 5,
+    /// How a sample is mixed with another one.
     Mix = 6,
+    /// The pieces of documents of one length, among their places in packed sequences.
+    Pieces = 7,
+    /// The documents that are laid end to end and cut into sequences.
+    Documents = 8,
 }
 
 /// A 64-bit key: a seed and a list of words, mixed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Key(pub(super) u64);
+pub struct Key(pub(super) u64);
 
 impl Key {
-    pub(super) const fn new(seed: u64, purpose: Purpose) -> Self {
+    /// Returns the key of a seed and a purpose.
+    #[must_use]
+    pub const fn new(seed: u64, purpose: Purpose) -> Self {
         Self(splitmix64(seed)).with(purpose as u64)
     }
 
     /// Returns the key of this key's words and one more word.
-    pub(super) const fn with(self, word: u64) -> Self {
+    #[must_use]
+    pub const fn with(self, word: u64) -> Self {
         Self(mix(self.0 ^ splitmix64(word)))
     }
 
@@ -42,7 +56,11 @@ impl Key {
     }
 
     /// Returns the place that element `x` of `0..n` moves to.
-    pub(super) fn permute(self, n: u64, x: u64) -> u64 {
+    ///
+    /// # Panics
+    /// If `x` is not below `n`.
+    #[must_use]
+    pub fn permute(self, n: u64, x: u64) -> u64 {
         permute(self, n, x, rounds(n))
     }
 }
