@@ -21,6 +21,7 @@ mod keys;
 mod listing;
 mod look;
 mod old_manifest;
+mod open_block;
 mod originals;
 mod pack;
 mod parts;
@@ -31,6 +32,7 @@ mod replace;
 mod report;
 mod scalable;
 mod scan;
+mod sequences;
 mod sorter;
 mod source;
 mod split;
@@ -61,6 +63,7 @@ pub(crate) use progress::ScanCounts;
 pub use report::{DatasetReport, LeftOutShard};
 pub use scalable::JpegAsItIs;
 pub(crate) use scan::{DatasetOddities, Outline, Scan, ScannedShard, ShardResult};
+pub use sequences::{CountTokens, EvaluatedSequences, SequenceRequest, evaluate_sequences};
 use source::LeftOutTally;
 pub use source::{Annotations, FieldChoice, LABEL_FIELD, LeftOut, LeftOutReason, PackSource};
 pub(crate) use source::{at_line, field_name, is_picture, is_unread_picture, note_of_pictures, pictures, read_text};
@@ -71,6 +74,7 @@ pub use split::{Splits, split_of};
 pub(crate) use stages::{Memory, MemoryBound, RunningStages};
 pub use unpack::{UnpackReport, unpack, unpack_until};
 pub use verify::{PictureCheck, VerifyFault, VerifyOptions, VerifyReport, verify};
+use view::Undecided;
 pub use write::{DatasetWriter, NewRecord, WriteOptions};
 
 use spdl_pipeline::BuildError;
@@ -248,6 +252,12 @@ pub enum DatasetError {
         /// Its key.
         record: String,
         /// What is wrong with it.
+        problem: String,
+    },
+    /// The documents of a dataset cannot be packed into sequences.
+    #[error("`sequence` {problem}")]
+    Sequence {
+        /// What is wrong, and what to do.
         problem: String,
     },
     /// A view keeps nothing.

@@ -52,6 +52,12 @@ pub trait ShardIndex: fmt::Debug + Send + Sync {
         (0..record.fields).find(|nth| self.field(record, *nth).name == name)
     }
 
+    /// Returns the number of elements of field number `nth` of `record`, if it is an array of one dimension and the index knows
+    /// that without its bytes.
+    fn array_length(&self, _record: &Record<'_>, _nth: u32) -> Option<u64> {
+        None
+    }
+
     /// Returns the table of segments of field number `nth` of `record`, if it has one.
     fn segments(&self, _record: &Record<'_>, _nth: u32) -> Option<Segments<'_>> {
         None

@@ -1,35 +1,22 @@
 //! Evaluates a view for the records of one block.
 
-use std::{
-    cell::RefCell,
-    collections::VecDeque,
-    fmt,
-    ops::Range,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::{cell::RefCell, fmt, ops::Range, sync::Arc};
 
-use bytes::Bytes;
 use spdl_job::ViewFile;
 use spdl_order::view::{Expression, Value};
-use spdl_shard::{
-    format::{DecodedBlock, ObjectRange, OpenError, Record, ShardIndex},
-    json,
-    manifest::{Block, Manifest},
-    store::DatasetStore,
-};
+use spdl_shard::{format::Record, json, store::DatasetStore};
 use spdl_types::Fingerprint;
-
-use tokio::sync::OnceCell;
 
 use super::{
     class_names::ClassNames,
     field::{FoundValue, ResolvedName, number},
     keys::ViewKeys,
 };
-use crate::{DatasetError, fields::read_together, slice};
-
-/// Number of reads of a shard that are kept for the blocks that follow.
-const KEPT_READS: usize = 64;
+use crate::{
+    DatasetError,
+    open_block::{BlockFields, OpenBlock, ReadBlock},
+    slice,
+};
 
 /// A view that was parsed.
 pub(super) struct ViewRules {
@@ -97,59 +84,7 @@ impl fmt::Display for UndecidedRecord {
     }
 }
 
-/// A block of a shard that is open.
-#[derive(Clone)]
-pub(super) struct OpenBlock {
-    pub(super) manifest: Arc<Manifest>,
-    pub(super) index: Arc<dyn ShardIndex>,
-    pub(super) reads: Arc<SharedReads>,
-    pub(super) block: Block,
-}
-
-/// The latest reads of a shard. Neighbouring blocks share pages of narrow columns: each is read once for all of them.
-#[derive(Debug, Default)]
-pub(super) struct SharedReads(Mutex<VecDeque<SharedRead>>);
-
-type SharedRead = (ObjectRange, Arc<OnceCell<Bytes>>);
-
-impl SharedReads {
-    /// Reads a range, unless it was one of the latest; returns its bytes, and how many were read for it.
-    async fn read(&self, at: &DatasetStore, part: &ObjectRange) -> Result<(Bytes, u64), DatasetError> {
-        let is_same = |(other, _): &&SharedRead| (&other.object, &other.range) == (&part.object, &part.range);
-        let cell = {
-            let mut reads = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            let known = reads.iter().find(is_same).map(|(_, cell)| cell.clone());
-            known.unwrap_or_else(|| {
-                reads.truncate(KEPT_READS - 1);
-                let cell = Arc::<OnceCell<Bytes>>::default();
-                reads.push_front((part.clone(), cell.clone()));
-                cell
-            })
-        };
-        let mut read = 0;
-        let bytes = cell.get_or_try_init(async || {
-            let bytes = at.read_range(part).await?;
-            read = bytes.len() as u64;
-            Ok::<_, DatasetError>(bytes)
-        });
-        Ok((bytes.await?.clone(), read))
-    }
-}
-
-/// The bytes of a block that were read.
-struct Fetched {
-    pieces: Vec<(u64, Bytes)>,
-    ranges: Vec<Range<u64>>,
-    /// Number of bytes that were read for this block. Bytes that were read for an earlier one do not count.
-    bytes: u64,
-}
-
 impl ViewRules {
-    /// Returns whether the view reads the content of records.
-    pub(super) fn reads_fields(&self) -> bool {
-        !self.names.is_empty()
-    }
-
     /// Returns the number of the name that has to be unique.
     fn unique(&self) -> Option<usize> {
         self.file.unique.as_ref().map(|_| self.names.len() - 1)
@@ -157,46 +92,16 @@ impl ViewRules {
 }
 
 impl OpenBlock {
-    fn records(&self) -> Range<u32> {
-        self.block.first_record..self.block.first_record + self.block.records
-    }
-
-    /// Returns the ranges of the shard that hold the fields of these names.
+    /// Returns the ranges of the shard that hold the fields that a view reads.
     pub(super) fn ranges(&self, rules: &ViewRules) -> Vec<Range<u64>> {
-        if !rules.reads_fields() {
-            return Vec::new();
-        }
-        let index = &*self.index;
-        if self.manifest.format().is_columnar() {
-            let record = index.record(self.block.first_record);
-            let fields = rules.names.iter().filter_map(|name| ResolvedName::of(name, index, &record).field());
-            let names: Vec<String> = fields.map(|field| index.field(&record, field).name.to_owned()).collect();
-            return index.project(self.block.offset..self.block.offset + self.block.bytes, &names);
-        }
-        let mut ranges = Vec::new();
-        for record in self.records().map(|record| index.record(record)) {
-            let names = rules.names.iter().enumerate().map(|(nth, name)| (nth, ResolvedName::of(name, index, &record)));
-            let names =
-                names.filter(|(nth, place)| !matches!(place, ResolvedName::Field(_)) || rules.needs_value[*nth]);
-            let fields = names.filter_map(|(_, place)| place.field());
-            ranges.extend(fields.filter_map(|field| index.field(&record, field).range()));
-        }
-        read_together(index, &self.manifest.shard(self.block.shard), ranges)
-    }
-
-    /// Reads these ranges of the shard.
-    async fn read(&self, at: &DatasetStore, ranges: Vec<Range<u64>>) -> Result<Fetched, DatasetError> {
-        if ranges.is_empty() {
-            return Ok(Fetched { pieces: Vec::new(), ranges, bytes: 0 });
-        }
-        let shard = self.manifest.shard(self.block.shard);
-        let (mut pieces, mut bytes) = (Vec::new(), 0);
-        for part in self.index.plan(&shard, &ranges) {
-            let (piece, read) = self.reads.read(at, &part).await?;
-            bytes += read;
-            pieces.push((part.at, piece));
-        }
-        Ok(Fetched { pieces, ranges, bytes })
+        let is_columnar = self.manifest.format().is_columnar();
+        self.ranges_of(|index, record| {
+            let places = rules.names.iter().map(|name| ResolvedName::of(name, index, record)).enumerate();
+            let is_read = |(nth, place): &(usize, ResolvedName)| {
+                is_columnar || !matches!(place, ResolvedName::Field(_)) || rules.needs_value[*nth]
+            };
+            places.filter(is_read).filter_map(|(_, place)| place.field()).collect::<Vec<_>>()
+        })
     }
 
     /// Reads the block's fields that the view names, and evaluates it for each record.
@@ -210,20 +115,12 @@ impl OpenBlock {
         spdl_store::blocking(move || self.records_kept(&rules, fetched)).await
     }
 
-    fn records_kept(&self, rules: &ViewRules, fetched: Fetched) -> Result<BlockResult, DatasetError> {
+    fn records_kept(&self, rules: &ViewRules, fetched: ReadBlock) -> Result<BlockResult, DatasetError> {
         let fetched = self.decompressed(fetched)?;
-        let pieces = &fetched.pieces;
-        let slice = |range: Range<u64>| slice(pieces, range);
-        let decoded = match self.manifest.format().is_columnar() {
-            true => self.index.decode(&fetched.ranges, &slice),
-            false => None,
-        };
-        let reader = ValueReader {
-            index: &*self.index,
-            slice: &slice,
-            decoded: decoded.as_deref(),
-            documents: RefCell::default(),
-        };
+        let slice = |range: Range<u64>| slice(&fetched.pieces, range);
+        let decoded = self.decode(&fetched, &slice);
+        let fields = BlockFields { index: &*self.index, slice: &slice, decoded: decoded.as_deref() };
+        let reader = ValueReader { fields, documents: RefCell::default() };
         let mut result =
             BlockResult { has: vec![false; rules.names.len()], bytes: fetched.bytes, ..BlockResult::default() };
         // All records of a columnar format have the same fields.
@@ -311,26 +208,11 @@ impl OpenBlock {
         let shard = self.manifest.shard(self.block.shard).url.to_owned();
         UndecidedRecord { shard, record: record.key.text().into_owned(), problem }
     }
-
-    /// Decompresses a shard that was read as a whole.
-    fn decompressed(&self, fetched: Fetched) -> Result<Fetched, DatasetError> {
-        let Some(compressed) = self.index.compressed().filter(|_| !fetched.pieces.is_empty()) else {
-            return Ok(fetched);
-        };
-        let pieces: Vec<Bytes> = fetched.pieces.iter().map(|(_, bytes)| bytes.clone()).collect();
-        let shard = compressed.decompress(&pieces).map_err(|error| DatasetError::Source {
-            path: self.manifest.shard(self.block.shard).url.to_owned(),
-            problem: error.to_string(),
-        })?;
-        Ok(Fetched { pieces: vec![(0, shard)], ..fetched })
-    }
 }
 
 /// Reads the values of records of a block.
 struct ValueReader<'b> {
-    index: &'b dyn ShardIndex,
-    slice: &'b dyn Fn(Range<u64>) -> Option<Bytes>,
-    decoded: Option<&'b dyn DecodedBlock>,
+    fields: BlockFields<'b>,
     /// The JSON documents of the record, by the number of the field.
     documents: RefCell<Vec<(u32, serde_json::Value)>>,
 }
@@ -361,24 +243,12 @@ impl ValueReader<'_> {
     }
 
     fn field(&self, record: &Record<'_>, nth: u32) -> Result<FoundValue, String> {
-        if let Some(decoded) = self.decoded
+        if let Some(decoded) = self.fields.decoded
             && let Some((dtype, bytes)) = decoded.number(record.number(), nth)
             && let Some(value) = number(dtype, bytes)
         {
             return Ok(FoundValue::Number(value));
         }
-        let field = self.index.field(record, nth);
-        let opened = match self.decoded {
-            Some(decoded) if field.value.is_none() => decoded.open(record.number(), nth),
-            _ => self.index.open(&field, self.slice).map(Some),
-        };
-        match opened {
-            Ok(Some(content)) => FoundValue::of(content),
-            Ok(None) => Ok(FoundValue::Nothing),
-            Err(OpenError::Missing) => Err("is not where its index has it".to_owned()),
-            Err(OpenError::Checksum { .. }) => Err("has other bytes than its index says".to_owned()),
-            Err(OpenError::Malformed(problem)) => Err(problem),
-            Err(OpenError::Damaged { problem, .. }) => Err(problem.to_string()),
-        }
+        self.fields.open(record, nth)?.map_or(Ok(FoundValue::Nothing), FoundValue::of)
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{collections::HashSet, sync::Arc};
 
-use futures::{StreamExt, TryStreamExt, stream};
+use futures::TryStreamExt;
 use spdl_job::{KeyProblem, ViewFile};
 use spdl_order::{
     DatasetFacts,
@@ -12,15 +12,13 @@ use spdl_shard::{manifest::Manifest, store::DatasetStore, view::view_facts};
 use spdl_types::{Fingerprint, SampleId};
 
 use super::{
-    block::{BlockResult, OpenBlock, SharedReads, ViewRules},
+    block::{BlockResult, ViewRules},
     class_names::ClassNames,
     field::SHORT_KEY_NAME,
     keys::{MAX_HASHES, MissingKeys, ViewKeys},
 };
-use crate::{DatasetError, DatasetProgress, MemoryBound};
+use crate::{DatasetError, DatasetProgress, MemoryBound, open_block::open_blocks};
 
-/// Number of shards whose indexes are read ahead.
-const SHARDS_AT_ONCE: usize = 2;
 /// Number of blocks that are read and evaluated at once, if the bound on memory allows it.
 const BLOCKS_AT_ONCE: usize = 8;
 /// Bytes of memory for each byte that is read: what it becomes when it is decoded.
@@ -78,18 +76,7 @@ pub async fn evaluate(
     let rules = Arc::new(ViewRules { names, needs_value, file: view.clone(), filter, keys, class_names });
     let (shards, manifest, memory) = (at.shards(manifest)?, Arc::new(manifest.clone()), MemoryBound::new());
     let (shards, manifest, memory) = (&shards, &manifest, &memory);
-    let blocks = stream::iter(0..manifest.shard_count())
-        .map(|shard| async move { Ok::<_, DatasetError>((shard, at.index(&manifest.shard(shard)).await?)) })
-        .buffered(SHARDS_AT_ONCE)
-        .map_ok(|(shard, index)| {
-            let reads = Arc::<SharedReads>::default();
-            let open = move |number| {
-                let (block, manifest) = (manifest.block(number), manifest.clone());
-                Ok::<_, DatasetError>(OpenBlock { manifest, index: index.clone(), reads: reads.clone(), block })
-            };
-            stream::iter(manifest.shard_blocks(shard)).map(open)
-        })
-        .try_flatten();
+    let blocks = open_blocks(at, manifest);
     let evaluated = blocks.map_ok(|block| {
         let rules = Arc::clone(&rules);
         async move {

@@ -1,0 +1,305 @@
+//! The files of evaluated sequences in a dataset's folder: which blocks are packed together, how many sequences they fill, and
+//! the tokens of each document.
+//!
+//! The table of pools is read whole. The lengths of a pool's documents follow it, and are read when the pool is used.
+
+use std::ops::Range;
+
+use bytes::Bytes;
+use spdl_order::DatasetFacts;
+use spdl_sequence::{Pools, SequenceFill, TokenPool};
+use spdl_store::StoreError;
+use spdl_types::Fingerprint;
+
+use crate::{
+    FormatError,
+    envelope::{self, FileKind, HEAD_BYTES, u32_at, u64_at, wrong},
+    manifest::{Manifest, MetadataPlace},
+    store::DatasetStore,
+};
+
+static KIND: FileKind = FileKind { name: "table of sequences", magic: *b"SPDLSEQ\n", version: 1 };
+
+const PREFIX: &str = "sequences-";
+const SUFFIX: &str = ".spdl";
+/// Bytes before the rows: the envelope's head, the number of pools, and the counts of all.
+const TABLE_AT: usize = HEAD_BYTES + 8 + FILL_BYTES;
+/// Bytes of the counts.
+const FILL_BYTES: usize = 8 * 8;
+/// Bytes of a pool's row: the block after its last, its documents, its sequences, and the CRC-32C of its lengths.
+const ROW_BYTES: usize = 16;
+/// Bytes of a document's length.
+const LENGTH_BYTES: u64 = 4;
+/// Bytes that are read at first: the whole table of 16,000 pools.
+const FIRST_BYTES: u64 = 256 << 10;
+
+fn name_of(sequences: Fingerprint) -> String {
+    format!("{PREFIX}{sequences}{SUFFIX}")
+}
+
+/// Returns the fingerprint of evaluated sequences, if `name` is the name of their file.
+#[must_use]
+pub fn sequences_called(name: &str) -> Option<Fingerprint> {
+    let sequences = name.strip_prefix(PREFIX)?.strip_suffix(SUFFIX)?;
+    let sequences = Fingerprint(u128::from_str_radix(sequences, 16).ok()?);
+    (name_of(sequences) == name).then_some(sequences)
+}
+
+/// Collects pools in order.
+#[derive(Debug, Default)]
+pub struct SequenceTableBuilder {
+    rows: Vec<u8>,
+    lengths: Vec<u8>,
+    pools: Vec<(u32, SequenceFill)>,
+}
+
+/// A table of sequences that was made, and its fingerprint.
+#[derive(Clone, Debug)]
+pub struct MadeSequences {
+    /// The file.
+    pub file: Bytes,
+    /// Identifies the table. It covers the lengths by their checksums.
+    pub fingerprint: Fingerprint,
+}
+
+/// The pools of a dataset. It is 24 bytes a pool in memory; the lengths of documents are where the file is.
+#[derive(Clone, Debug)]
+pub struct SequenceTable {
+    fingerprint: Fingerprint,
+    pools: Pools,
+    fill: SequenceFill,
+    /// Documents before each pool, and all of them.
+    first_documents: Box<[u64]>,
+    /// CRC-32C of the lengths of each pool's documents.
+    checksums: Box<[u32]>,
+    /// The whole file, if it is in memory.
+    file: Option<Bytes>,
+}
+
+impl SequenceTableBuilder {
+    /// Adds the next pool, whose documents were counted.
+    pub fn push(&mut self, pool: &TokenPool, fill: SequenceFill) {
+        let begin = self.lengths.len();
+        self.lengths.extend(pool.lengths.iter().flat_map(|length| length.to_le_bytes()));
+        let sequences = u32::try_from(fill.sequences).expect("a pool has fewer than 2^32 sequences");
+        let documents = u32::try_from(pool.lengths.len()).expect("a pool has fewer than 2^32 documents");
+        let row = [pool.blocks.end, documents, sequences, crc32c::crc32c(&self.lengths[begin..])];
+        self.rows.extend(row.into_iter().flat_map(u32::to_le_bytes));
+        self.pools.push((pool.blocks.end, fill));
+    }
+
+    /// Returns the file.
+    ///
+    /// # Errors
+    /// If the pools do not follow each other, or have too many tokens.
+    pub fn finish(self) -> Result<MadeSequences, FormatError> {
+        let unwritable = |error: spdl_sequence::SequenceError| FormatError::Unwritable(error.to_string());
+        let count = u32::try_from(self.pools.len()).expect("no more pools than blocks");
+        let fill = Pools::new(self.pools).map_err(unwritable)?.fill();
+        let mut file = vec![0; HEAD_BYTES];
+        file.extend(count.to_le_bytes());
+        file.extend(0_u32.to_le_bytes());
+        file.extend(numbers_of(fill).into_iter().flat_map(u64::to_le_bytes));
+        file.extend(self.rows);
+        envelope::seal(&KIND, KIND.version, &mut file);
+        let fingerprint = Fingerprint::of(&file);
+        file.extend(self.lengths);
+        Ok(MadeSequences { file: file.into(), fingerprint })
+    }
+}
+
+/// Returns counts in the order of the file.
+const fn numbers_of(fill: SequenceFill) -> [u64; 8] {
+    let SequenceFill {
+        sequences,
+        places,
+        tokens,
+        lost_tokens,
+        documents,
+        empty_documents,
+        cut_documents,
+        lost_documents,
+    } = fill;
+    [sequences, places, tokens, lost_tokens, documents, empty_documents, cut_documents, lost_documents]
+}
+
+/// Returns the counts that the file has.
+const fn fill_of(numbers: [u64; 8]) -> SequenceFill {
+    let [sequences, places, tokens, lost_tokens, documents, empty_documents, cut_documents, lost_documents] = numbers;
+    SequenceFill { sequences, places, tokens, lost_tokens, documents, empty_documents, cut_documents, lost_documents }
+}
+
+impl SequenceTable {
+    /// Opens a table that is in memory, with its lengths.
+    ///
+    /// # Errors
+    /// If it is not the table with this fingerprint, or of another dataset.
+    pub fn of_memory(made: &MadeSequences, manifest: &Manifest) -> Result<Self, FormatError> {
+        let MadeSequences { file, fingerprint } = made;
+        let end = table_end(file, manifest)?;
+        if (file.len() as u64) < end {
+            return Err(FormatError::Truncated { found_bytes: file.len() as u64, expected_bytes: end });
+        }
+        let table = Self::open(&file[..end as usize], file.len() as u64, *fingerprint, manifest)?;
+        Ok(Self { file: Some(file.clone()), ..table })
+    }
+
+    /// Opens a table of a file of `file_bytes`.
+    fn open(table: &[u8], file_bytes: u64, expected: Fingerprint, manifest: &Manifest) -> Result<Self, FormatError> {
+        envelope::check_expected(&KIND, table, expected)?;
+        let fill = fill_of(std::array::from_fn(|nth| u64_at(table, HEAD_BYTES + 8 + nth * 8)));
+        let (mut counted, mut first_documents, mut checksums) = (Vec::new(), vec![0], Vec::new());
+        for row in table[TABLE_AT..].as_chunks::<ROW_BYTES>().0 {
+            let [end, documents, sequences, checksum] = [0, 4, 8, 12].map(|at| u32_at(row, at));
+            counted.push((end, SequenceFill { sequences: sequences.into(), ..SequenceFill::default() }));
+            first_documents.push(first_documents[first_documents.len() - 1] + u64::from(documents));
+            checksums.push(checksum);
+        }
+        let blocks = counted.last().map_or(0, |(end, _)| *end);
+        let documents = first_documents[first_documents.len() - 1];
+        let pools = Pools::new(counted).map_err(|error| FormatError::Malformed(error.to_string()))?;
+        if blocks != manifest.block_count() || documents > manifest.samples() {
+            return Err(wrong("it is of another dataset"));
+        }
+        if pools.fill().sequences != fill.sequences || fill.documents != documents {
+            return Err(wrong("its pools do not add up to its counts"));
+        }
+        let expected_bytes = table.len() as u64 + documents * LENGTH_BYTES;
+        if file_bytes != expected_bytes {
+            return Err(FormatError::Truncated { found_bytes: file_bytes, expected_bytes });
+        }
+        let (first_documents, checksums) = (first_documents.into(), checksums.into());
+        Ok(Self { fingerprint: expected, pools, fill, first_documents, checksums, file: None })
+    }
+
+    /// Returns what identifies the table.
+    #[must_use]
+    pub const fn fingerprint(&self) -> Fingerprint {
+        self.fingerprint
+    }
+
+    /// Returns the pools, with the number of sequences in each.
+    #[must_use]
+    pub const fn pools(&self) -> &Pools {
+        &self.pools
+    }
+
+    /// Returns what became of all documents.
+    #[must_use]
+    pub const fn fill(&self) -> SequenceFill {
+        self.fill
+    }
+
+    /// Returns the numbers of a pool's documents among those of the dataset, or of its view.
+    ///
+    /// # Panics
+    /// If there is no such pool.
+    #[must_use]
+    pub fn documents(&self, pool: u32) -> Range<u64> {
+        let pool = pool as usize;
+        self.first_documents[pool]..self.first_documents[pool + 1]
+    }
+
+    /// Returns the facts that creating a job on the sequences needs: of a dataset, or of a view of it, with these facts.
+    #[must_use]
+    pub fn facts(&self, facts: DatasetFacts) -> DatasetFacts {
+        let pools = self.pools.sequences().iter().filter(|sequences| **sequences > 0).count() as u64;
+        let block_bytes = facts.block_bytes.saturating_mul(facts.blocks) / pools.max(1);
+        DatasetFacts { samples: self.fill.sequences, blocks: pools, block_bytes, ..facts }
+    }
+
+    /// Reads the lengths of a pool's documents, in tokens.
+    ///
+    /// # Errors
+    /// If they cannot be read, or are others.
+    ///
+    /// # Panics
+    /// If there is no such pool.
+    pub async fn lengths(&self, at: &DatasetStore, pool: u32) -> Result<Box<[u32]>, StoreError> {
+        let documents = self.documents(pool);
+        let table_bytes = (TABLE_AT + self.checksums.len() * ROW_BYTES) as u64;
+        let range = [documents.start, documents.end].map(|document| table_bytes + document * LENGTH_BYTES);
+        let range = range[0]..range[1];
+        let name = MetadataPlace::Hidden.path(&name_of(self.fingerprint));
+        let bytes = match &self.file {
+            Some(file) => file.slice(range.start as usize..range.end as usize),
+            None if range.is_empty() => Bytes::new(),
+            None => part_of(at, &name, range).await?,
+        };
+        if crc32c::crc32c(&bytes) != self.checksums[pool as usize] {
+            return Err(StoreError::Format { url: at.url_of(&name), source: FormatError::Checksum.into() });
+        }
+        Ok(bytes.as_chunks::<4>().0.iter().map(|length| u32::from_le_bytes(*length)).collect())
+    }
+}
+
+/// Returns where the table ends in a file that begins with these bytes.
+fn table_end(first: &[u8], manifest: &Manifest) -> Result<u64, FormatError> {
+    if first.len() < TABLE_AT {
+        // What is wrong with so short a file its head says.
+        envelope::check(&KIND, first)?;
+        return Err(wrong("it has no counts"));
+    }
+    let pools = u32_at(first, HEAD_BYTES);
+    if pools > manifest.block_count() {
+        return Err(wrong("it has more pools than the dataset has blocks"));
+    }
+    Ok(TABLE_AT as u64 + u64::from(pools) * ROW_BYTES as u64)
+}
+
+/// Reads a part of an object. A web server may support no ranges, and then sends all of it.
+async fn part_of(at: &DatasetStore, name: &str, range: Range<u64>) -> Result<Bytes, StoreError> {
+    let answer = at.get_range(name, Some(range.clone())).await?;
+    let sent = answer.range.clone();
+    let bytes = at.body(name, answer, sent.end - sent.start).await?;
+    let wanted = [range.start, range.end.min(sent.end)].map(|end| end.checked_sub(sent.start));
+    match wanted {
+        [Some(start), Some(end)] if start <= end => Ok(bytes.slice(start as usize..end as usize)),
+        _ => Err(StoreError::Changed {
+            url: at.url_of(name),
+            problem: format!(
+                "bytes {} to {} were asked for, {} to {} arrived",
+                range.start, range.end, sent.start, sent.end
+            ),
+        }),
+    }
+}
+
+/// Writes the table of sequences into the folder of the dataset's manifest, unless it is there.
+///
+/// # Errors
+/// If the folder cannot be written to.
+pub async fn save_sequences(at: &DatasetStore, manifest: &Manifest, made: &MadeSequences) -> Result<(), StoreError> {
+    match open_sequences(at, manifest, made.fingerprint).await {
+        Ok(_) => Ok(()),
+        Err(StoreError::Missing { .. } | StoreError::Format { .. }) => {
+            at.put(&MetadataPlace::Hidden.path(&name_of(made.fingerprint)), made.file.clone()).await
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Reads the table of sequences that were evaluated, and checks it. The lengths of documents are read when they are used.
+///
+/// # Errors
+/// If it cannot be read, or is another.
+pub async fn open_sequences(
+    at: &DatasetStore,
+    manifest: &Manifest,
+    sequences: Fingerprint,
+) -> Result<SequenceTable, StoreError> {
+    let name = MetadataPlace::Hidden.path(&name_of(sequences));
+    let malformed = |source: FormatError| StoreError::Format { url: at.url_of(&name), source: source.into() };
+    let answer = at.get_range(&name, Some(0..FIRST_BYTES)).await?;
+    let (sent, file_bytes) = (answer.range.clone(), answer.meta.size);
+    let first = at.body(&name, answer, sent.end - sent.start).await?;
+    let end = table_end(&first, manifest).map_err(malformed)?;
+    let table = match first.get(..end as usize) {
+        Some(table) => first.slice_ref(table),
+        None if file_bytes < end => {
+            return Err(malformed(FormatError::Truncated { found_bytes: file_bytes, expected_bytes: end }));
+        }
+        None => part_of(at, &name, 0..end).await?,
+    };
+    SequenceTable::open(&table, file_bytes, sequences, manifest).map_err(malformed)
+}
