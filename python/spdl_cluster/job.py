@@ -54,7 +54,7 @@ _ColumnKeywords = TypedDict("_ColumnKeywords", {"from": "str"}, total=True)
 
 class _ColumnRequired(_ColumnKeywords):
     #: The kind of the column: how the field becomes an array.
-    decode: Literal["image", "int", "json", "bytes", "box_class", "tensor", "float", "text", "category", "mask", "boxes", "box_labels", "one_hot", "geometry", "image_size", "bool"]
+    decode: Literal["image", "int", "json", "bytes", "box_class", "tensor", "float", "text", "category", "mask", "boxes", "box_labels", "one_hot", "geometry", "image_size", "bool", "tokens"]
     #: The column's name in the batch.
     name: str
 
@@ -92,7 +92,7 @@ class Column(_ColumnRequired, total=False):
     layout: Literal["nhwc", "nchw"] | None
     #: For bytes: the length of the longest value, 1 to 1073741824. A longer value is a bad sample. It reserves no memory. Default: 1048576. For text: the length of the longest value in UTF-8, 1 to 1073741824. A longer value is a bad sample. It reserves no memory. Default: 1048576.
     max_bytes: int | None
-    #: For image: for a field that is a list of pictures, the most pictures of one sample, 1 to 65536. A sample with more is a bad sample. It reserves no memory. Default: none; samples have one picture. For tensor: for samples that differ in their first dimension, the most rows of one sample. A sample with more is a bad sample. It reserves no memory. Default: none; samples have one shape. For boxes: the most boxes that are left in one sample, 1 to 1048576. A sample with more is a bad sample. It reserves no memory. Required.
+    #: For image: for a field that is a list of pictures, the most pictures of one sample, 1 to 65536. A sample with more is a bad sample. It reserves no memory. Default: none; samples have one picture. For tensor: for samples that differ in their first dimension, the most rows of one sample. A sample with more is a bad sample. It reserves no memory. Default: none; samples have one shape. For boxes: the most boxes that are left in one sample, 1 to 1048576. A sample with more is a bad sample. It reserves no memory. Required. For tokens: the most ids of one sample. A sample with more is a bad sample. It reserves no memory. Default: 1048576.
     max_rows: int | None
     #: For boxes: the least width and height of what is left, in pixels of the result, 0 to 16384. Default: 1.
     min_size: float | None
@@ -120,6 +120,8 @@ class Column(_ColumnRequired, total=False):
     stored_as: Literal["voc", "coco", "xyxy", "xywh", "cxcywh"] | None
     #: A function in Python, as `package.module:function`, that is called with each decoded value, or a class, whose object is. Or a function in Rust, as `module::function@version`. Default: none.
     transform: str | Callable[..., Any]
+    #: For tokens: the number of ids that the tokenizer has, 1 to 2147483648. A sample with an id below 0, or not below this number, is a bad sample. Default: none; a sample with an id that `dtype` cannot hold is a bad sample.
+    vocab: int | None
 
 
 class _NormaliseRequired(TypedDict):

@@ -42,6 +42,7 @@ SHOWN = {
     "one_hot": "a-mix",
     "operations": "operations",
     "ten_crop": "several-views-of-a-picture",
+    "tokens": "tokens",
 }
 #: Headings of tables, as they are written in a job file, and of values.
 HEADINGS = {

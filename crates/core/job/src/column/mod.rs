@@ -291,6 +291,17 @@ column_kinds! {
     /// - Shape: `[]`.
     /// - Types: `bool`.
     boolean::Bool(BoolColumn),
+    /// The ids of the tokens of a text.
+    ///
+    /// - Field: whole numbers in one dimension, of any type, as Parquet, MDS, TFRecord or a `.npy` file give them.
+    /// - Result: the ids, as many as the text has.
+    /// - Shape: a ragged column of rows of `[]`.
+    /// - Types: `i32`, `i64`.
+    ///
+    /// Ids are converted from the type that is stored, such as `u16`, and checked: one that is not below `vocab`, or
+    /// that the column's type cannot hold, makes a bad sample, whose error names the id and its place. A text without
+    /// tokens is a row without ids.
+    tokens::Tokens(TokensColumn),
 }
 
 impl ColumnKind {

@@ -6,7 +6,7 @@ use spdl_job::{
     BytesColumn, Callable, CategoryColumn, ColorJitter, Column, ColumnKind, ColumnValue, DefaultValue, Fill,
     FloatColumn, FunctionCall, GeometryColumn, ImageColumn, ImageOp, ImageSizeColumn, IntColumn, Interpolation, Job,
     JsonColumn, MaskColumn, Mix, NumberOrRange, OneHotColumn, PictureList, RandomResizedCrop, ReturnedColumn,
-    ReturnedValue, Returns, Size, SourceDigest, TensorColumn, TensorEncoding, TextColumn, Transform,
+    ReturnedValue, Returns, Size, SourceDigest, TensorColumn, TensorEncoding, TextColumn, TokensColumn, Transform,
 };
 use spdl_order::{EpochEnd, MixParams, OrderParams};
 use spdl_types::{DType, Fingerprint, ImageColor, ImageDepth, ImageLayout, Normalise};
@@ -80,6 +80,8 @@ fn kind() -> impl Strategy<Value = ColumnKind> {
         Just(ColumnKind::BoxClass(BoxClassColumn)),
         Just(ColumnKind::Float(FloatColumn)),
         Just(ColumnKind::Bool(BoolColumn)),
+        (option::of(any::<u32>()), any::<u32>())
+            .prop_map(|(vocab, max_rows)| ColumnKind::Tokens(TokensColumn { vocab, max_rows })),
         any::<u32>().prop_map(|max_bytes| ColumnKind::Text(TextColumn(BytesColumn { max_bytes }))),
         option::of(vec(text(), 0..4)).prop_map(|names| ColumnKind::Category(CategoryColumn { names })),
         (any::<u32>(), option::of(vec(text(), 0..4)), option::of(vec(text(), 0..4)))
