@@ -65,6 +65,11 @@ pub(super) fn decoder(setup: &ColumnSetup<'_>) -> Result<Box<dyn ColumnDecoder>,
         ColumnKind::Bool(_) => Box::new(boolean::BoolDecoder),
         ColumnKind::Tokens(column) => Box::new(tokens::TokensDecoder::new(column, dtype)),
         ColumnKind::BoxClass(_) => Box::new(box_class::BoxClassDecoder::new(setup)?),
+        ColumnKind::Labels(_)
+        | ColumnKind::Positions(_)
+        | ColumnKind::DocumentLengths(_)
+        | ColumnKind::DocumentIds(_)
+        | ColumnKind::LossMask(_) => panic!("column `{}` is decoded, and it reads no field", setup.column.name),
         ColumnKind::Returned(_) => panic!("column `{}` is decoded, and a function returns it", setup.column.name),
     })
 }

@@ -47,6 +47,27 @@ async fn every_world_gets_the_same_ids_and_a_sample_with_a_wrong_one_is_replaced
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_job_with_sequences_ends_its_ranks_with_one_line() {
+    let mut fixture =
+        FeedFixture::of_values(file, TWO_EPOCHS, "name = \"tokens\"\nfrom = \"txt\"\ndecode = \"tokens\"");
+    let text = "name = \"packed\"\ndataset = \"d\"\nglobal_batch = 12\nsequence = { seq_len = 64 }\n\
+                [[column]]\nname = \"tokens\"\nfrom = \"txt\"\ndecode = \"tokens\"\n";
+    let facts = spdl_order::DatasetFacts::new(fixture.job.dataset_fingerprint, SAMPLES, 15);
+    let packed = spdl_job::JobFile::parse(text, "job.toml").unwrap().freeze(&facts).unwrap();
+    fixture.job = spdl_job::Job { dataset: fixture.job.dataset.clone(), ..packed };
+    let request =
+        FeedRequest { session: fixture.session(1), rank: 0, from: Position::START, slots: 0, slab: SlabKind::Private };
+    let error = match RankFeed::start(&resources(PLENTY, None), request) {
+        Ok(mut feed) => drain(&mut feed).await.unwrap_err().to_string(),
+        Err(error) => error.to_string(),
+    };
+    assert!(
+        error.contains("job `packed` packs documents into sequences, which no worker of this release delivers"),
+        "{error}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_row_that_is_longer_than_the_column_allows_is_a_bad_sample() {
     let column = "name = \"tokens\"\nfrom = \"txt\"\ndecode = \"tokens\"\nmax_rows = 4000";
     let fixture =

@@ -1,4 +1,5 @@
 //! The kind `tokens`: the ids of the tokens of a text, as many as it has; a ragged column.
+//! In a job with sequences: the ids of a sequence.
 
 use serde::{Deserialize, Serialize};
 
@@ -18,8 +19,8 @@ pub struct TokensKeys {
     /// this number, is a bad sample. Default: none; a sample with an id that `dtype` cannot hold is a bad sample.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vocab: Option<u32>,
-    /// For tokens: the most ids of one sample. A sample with more is a bad sample. It reserves no memory. Default:
-    /// 1048576.
+    /// For tokens: the most ids of one sample, in a job without `sequence`. A sample with more is a bad sample. It reserves no
+    /// memory. Default: 1048576.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_rows: Option<u32>,
 }
@@ -35,8 +36,19 @@ pub struct TokensColumn {
     /// The number of ids that there are, if that is known: they are 0 and more, and below it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vocab: Option<u32>,
-    /// The most ids of one sample. One with more is a bad sample.
-    pub max_rows: u32,
+    /// The most ids of one sample, if samples are documents. One with more is a bad sample.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_rows: Option<u32>,
+    /// The ids of a sequence, if samples are sequences.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seq_len: Option<u32>,
+}
+
+impl TokensColumn {
+    /// Makes samples sequences of `seq_len` ids.
+    pub(crate) const fn pack(&mut self, seq_len: u32) {
+        (self.max_rows, self.seq_len) = (None, Some(seq_len));
+    }
 }
 
 impl Kind for TokensColumn {
@@ -46,7 +58,7 @@ impl Kind for TokensColumn {
 
     fn read(keys: &TokensKeys) -> Result<Self, KeyProblem> {
         let TokensKeys { vocab, max_rows } = *keys;
-        Ok(Self { vocab, max_rows: max_rows.unwrap_or(DEFAULT_TOKENS) })
+        Ok(Self { vocab, max_rows: Some(max_rows.unwrap_or(DEFAULT_TOKENS)), seq_len: None })
     }
 
     fn dtypes(&self) -> &'static [DType] {
@@ -54,17 +66,25 @@ impl Kind for TokensColumn {
     }
 
     fn shape(&self) -> SampleShape {
-        SampleShape::Rows { row: Vec::new(), max_rows: self.max_rows }
+        match (self.seq_len, self.max_rows) {
+            (Some(seq_len), _) => SampleShape::Fixed(vec![seq_len]),
+            (None, max_rows) => SampleShape::Rows { row: Vec::new(), max_rows: max_rows.unwrap_or(0) },
+        }
     }
 
     fn check(&self, dtype: DType) -> Result<(), KeyProblem> {
-        let Self { vocab, max_rows } = *self;
+        let Self { vocab, max_rows, seq_len } = *self;
         if let Some(vocab) = vocab.filter(|vocab| !(1..=MAX_VOCAB).contains(vocab)) {
             return Err(("vocab", format!("is {vocab}, not in 1..={MAX_VOCAB}")));
         }
+        match (max_rows, seq_len) {
+            (Some(_), Some(_)) => return Err(("max_rows", "is for samples that are no sequences".to_owned())),
+            (None, None) => return Err(("max_rows", "is missing".to_owned())),
+            _ => {}
+        }
         if !(1..=u64::from(MAX_SAMPLE_BYTES)).contains(&self.shape().max_bytes(dtype)) {
             let most = MAX_SAMPLE_BYTES as usize / dtype.bytes();
-            return Err(("max_rows", format!("is {max_rows}, not in 1..={most}")));
+            return Err(("max_rows", format!("is {}, not in 1..={most}", max_rows.or(seq_len).unwrap_or(0))));
         }
         Ok(())
     }
@@ -94,7 +114,7 @@ mod tests {
         assert_eq!((column.dtype, column.max_bytes()), (DType::I32, 4 << 20));
         let column = &job("dtype = \"i64\"\nmax_rows = 9\nvocab = 2147483648").unwrap().columns[0];
         assert_eq!((column.dtype, column.max_bytes()), (DType::I64, 72));
-        assert_eq!(column.kind, ColumnKind::Tokens(TokensColumn { vocab: Some(1 << 31), max_rows: 9 }));
+        assert_eq!(column.kind, ColumnKind::Tokens(TokensColumn { vocab: Some(1 << 31), max_rows: Some(9), seq_len: None }));
     }
 
     #[test]

@@ -22,7 +22,8 @@ pub(super) struct TokensDecoder {
 
 impl TokensDecoder {
     pub(super) fn new(column: &TokensColumn, dtype: DType) -> Self {
-        Self { range: TokenRange::new(dtype, column.vocab), max_rows: column.max_rows }
+        let max_rows = column.max_rows.expect("a job without sequences has the most ids of a document");
+        Self { range: TokenRange::new(dtype, column.vocab), max_rows }
     }
 
     /// Checks that an array of this type and shape can be the ids of a text.
