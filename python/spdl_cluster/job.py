@@ -16,7 +16,7 @@ from typing import Any, Literal, TypedDict
 class _JobRequired(TypedDict):
     #: The folder or URL that `spdl-ctl pack` or `spdl-ctl index` wrote: a path, or `s3://`, `gs://`, `az://`, `http://`, `https://`, `hf://`. A relative path starts at the folder of the job file. Passwords do not belong here: credentials come from the environment of the store's client.
     dataset: str | os.PathLike[str]
-    #: Samples of one step over all ranks, 1 to 16777216; each rank gets an even share.
+    #: Samples of one step over all ranks, 1 to 16777216; each rank gets an even share. With `sequence`, a sample is a sequence.
     global_batch: int
     #: The name by which trainers ask for the job: 1 to 128 of `A-Z a-z 0-9 . _ -`.
     name: str
@@ -25,7 +25,7 @@ class _JobRequired(TypedDict):
 class Job(_JobRequired, total=False):
     """A job file: what is delivered, in which order, and as which arrays. Every key is explained in `docs/reference/job.md`."""
 
-    #: What happens to a sample that does not decode or lacks a field. Default: `substitute`; `mask` for an evaluation, which is one epoch with `shuffle = false` that delivers every sample.
+    #: What happens to a sample that does not decode or lacks a field. Default: `substitute`; `mask` for an evaluation, which is one epoch with `shuffle = false` that delivers every sample, and with `sequence`.
     bad_samples: Literal["substitute", "mask", "fail"] | None
     #: The columns of a batch, in order, each in a table `[[column]]`. With those that functions add, a job has 1 to 64 of them. Default: none, which needs a `function`.
     column: Sequence[Column]
@@ -43,18 +43,20 @@ class Job(_JobRequired, total=False):
     order: Order | None
     #: Decides the order and every random crop and flip.
     seed: int
+    #: How documents of tokens are packed into sequences of one length. Default: they are not; each document is a sample.
+    sequence: Sequences | None
     #: Whether samples are shuffled. If not, they come in the order of the manifest.
     shuffle: bool
     #: Which samples of the dataset are delivered. Default: all.
     view: View | None
 
 
-_ColumnKeywords = TypedDict("_ColumnKeywords", {"from": "str"}, total=True)
+_ColumnKeywords = TypedDict("_ColumnKeywords", {"from": "str | None"}, total=False)
 
 
 class _ColumnRequired(_ColumnKeywords):
     #: The kind of the column: how the field becomes an array.
-    decode: Literal["image", "int", "json", "bytes", "box_class", "tensor", "float", "text", "category", "mask", "boxes", "box_labels", "one_hot", "geometry", "image_size", "bool"]
+    decode: Literal["image", "int", "json", "bytes", "box_class", "tensor", "float", "text", "category", "mask", "boxes", "box_labels", "one_hot", "geometry", "image_size", "bool", "tokens", "labels", "positions", "document_lengths", "document_ids", "loss_mask"]
     #: The column's name in the batch.
     name: str
 
@@ -80,7 +82,7 @@ class Column(_ColumnRequired, total=False):
     dtype: Literal["u8", "i32", "i64", "f16", "bf16", "f32", "f64", "i8", "u16", "i16", "u32", "u64", "bool"] | None
     #: For tensor: how the field stores the array. Default: `numpy`.
     encoding: Literal["numpy", "raw"] | None
-    #: For mask: the name of the `image` column that the mask is of. Required. For boxes: the name of the `image` column that they are of. Required. For box_labels: the name of the `boxes` column. Required. For geometry and image_size: the name of the `image` column that it is of. Required.
+    #: For mask: the name of the `image` column that the mask is of. Required. For boxes: the name of the `image` column that they are of. Required. For box_labels: the name of the `boxes` column. Required. For geometry and image_size: the name of the `image` column that it is of. Required. For labels, positions, document_lengths, document_ids and loss_mask: the name of the `tokens` column. Required.
     follows: str | None
     #: For boxes: the numbers that give a box in the batch. Default: `xyxy`.
     format: Literal["xyxy", "xywh", "cxcywh"] | None
@@ -92,7 +94,7 @@ class Column(_ColumnRequired, total=False):
     layout: Literal["nhwc", "nchw"] | None
     #: For bytes: the length of the longest value, 1 to 1073741824. A longer value is a bad sample. It reserves no memory. Default: 1048576. For text: the length of the longest value in UTF-8, 1 to 1073741824. A longer value is a bad sample. It reserves no memory. Default: 1048576.
     max_bytes: int | None
-    #: For image: for a field that is a list of pictures, the most pictures of one sample, 1 to 65536. A sample with more is a bad sample. It reserves no memory. Default: none; samples have one picture. For tensor: for samples that differ in their first dimension, the most rows of one sample. A sample with more is a bad sample. It reserves no memory. Default: none; samples have one shape. For boxes: the most boxes that are left in one sample, 1 to 1048576. A sample with more is a bad sample. It reserves no memory. Required.
+    #: For image: for a field that is a list of pictures, the most pictures of one sample, 1 to 65536. A sample with more is a bad sample. It reserves no memory. Default: none; samples have one picture. For tensor: for samples that differ in their first dimension, the most rows of one sample. A sample with more is a bad sample. It reserves no memory. Default: none; samples have one shape. For boxes: the most boxes that are left in one sample, 1 to 1048576. A sample with more is a bad sample. It reserves no memory. Required. For tokens: the most ids of one sample, in a job without `sequence`. A sample with more is a bad sample. It reserves no memory. Default: 1048576.
     max_rows: int | None
     #: For boxes: the least width and height of what is left, in pixels of the result, 0 to 16384. Default: 1.
     min_size: float | None
@@ -114,12 +116,16 @@ class Column(_ColumnRequired, total=False):
     returns: Returns | None
     #: For tensor: the shape of one sample, at most 8 sides; `[]` is a number. With `max_rows`, the shape of a row. An array of another shape is a bad sample, unless it has one dimension and as many elements. Required.
     shape: Sequence[int] | None
+    #: For labels: whether the label of a place is the next id, as torchtitan and Megatron take them. If not, it is the id at the place, and the model shifts, as in Transformers; the first label of each document is then -100. Default: `true`.
+    shifted: bool | None
     #: The digest of the source of the Python function, if that is found. A worker with another source refuses the job. Default: set when the job is created.
     source_digest: str | None
     #: For boxes: how the field stores them. Required.
     stored_as: Literal["voc", "coco", "xyxy", "xywh", "cxcywh"] | None
     #: A function in Python, as `package.module:function`, that is called with each decoded value, or a class, whose object is. Or a function in Rust, as `module::function@version`. Default: none.
     transform: str | Callable[..., Any]
+    #: For tokens: the number of ids that the tokenizer has, 1 to 2147483648. A sample with an id below 0, or not below this number, is a bad sample. Default: none; a sample with an id that `dtype` cannot hold is a bad sample.
+    vocab: int | None
 
 
 class _NormaliseRequired(TypedDict):
@@ -637,6 +643,36 @@ class Order(TypedDict, total=False):
     lanes: int | None
     #: The number of consecutive samples of a lane that are shuffled among themselves. A larger window shuffles better, and a worker holds more blocks until they are used up. Default: the samples of `global_batch / lanes` blocks, or of so many times 8 MiB where blocks are larger.
     window: int | None
+
+
+class _SequencesRequired(TypedDict):
+    #: The tokens of a sequence, 1 to 16777216.
+    seq_len: int
+
+
+class Sequences(_SequencesRequired, total=False):
+    """Documents are packed into sequences of one length: each is a sample, and `global_batch` counts sequences. Such a job has a column `tokens` and columns that follow it."""
+
+    #: For `best_fit`: the room of a document is a multiple of this number of tokens, a power of two up to 256 and at most `seq_len`. More changes from epoch to epoch who shares a sequence, and there is more padding. Default: 16.
+    align: int | None
+    #: The id that is put before each document, below 2147483648. Default: none.
+    bos: int | None
+    #: For `chunk`: whether a sequence is one text, in which labels and positions go on across the ends of documents. Default: `true`.
+    cross_documents: bool | None
+    #: The id that is put after each document, below 2147483648. Default: none; the documents have theirs, or need none.
+    eos: int | None
+    #: Whether the id that `eos` puts after a document is learned. Default: `true`.
+    eos_in_loss: bool | None
+    #: For `best_fit`: what happens to a document that is longer than a sequence. Default: `split`.
+    long: Literal["split", "truncate", "drop"] | None
+    #: For `best_fit`: the most documents of a sequence, at least 1. Default: no limit.
+    max_documents: int | None
+    #: How documents share sequences. Default: `best_fit`.
+    method: Literal["best_fit", "chunk"] | None
+    #: The id of places without a document, below 2147483648. No label and no mask depends on it. Default: 0.
+    pad: int | None
+    #: Documents are packed with others of their pool: consecutive blocks with this number of tokens together, `seq_len` to 1099511627776. Larger pools have less padding, and a worker holds more lengths in memory. Default: 4194304, and at least 512 sequences.
+    pool_tokens: int | None
 
 
 class View(TypedDict, total=False):

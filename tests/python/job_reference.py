@@ -42,6 +42,7 @@ SHOWN = {
     "one_hot": "a-mix",
     "operations": "operations",
     "ten_crop": "several-views-of-a-picture",
+    "tokens": "tokens",
 }
 #: Headings of tables, as they are written in a job file, and of values.
 HEADINGS = {
@@ -53,6 +54,7 @@ HEADINGS = {
     "OrderFile": "`[order]`",
     "ReturnedFile": "`returns` of a function",
     "ReturnsFile": "`returns` of a column",
+    "SequenceFile": "`[sequence]`",
     "ViewFile": "`[view]`",
 }
 #: What has no section of its own: the place that describes it.
@@ -65,7 +67,7 @@ This page is generated from the JSON Schema of job files, `spdl-ctl job schema`,
 comments in `crates/core/job/src` and not this page.
 
 [The job file]({GUIDE}) leads from the smallest job to what most people change. Here is every key: [the job](#the-job), [`[[column]]`](#column) with
-[the kinds](#kinds), [`[[function]]`](#function), [`[mix]`](#mix), [`[order]`](#order), [`[view]`](#view), [the operations](#operations), and
+[the kinds](#kinds), [`[[function]]`](#function), [`[mix]`](#mix), [`[order]`](#order), [`[sequence]`](#sequence), [`[view]`](#view), [the operations](#operations), and
 [the values](#values) that several keys have. An unknown key is an error that names the column, the key and the line."""
 
 

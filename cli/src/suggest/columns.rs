@@ -17,6 +17,10 @@ const RESIZED: f64 = 256.0 / 224.0;
 const DEFAULT_BYTES: u64 = 1 << 20;
 /// What a sample may have of boxes.
 const BOXES: u32 = 100;
+/// Names of fields that hold the ids of tokens.
+const TOKENS: [&str; 4] = ["tokens", "input_ids", "ids", "token_ids"];
+/// The most ids that a column of tokens holds by default.
+const DEFAULT_TOKENS: u64 = spdl_job::DEFAULT_TOKENS as u64;
 /// Words of fields that hold the class of each pixel.
 const MASKS: [&str; 6] = ["mask", "masks", "seg", "segmentation", "semantic", "labelmap"];
 
@@ -118,9 +122,10 @@ impl<'f> SuggestedColumns<'f> {
             ValueKind::Array("bool", 0) => "bool\"".to_owned(),
             ValueKind::Array(dtype, 0) if dtype.starts_with(['i', 'u']) => "int\"".to_owned(),
             ValueKind::Array(dtype, 0) => format!("float\"\ndtype = \"{dtype}\""),
-            ValueKind::Array(dtype, _) => of_array(dtype, field)?,
+            ValueKind::Array(dtype, _) => of_array(name, dtype, field)?,
             ValueKind::Npy(descr, _) => {
-                of_array(dtype_of(descr).ok_or_else(|| format!("no column has elements of type `{descr}`"))?, field)?
+                let dtype = dtype_of(descr).ok_or_else(|| format!("no column has elements of type `{descr}`"))?;
+                of_array(name, dtype, field)?
             }
             ValueKind::Voc if self.free("boxes").is_some() && self.has_image() => {
                 return Ok((
@@ -211,9 +216,20 @@ fn of_bytes(decode: &str, field: &FieldFacts) -> String {
     }
 }
 
-/// Returns a column of arrays of one shape, or of any number of rows of one.
-fn of_array(dtype: &str, field: &FieldFacts) -> Result<String, String> {
+/// Returns a column of tokens for fields that are called, and look, as those of ids do; otherwise one of arrays of one shape, or of any number
+/// of rows of one.
+fn of_array(name: &str, dtype: &str, field: &FieldFacts) -> Result<String, String> {
     let [shortest, longest] = field.sides().ok_or("arrays of several numbers of sides")?;
+    if let ([least], [most]) = (&shortest[..], &longest[..])
+        && least < most
+        && dtype.starts_with(['i', 'u'])
+        && TOKENS.contains(&name)
+    {
+        return Ok(match *most {
+            0..=DEFAULT_TOKENS => "tokens\"".to_owned(),
+            most => format!("tokens\"\nmax_rows = {}", most.next_power_of_two()),
+        });
+    }
     if shortest == longest {
         return Ok(format!("tensor\"\ndtype = \"{dtype}\"\nshape = {shortest:?}"));
     }

@@ -44,7 +44,9 @@ const COLUMNS: [&str; 13] = [
 /// Returns the columns that the first byte of an input chooses from: a picture first.
 fn columns() -> Vec<String> {
     let example = |(name, keys): &(&str, &str)| format!("decode = \"{name}\"\n{keys}");
-    let columns = ColumnKind::CATALOG.iter().map(example).chain(COLUMNS.map(str::to_owned));
+    // No worker decodes sequences from a record.
+    let kinds = ColumnKind::CATALOG.iter().filter(|(_, keys)| !keys.contains("follows = \"tokens\""));
+    let columns = kinds.map(example).chain(COLUMNS.map(str::to_owned));
     columns.map(|column| format!("{column}\n{FOLLOWED}")).collect()
 }
 

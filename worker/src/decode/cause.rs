@@ -47,6 +47,9 @@ impl BadSampleCause {
             BadSampleProblem::NameUnknown { field, name } => Some(format!(
                 "field `{field}` of no sample so far has a name that column `{column}` lists: check `names`, or the dataset's classes; it has \"{name}\""
             )),
+            BadSampleProblem::Token { field, problem } => Some(format!(
+                "field `{field}` of no sample so far has only ids that column `{column}` takes: check `vocab` and `dtype`; it {problem}"
+            )),
             _ => None,
         }
     }
@@ -91,6 +94,7 @@ impl BadSampleCause {
             BadSampleProblem::NameUnknown { field, .. } => (field, "has a name that the column does not list"),
             BadSampleProblem::NoSuchClass { field, .. } => (field, "has a class that the column does not have"),
             BadSampleProblem::OutOfRange { field, .. } => (field, "is out of range"),
+            BadSampleProblem::Token { field, .. } => (field, "has an id that the column does not take"),
             BadSampleProblem::NotJson { field, .. } => (field, "is not JSON"),
             BadSampleProblem::NothingAt { field, .. } => (field, "has nothing that fits at its path"),
             BadSampleProblem::ClassNotListed { field, .. } => (field, "has a class that the column does not list"),
@@ -174,6 +178,8 @@ pub enum BadSampleProblem {
     NoSuchClass { field: String, class: i64, classes: u32 },
     #[error("field `{field}` is \"{text}\", outside the range of {dtype}")]
     OutOfRange { field: String, text: String, dtype: &'static str },
+    #[error("field `{field}` {problem}")]
+    Token { field: String, problem: String },
     #[error("field `{field}` is not JSON: {reason}")]
     NotJson { field: String, reason: String },
     #[error("field `{field}` has no {wanted} at `{path}`, but {found}")]

@@ -115,6 +115,11 @@ pub enum DecoderError {
     NoSuchClass { job: String, column: String, class: String },
     #[error("`default` of column `{column}` of job `{job}` is {default}, which does not fit: {problem}")]
     Default { job: String, column: String, default: String, problem: String },
+    #[error(
+        "job `{job}` packs documents into sequences, which no worker of this release delivers: leave out `sequence` and the \
+         columns that follow tokens, and each document is a sample"
+    )]
+    Sequence { job: String },
     #[error("class `{class}` is twice in the dataset's list of classes")]
     ClassTwice { class: String },
 }
@@ -155,6 +160,9 @@ impl Decoder {
     /// # Errors
     /// [`DecoderError`] if the job needs something that the dataset does not have.
     pub fn new<'c>(job: &Job, classes: impl IntoIterator<Item = &'c str>) -> Result<Self, DecoderError> {
+        if job.sequence.is_some() {
+            return Err(DecoderError::Sequence { job: job.name.clone() });
+        }
         let mut numbers = HashMap::new();
         for (number, class) in (0..).zip(classes) {
             if numbers.insert(class.to_owned(), number).is_some() {

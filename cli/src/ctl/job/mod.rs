@@ -357,6 +357,9 @@ fn column_text(column: &Column) -> String {
     if let Some(default) = &column.value.default {
         from.push_str(&format!(", or {default}"));
     }
+    if let (true, Some(followed)) = (from.is_empty(), column.kind.follows()) {
+        from.push_str(followed);
+    }
     let origin = match (&column.transform, column.returned()) {
         (_, Some(returned)) => {
             let takes = returned.call.takes().into_iter().map(|taken| taken.name).collect::<Vec<_>>().join(", ");

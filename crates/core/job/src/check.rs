@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 
 use super::{
-    Job, JobError, is_name,
+    BadSamples, ColumnKind, Job, JobError, Sequence, is_name,
     reader::{nearest_name, shown},
+    sequence::NO_MIX,
 };
 use spdl_types::DType;
 
@@ -68,7 +69,7 @@ pub(super) fn check_shape(shape: &[u32], dtype: DType) -> Result<(), String> {
 impl Job {
     /// Checks what can be checked without the dataset.
     pub(super) fn check_parts(&self) -> Result<(), JobError> {
-        let Self { name, dataset, order, columns, .. } = self;
+        let Self { name, dataset, order, columns, sequence, .. } = self;
         if !is_name(name) {
             let name: String = name.chars().take(128).collect();
             return Err(wrong(&name, "`name`", "must be 1 to 128 of A-Z a-z 0-9 . _ -"));
@@ -97,6 +98,34 @@ impl Job {
             column
                 .check(columns)
                 .map_err(|(key, problem)| wrong(name, format!("column `{}`: `{key}`", column.name), problem))?;
+        }
+        match sequence {
+            Some(sequence) => self.check_sequence(sequence),
+            None if columns
+                .iter()
+                .any(|column| matches!(&column.kind, ColumnKind::Tokens(kind) if kind.seq_len.is_some())) =>
+            {
+                Err(wrong(name, "`sequence`", "is missing, and a column has sequences"))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Checks that the job can have these sequences.
+    fn check_sequence(&self, sequence: &Sequence) -> Result<(), JobError> {
+        let Self { name, columns, mix, bad_samples, .. } = self;
+        for column in columns {
+            Sequence::check_column(column, columns)
+                .map_err(|(key, problem)| wrong(name, format!("column `{}`: `{key}`", column.name), problem))?;
+        }
+        sequence.check(columns).map_err(|(key, problem)| wrong(name, format!("`sequence.{key}`"), problem))?;
+        if mix.is_some() {
+            return Err(wrong(name, "`mix`", NO_MIX));
+        }
+        if *bad_samples == BadSamples::Substitute {
+            let problem = "cannot be `substitute` in a job with `sequence`, whose places are fixed: write \"mask\", the default \
+                           there, which leaves a bad document without labels, or \"fail\"";
+            return Err(wrong(name, "`bad_samples`", problem));
         }
         Ok(())
     }

@@ -10,7 +10,7 @@ use spdl_types::{
 /// or policies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SampleContent {
-    /// Fingerprint of the dataset and the seed.
+    /// Fingerprint of the dataset and the seed, and of what packs documents into sequences.
     pub source: Fingerprint,
     /// The parts of a sample that are decoded independently of each other.
     pub parts: Vec<ContentPart>,
@@ -31,7 +31,11 @@ impl Job {
     #[must_use]
     pub fn sample_content(&self) -> SampleContent {
         let seed = if mutated(Mutation::ShareOtherSeed) { 0 } else { self.seed };
-        let source = fingerprint(&(&self.dataset_fingerprint, seed));
+        let source = match &self.sequence {
+            None => fingerprint(&(&self.dataset_fingerprint, seed)),
+            // Which documents a sequence has follows from all documents of the job.
+            Some(sequence) => fingerprint(&(&self.dataset_fingerprint, seed, &self.view, sequence)),
+        };
         let parts = if self.columns.iter().any(Column::is_by_function) {
             let columns = (0..self.columns.len()).collect();
             vec![ContentPart { fingerprint: fingerprint(&self.columns), columns }]

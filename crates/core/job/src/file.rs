@@ -3,7 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Column, ColumnFile, ColumnKind, Job, JobError, JobFile, KeyProblem, Mix, check::wrong, decoded_columns, reader,
+    Column, ColumnFile, ColumnKind, DecodeFile, Job, JobError, JobFile, KeyProblem, Mix, Sequence, TokensKeys,
+    check::wrong, decoded_columns, reader, sequence::NO_MIX,
 };
 use spdl_order::{DatasetFacts, MixParams, OrderParams};
 use spdl_types::Fingerprint;
@@ -71,7 +72,8 @@ impl JobFile {
         let order = self.order_or(OrderParams::default_for(facts, self.global_batch, self.shuffle));
         let lanes = if order.shuffle { order.lanes } else { 1 };
         let mix = self.mix(&columns, MixParams::default_distance(lanes, self.global_batch))?;
-        let job = Job { view, mix, columns, ..self.job(facts.fingerprint, facts.samples, order) };
+        let sequence = self.sequence()?;
+        let job = Job { view, mix, sequence, columns, ..self.job(facts.fingerprint, facts.samples, order) };
         job.check()?;
         if !facts.has_classes {
             for column in decoded_columns(&job.columns) {
@@ -94,20 +96,40 @@ impl JobFile {
         self.mix.as_ref().map(|mix| mix.read(columns, distance).map_err(of_key)).transpose()
     }
 
+    fn sequence(&self) -> Result<Option<Sequence>, JobError> {
+        let of_key = |(key, problem): KeyProblem| wrong(&self.name, format!("`sequence.{key}`"), problem);
+        if self.sequence.is_some() && self.mix.is_some() {
+            return Err(wrong(&self.name, "`mix`", NO_MIX));
+        }
+        self.sequence.as_ref().map(|sequence| sequence.read().map_err(of_key)).transpose()
+    }
+
+    /// Converts how the columns are decoded, each by itself.
+    fn kinds<'f>(&'f self, sequence: Option<&Sequence>) -> Result<Vec<(&'f str, ColumnKind)>, JobError> {
+        let kind = |column: &'f ColumnFile| {
+            let mut kind = column.kind().map_err(|problem| of_column(&self.name, column, problem))?;
+            if let (Some(Sequence { seq_len, .. }), ColumnKind::Tokens(tokens)) = (sequence, &mut kind) {
+                if matches!(column.decode, DecodeFile::Tokens(TokensKeys { max_rows: Some(_), .. })) {
+                    let problem =
+                        "is for jobs without `sequence`; `long` there is for documents that are longer than one";
+                    return Err(of_column(&self.name, column, ("max_rows", problem.to_owned())));
+                }
+                tokens.pack(*seq_len);
+            }
+            Ok((column.name.as_str(), kind))
+        };
+        self.column.iter().map(kind).collect()
+    }
+
     /// Checks everything that can be checked without the dataset.
     ///
     /// # Errors
     /// [`JobError::Key`] for the first invalid value.
     pub fn check(&self) -> Result<Vec<Column>, JobError> {
-        let of = |column: &ColumnFile, (key, problem): KeyProblem| {
-            wrong(&self.name, format!("column `{}`: `{key}`", column.name), problem)
-        };
-        let kind = |column: &'_ ColumnFile| column.kind().map_err(|problem| of(column, problem));
-        let kinds = self.column.iter().map(kind).collect::<Result<Vec<_>, _>>()?;
-        let names = self.column.iter().map(|column| column.name.as_str());
-        let kinds: Vec<_> = names.zip(kinds).collect();
+        let sequence = self.sequence()?;
+        let kinds = self.kinds(sequence.as_ref())?;
         let read = |(column, (_, kind)): (&ColumnFile, &(&str, ColumnKind))| {
-            column.read(kind.clone(), &kinds).map_err(|problem| of(column, problem))
+            column.read(kind.clone(), &kinds).map_err(|problem| of_column(&self.name, column, problem))
         };
         let decoded = self.column.iter().zip(&kinds).map(read).collect::<Result<Vec<_>, _>>()?;
         let mut columns = decoded.clone();
@@ -117,7 +139,7 @@ impl JobFile {
             })?;
         }
         let order = self.order_or(OrderParams { version: 1, lanes: 1, window: 1, shuffle: self.shuffle });
-        let job = Job { columns, ..self.job(Fingerprint(0), 1, order) };
+        let job = Job { sequence, columns, ..self.job(Fingerprint(0), 1, order) };
         job.check_parts()?;
         self.mix(&job.columns, 1)?;
         if let Some(view) = &self.view {
@@ -125,6 +147,11 @@ impl JobFile {
         }
         Ok(job.columns)
     }
+}
+
+/// Returns the error of a key of a column.
+fn of_column(job: &str, column: &ColumnFile, (key, problem): KeyProblem) -> JobError {
+    wrong(job, format!("column `{}`: `{key}`", column.name), problem)
 }
 
 #[cfg(test)]
@@ -249,7 +276,7 @@ mod tests {
         (
             "decode = \"int\"",
             "decode = \"integer\"",
-            "column label: decode cannot be `integer`; it can be image, int, json, bytes, box_class, tensor, float, text, category, mask, boxes, box_labels, one_hot, geometry, image_size, bool",
+            "column label: decode cannot be `integer`; it can be image, int, json, bytes, box_class, tensor, float, text, category, mask, boxes, box_labels, one_hot, geometry, image_size, bool, tokens, labels, positions, document_lengths, document_ids, loss_mask",
         ),
         ("decode = \"int\"", "", "column label: `decode` is missing"),
         (

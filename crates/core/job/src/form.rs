@@ -6,7 +6,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _, se
 use serde_json::value::RawValue;
 
 use super::{
-    Job, Mix,
+    Job, Mix, Sequence,
     key::JobForm,
     reader::{shortened, shown},
 };
@@ -27,6 +27,8 @@ pub(super) struct OrderForm {
     pub(super) view: Option<Fingerprint>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) mix: Option<Mix>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) sequence: Option<Sequence>,
 }
 
 impl Serialize for Job {

@@ -11,6 +11,7 @@ mod content;
 mod file;
 mod form;
 mod function;
+mod function_source;
 mod key;
 pub mod layout;
 mod mix;
@@ -19,8 +20,8 @@ mod reader;
 mod redact;
 mod schema;
 pub mod scheme;
+mod sequence;
 mod size;
-mod source;
 mod start;
 pub mod testing;
 mod transform;
@@ -32,14 +33,15 @@ pub use column::*;
 pub use content::{ContentPart, SampleContent};
 pub use file::{MAX_JOB_FILE_BYTES, OrderFile};
 pub use function::{FunctionFile, ReturnedFile};
+pub use function_source::SourceDigest;
 pub use key::{BadSamples, DEFAULT_BAD_FRACTION, DEFAULT_BAD_SAMPLES, Job, JobFile};
 pub use mix::{Mix, MixFile};
 pub use operation::*;
 pub use reader::nearest_name;
 pub use redact::{redact, secret_in};
 pub use schema::job_file_schema;
+pub use sequence::{LongDocument, Sequence, SequenceFile, SequenceMethod, SequencePacking};
 pub use size::Size;
-pub use source::SourceDigest;
 pub use start::is_name;
 pub use transform::{Returns, ReturnsFile, Transform};
 pub use view::ViewFile;
@@ -116,16 +118,17 @@ pub enum JobError {
 
 impl Job {
     /// Returns the fingerprint of everything that decides which samples come at which position and what their bytes
-    /// are: dataset, view, columns, seed, order, mix, policy for bad samples. Batch size, epochs and name are not part of it, so
+    /// are: dataset, view, columns, seed, order, mix, sequences, policy for bad samples. Batch size, epochs and name are not part of it, so
     /// that a resumed run may change them.
     #[must_use]
     pub fn fingerprint(&self) -> Fingerprint {
         let identity =
             (&self.dataset_fingerprint, self.samples, self.seed, &self.order, &self.bad_samples, &self.columns);
-        let bytes = match (&self.view, &self.mix) {
-            (None, None) => serde_json::to_vec(&identity),
-            (Some(view), None) => serde_json::to_vec(&(identity, view)),
-            (view, Some(mix)) => serde_json::to_vec(&(identity, view, mix)),
+        let bytes = match (&self.view, &self.mix, &self.sequence) {
+            (None, None, None) => serde_json::to_vec(&identity),
+            (Some(view), None, None) => serde_json::to_vec(&(identity, view)),
+            (view, Some(mix), None) => serde_json::to_vec(&(identity, view, mix)),
+            (view, mix, Some(sequence)) => serde_json::to_vec(&(identity, view, mix, sequence)),
         };
         Fingerprint::of(&bytes.expect("plain data serialises"))
     }

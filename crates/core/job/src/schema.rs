@@ -94,8 +94,9 @@ impl JsonSchema for ColumnFile {
             name: String,
             /// The record's field: what follows the first dot of a file's name in the tar; in Parquet a column or a
             /// leaf of one, such as `image.bytes`. `jpg|png` takes the first that the record has. `__key__` is the
-            /// record's name, and `__shard__` the path of its shard.
-            from: String,
+            /// record's name, and `__shard__` the path of its shard. Default: none, which is for kinds that follow a column of
+            /// tokens; the others need it.
+            from: Option<String>,
             /// The kind of the column: how the field becomes an array.
             decode: KindName,
             /// The type of the elements, one of those of the column's kind. Default: the kind's first.

@@ -19,6 +19,7 @@ mod one_hot;
 mod picture_list;
 mod tensor;
 mod text;
+mod tokens;
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -62,7 +63,13 @@ pub(super) fn decoder(setup: &ColumnSetup<'_>) -> Result<Box<dyn ColumnDecoder>,
         ColumnKind::Geometry(column) => Box::new(geometry::GeometryDecoder::new(column, setup)),
         ColumnKind::ImageSize(column) => Box::new(image_size::ImageSizeDecoder::new(column, setup)),
         ColumnKind::Bool(_) => Box::new(boolean::BoolDecoder),
+        ColumnKind::Tokens(column) => Box::new(tokens::TokensDecoder::new(column, dtype)),
         ColumnKind::BoxClass(_) => Box::new(box_class::BoxClassDecoder::new(setup)?),
+        ColumnKind::Labels(_)
+        | ColumnKind::Positions(_)
+        | ColumnKind::DocumentLengths(_)
+        | ColumnKind::DocumentIds(_)
+        | ColumnKind::LossMask(_) => panic!("column `{}` is decoded, and it reads no field", setup.column.name),
         ColumnKind::Returned(_) => panic!("column `{}` is decoded, and a function returns it", setup.column.name),
     })
 }

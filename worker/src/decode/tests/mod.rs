@@ -19,6 +19,7 @@ mod odd;
 mod one_hot;
 mod plan_numbers;
 mod scalable;
+mod tokens;
 mod views;
 
 use std::io::Cursor;

@@ -68,6 +68,13 @@ impl FeedFixture {
         fixture
     }
 
+    /// Creates a dataset whose samples have these bytes in their field `txt`, which the job's second column reads.
+    pub(crate) fn of_values(value: impl Fn(u64) -> Vec<u8>, more: &str, column: &str) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let facts = write_dataset(directory.path(), &[], value);
+        Self::of_column(directory, &facts, more, column)
+    }
+
     /// Creates a dataset with the same samples in loose files, two for each: `000000.cls` and `000000.txt`.
     pub(crate) async fn of_files(more: &str) -> Self {
         let directory = tempfile::tempdir().unwrap();

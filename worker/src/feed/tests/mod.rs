@@ -6,6 +6,7 @@ mod parts;
 mod recorded;
 mod room;
 mod sharing;
+mod tokens;
 
 use std::{collections::BTreeMap, fs, sync::Arc, time::Instant};
 

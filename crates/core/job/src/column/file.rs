@@ -16,7 +16,8 @@ use spdl_types::DType;
 pub struct ColumnFile {
     /// Name in the batch.
     pub name: String,
-    /// Field of the record; several with bars between, as `jpg|png`: the first that is there.
+    /// Field of the record; several with bars between, as `jpg|png`: the first that is there. Empty for kinds that read none.
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub from: String,
     /// How the field becomes an array, with the keys for that.
     #[serde(flatten)]
@@ -75,7 +76,8 @@ impl ColumnFile {
                 (Some(transform), dtype)
             }
         };
-        let from = self.from.split('|').map(|field| field.trim().to_owned()).collect();
+        let fields = (!self.from.is_empty()).then(|| self.from.split('|'));
+        let from = fields.into_iter().flatten().map(|field| field.trim().to_owned()).collect();
         Ok(Column { name: self.name.clone(), from, kind, dtype, value: self.value.read()?, transform })
     }
 }
@@ -132,7 +134,16 @@ impl<'de> Visitor<'de> for ColumnVisitor {
         let decode = kind.read_keys(OwnKeys { map, kind, common: &mut common })?;
         let CommonKeys { name, from, dtype, value, transform, arguments, source_digest, returns } = common;
         let name = name.ok_or_else(|| A::Error::missing_field("name"))?;
-        let from = from.ok_or_else(|| A::Error::missing_field("from"))?;
+        let from = match from {
+            Some(_) if !kind.reads_field() => {
+                let name = kind.name();
+                let problem =
+                    format!("`from` is not for decode = \"{name}\", which follows a column of tokens; leave it out");
+                return Err(A::Error::custom(problem));
+            }
+            None if kind.reads_field() => return Err(A::Error::missing_field("from")),
+            from => from.unwrap_or_default(),
+        };
         Ok(ColumnFile { name, from, decode, dtype, value, transform, arguments, source_digest, returns })
     }
 }

@@ -10,12 +10,15 @@ use spdl_types::{DType, SampleShape};
 pub trait Kind: Serialize + DeserializeOwned {
     /// Its name in a job file: the value of `decode`.
     const NAME: &'static str;
-    /// An example of its keys in a job file, if it needs any. What it follows is a column `image` or `boxes`.
+    /// An example of its keys in a job file, if it needs any. What it follows is a column `image`, `boxes` or `tokens`.
     const EXAMPLE: &'static str = "";
     /// Whether its name describes it completely.
     const IS_UNIT: bool = false;
     /// Whether a value is a single number, text, name, or true or false: such columns can have a `path` and a `default`.
     const IS_PLAIN: bool = false;
+    /// Whether a field is read. If not, the values come from the column that it [follows](Self::follows), and a job file has no
+    /// `from` for it.
+    const READS_FIELD: bool = true;
     /// Whether columns can have a list of some of the dataset's classes, `classes`.
     const TAKES_CLASSES: bool = false;
     /// The keys of a `[[column]]` that only some kinds have, this one among them.
@@ -117,6 +120,34 @@ pub(super) fn followed_picture<'c>(name: &str, followed: &'c ColumnKind) -> Resu
 /// The problem of a column that names none.
 pub(super) fn image_name(follows: Option<&String>) -> Result<String, KeyProblem> {
     let problem = || ("follows", "is missing; write the name of the image column that it is of".to_owned());
+    follows.cloned().ok_or_else(problem)
+}
+
+/// Returns the tokens of a sequence of the `tokens` column `name`, which a column follows.
+///
+/// # Errors
+/// The problem of a column that follows another kind, or documents that are not packed.
+pub(super) fn followed_tokens(name: &str, followed: &ColumnKind) -> Result<u32, KeyProblem> {
+    let ColumnKind::Tokens(tokens) = followed else {
+        let kind = followed.name();
+        let problem = format!("is `{name}`, a column of decode = \"{kind}\"; it has to be of decode = \"tokens\"");
+        return Err(("follows", problem));
+    };
+    tokens.seq_len.ok_or_else(|| {
+        let problem = format!(
+            "is `{name}`, whose documents are not packed; add `sequence = {{ seq_len = 8192 }}` to the job, or leave this \
+             column out"
+        );
+        ("follows", problem)
+    })
+}
+
+/// Returns the name of the `tokens` column that a column is of.
+///
+/// # Errors
+/// The problem of a column that names none.
+pub(super) fn tokens_name(follows: Option<&String>) -> Result<String, KeyProblem> {
+    let problem = || ("follows", "is missing; write the name of the tokens column that it is of".to_owned());
     follows.cloned().ok_or_else(problem)
 }
 

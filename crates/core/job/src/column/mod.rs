@@ -82,6 +82,11 @@ macro_rules! column_kinds {
                 match self { $(Self::$Kind => Deserialize::deserialize(keys).map(DecodeFile::$Kind),)* }
             }
 
+            /// Returns whether columns of the kind are decoded from a field.
+            pub(super) const fn reads_field(self) -> bool {
+                match self { $(Self::$Kind => $Column::READS_FIELD,)* }
+            }
+
             /// Returns the schema of the kind's keys.
             pub(super) fn schema(self, generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
                 use schemars::JsonSchema;
@@ -108,13 +113,20 @@ macro_rules! column_kinds {
 
         impl ColumnKind {
             const NAMES: &[&str] = &[$($Column::NAME,)* ReturnedColumn::NAME];
-            /// The name of each kind in a job file, and an example of its keys. What they follow is a column `image` or `boxes`.
+            /// The name of each kind in a job file, and an example of its keys. What they follow is a column `image` or `boxes`, or
+            /// `tokens` in a job with sequences.
             pub const CATALOG: &[(&str, &str)] = &[$(($Column::NAME, $Column::EXAMPLE),)*];
 
             /// Returns the name of the kind in a job file.
             #[must_use]
             pub const fn name(&self) -> &'static str {
                 match self { $(Self::$Kind(_) => $Column::NAME,)* Self::Returned(_) => ReturnedColumn::NAME }
+            }
+
+            /// Returns whether its values are decoded from a field; otherwise they come from the column that it follows.
+            #[must_use]
+            pub const fn reads_field(&self) -> bool {
+                match self { $(Self::$Kind(_) => $Column::READS_FIELD,)* Self::Returned(_) => false }
             }
 
             /// Reads the kind `name`.
@@ -291,6 +303,53 @@ column_kinds! {
     /// - Shape: `[]`.
     /// - Types: `bool`.
     boolean::Bool(BoolColumn),
+    /// The ids of the tokens of a text.
+    ///
+    /// - Field: whole numbers in one dimension, of any type, as Parquet, MDS, TFRecord or a `.npy` file give them.
+    /// - Result: the ids, as many as the text has; in a job with `sequence`, those of the texts that a sequence has.
+    /// - Shape: a ragged column of rows of `[]`; `[seq_len]` in a job with `sequence`.
+    /// - Types: `i32`, `i64`.
+    ///
+    /// Ids are converted from the type that is stored, such as `u16`, and checked: one that is not below `vocab`, or
+    /// that the column's type cannot hold, makes a bad sample, whose error names the id and its place. A text without
+    /// tokens is a row without ids.
+    tokens::Tokens(TokensColumn),
+    /// The id that each place of a sequence has to predict.
+    ///
+    /// - Field: none; the column follows a `tokens` column.
+    /// - Result: the next id of the same document, or -100, which torch's `cross_entropy` leaves out, where there is none:
+    ///   at the end of a document and where no document is. With `cross_documents`, it is the next id of the sequence.
+    /// - Shape: `[seq_len]`.
+    /// - Types: `i64`, `i32`.
+    labels::Labels(LabelsColumn),
+    /// The place of each token within its document.
+    ///
+    /// - Field: none; the column follows a `tokens` column.
+    /// - Result: the place of each token: 0 where a document begins; with `cross_documents`, where the sequence begins.
+    /// - Shape: `[seq_len]`.
+    /// - Types: `i32`, `i64`.
+    positions::Positions(PositionsColumn),
+    /// The lengths of the documents of a sequence.
+    ///
+    /// - Field: none; the column follows a `tokens` column.
+    /// - Result: the tokens of each document of the sequence, in order, with `bos` and `eos`.
+    /// - Shape: a ragged column of rows of `[]`.
+    /// - Types: `i32`.
+    document_lengths::DocumentLengths(DocumentLengthsColumn),
+    /// The document that each token is of.
+    ///
+    /// - Field: none; the column follows a `tokens` column.
+    /// - Result: the number of the document within the sequence, from 0, or -1 where no document is.
+    /// - Shape: `[seq_len]`.
+    /// - Types: `i32`.
+    document_ids::DocumentIds(DocumentIdsColumn),
+    /// Whether each place of a sequence is learned.
+    ///
+    /// - Field: none; the column follows a `tokens` column.
+    /// - Result: 1 where shifted labels have an id, and 0 elsewhere.
+    /// - Shape: `[seq_len]`.
+    /// - Types: `f32`, `u8`, `bool`.
+    loss_mask::LossMask(LossMaskColumn),
 }
 
 impl ColumnKind {

@@ -137,7 +137,12 @@ impl Column {
             }
             return Ok(());
         }
-        if self.from.is_empty() || self.from.iter().any(String::is_empty) {
+        if !self.kind.reads_field() {
+            if !self.from.is_empty() {
+                let problem = format!("is not for decode = \"{}\", which reads no field", self.kind.name());
+                return Err(("from", problem));
+            }
+        } else if self.from.is_empty() || self.from.iter().any(String::is_empty) {
             return Err(("from", format!("is `{}`; name a field, or several as `jpg|png`", self.from.join("|"))));
         }
         if let Some(name) = self.kind.follows() {

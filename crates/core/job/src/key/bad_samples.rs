@@ -35,7 +35,9 @@ impl JobFile {
     #[must_use]
     pub fn bad_samples(&self) -> BadSamples {
         let is_evaluation = !self.shuffle && self.epochs == 1 && self.epoch_end().is_whole();
-        self.bad_samples.unwrap_or(if is_evaluation { BadSamples::Mask } else { BadSamples::Substitute })
+        // A bad document has no labels in its sequence, whose other documents keep theirs.
+        let is_masked = is_evaluation || self.sequence.is_some();
+        self.bad_samples.unwrap_or(if is_masked { BadSamples::Mask } else { BadSamples::Substitute })
     }
 }
 

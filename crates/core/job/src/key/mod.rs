@@ -17,7 +17,8 @@ use spdl_types::Fingerprint;
 pub use self::bad_samples::BadSamples;
 pub use self::max_bad_fraction::{DEFAULT_BAD_FRACTION, DEFAULT_BAD_SAMPLES};
 use super::{
-    Column, ColumnFile, FunctionFile, JobError, Mix, MixFile, OrderFile, ViewFile, check::wrong, form::OrderForm,
+    Column, ColumnFile, FunctionFile, JobError, Mix, MixFile, OrderFile, Sequence, SequenceFile, ViewFile,
+    check::wrong, form::OrderForm,
 };
 
 /// A key of a job file, and of the job that is made of it.
@@ -75,6 +76,10 @@ macro_rules! job_keys {
             /// How samples are mixed in pairs, as in mixup and cutmix. Default: they are not mixed.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             pub mix: Option<MixFile>,
+            /// How documents of tokens are packed into sequences of one length. Default: they are not; each document is a
+            /// sample.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            pub sequence: Option<SequenceFile>,
             /// The columns of a batch, in order, each in a table `[[column]]`. With those that functions add, a job has 1 to 64
             /// of them. Default: none, which needs a `function`.
             #[serde(default)]
@@ -97,13 +102,15 @@ macro_rules! job_keys {
             pub dataset_fingerprint: Fingerprint,
             /// Fingerprint of the samples of the dataset that the job delivers; `None` if these are all.
             pub view: Option<Fingerprint>,
-            /// Number of samples of an epoch: those of the dataset, or of the view.
+            /// Number of samples of an epoch: those of the dataset, or of the view; or the sequences that these are packed into.
             pub samples: u64,
             $(pub $key: $Value,)*
             /// The order's parameters.
             pub order: OrderParams,
             /// How samples are mixed; `None` if they are not.
             pub mix: Option<Mix>,
+            /// How documents are packed into sequences; `None` if each document is a sample.
+            pub sequence: Option<Sequence>,
             /// The columns of a batch, in order.
             pub columns: Vec<Column>,
         }
@@ -124,8 +131,8 @@ macro_rules! job_keys {
         impl From<Job> for JobForm {
             fn from(job: Job) -> Self {
                 let OrderParams { version, lanes, window, shuffle } = job.order;
-                let Job { name, dataset, dataset_fingerprint, view, samples, $($key,)* mix, columns, .. } = job;
-                let order = OrderForm { version, lanes, window, shuffle, view, mix };
+                let Job { name, dataset, dataset_fingerprint, view, samples, $($key,)* mix, sequence, columns, .. } = job;
+                let order = OrderForm { version, lanes, window, shuffle, view, mix, sequence };
                 Self { name, dataset, dataset_fingerprint, samples, $($key,)* order, columns }
             }
         }
@@ -133,9 +140,9 @@ macro_rules! job_keys {
         impl From<JobForm> for Job {
             fn from(form: JobForm) -> Self {
                 let JobForm { name, dataset, dataset_fingerprint, samples, $($key,)* order, columns } = form;
-                let OrderForm { version, lanes, window, shuffle, view, mix } = order;
+                let OrderForm { version, lanes, window, shuffle, view, mix, sequence } = order;
                 let order = OrderParams { version, lanes, window, shuffle };
-                Self { name, dataset, dataset_fingerprint, view, samples, $($key,)* order, mix, columns }
+                Self { name, dataset, dataset_fingerprint, view, samples, $($key,)* order, mix, sequence, columns }
             }
         }
 
@@ -144,8 +151,8 @@ macro_rules! job_keys {
             pub(super) fn job(&self, dataset_fingerprint: Fingerprint, samples: u64, order: OrderParams) -> Job {
                 let (name, dataset) = (self.name.clone(), self.dataset.clone());
                 $(let $key = <$Key>::value(self, samples);)*
-                let (view, mix, columns) = Default::default();
-                Job { name, dataset, dataset_fingerprint, view, samples, $($key,)* order, mix, columns }
+                let (view, mix, sequence, columns) = Default::default();
+                Job { name, dataset, dataset_fingerprint, view, samples, $($key,)* order, mix, sequence, columns }
             }
         }
 
@@ -171,7 +178,8 @@ job_keys! {
     /// Decides the order and every random crop and flip.
     #[serde(default)]
     seed: u64 => seed::Seed, u64;
-    /// Samples of one step over all ranks, 1 to 16777216; each rank gets an even share.
+    /// Samples of one step over all ranks, 1 to 16777216; each rank gets an even share. With `sequence`, a sample is a
+    /// sequence.
     global_batch: u32 => global_batch::GlobalBatch, u32;
     /// How often the job goes through the dataset, at least once.
     #[serde(default = "epochs::one")]
@@ -181,7 +189,7 @@ job_keys! {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     epoch_end: Option<EpochEnd> => epoch_end::EpochEndKey, EpochEnd;
     /// What happens to a sample that does not decode or lacks a field. Default: `substitute`; `mask` for an evaluation,
-    /// which is one epoch with `shuffle = false` that delivers every sample.
+    /// which is one epoch with `shuffle = false` that delivers every sample, and with `sequence`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     bad_samples: Option<BadSamples> => bad_samples::BadSamplesKey, BadSamples;
     /// The job fails when more of the dataset's samples than this fraction are bad, 0 to 1. Default: 0.001, and at

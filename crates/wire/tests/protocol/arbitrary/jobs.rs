@@ -3,10 +3,12 @@
 use proptest::{collection::vec, option, prelude::*};
 use spdl_job::{
     Arguments, BadSamples, BoolColumn, BoxClassColumn, BoxFormat, BoxLabelsColumn, BoxStorage, BoxesColumn,
-    BytesColumn, Callable, CategoryColumn, ColorJitter, Column, ColumnKind, ColumnValue, DefaultValue, Fill,
-    FloatColumn, FunctionCall, GeometryColumn, ImageColumn, ImageOp, ImageSizeColumn, IntColumn, Interpolation, Job,
-    JsonColumn, MaskColumn, Mix, NumberOrRange, OneHotColumn, PictureList, RandomResizedCrop, ReturnedColumn,
-    ReturnedValue, Returns, Size, SourceDigest, TensorColumn, TensorEncoding, TextColumn, Transform,
+    BytesColumn, Callable, CategoryColumn, ColorJitter, Column, ColumnKind, ColumnValue, DefaultValue,
+    DocumentIdsColumn, DocumentLengthsColumn, Fill, FloatColumn, FunctionCall, GeometryColumn, ImageColumn, ImageOp,
+    ImageSizeColumn, IntColumn, Interpolation, Job, JsonColumn, LabelsColumn, LongDocument, LossMaskColumn, MaskColumn,
+    Mix, NumberOrRange, OneHotColumn, PictureList, PositionsColumn, RandomResizedCrop, ReturnedColumn, ReturnedValue,
+    Returns, Sequence, SequencePacking, Size, SourceDigest, TensorColumn, TensorEncoding, TextColumn, TokensColumn,
+    Transform,
 };
 use spdl_order::{EpochEnd, MixParams, OrderParams};
 use spdl_types::{DType, Fingerprint, ImageColor, ImageDepth, ImageLayout, Normalise};
@@ -80,6 +82,9 @@ fn kind() -> impl Strategy<Value = ColumnKind> {
         Just(ColumnKind::BoxClass(BoxClassColumn)),
         Just(ColumnKind::Float(FloatColumn)),
         Just(ColumnKind::Bool(BoolColumn)),
+        [option::of(any::<u32>()), option::of(any::<u32>()), option::of(any::<u32>())]
+            .prop_map(|[vocab, max_rows, seq_len]| ColumnKind::Tokens(TokensColumn { vocab, max_rows, seq_len })),
+        follower(),
         any::<u32>().prop_map(|max_bytes| ColumnKind::Text(TextColumn(BytesColumn { max_bytes }))),
         option::of(vec(text(), 0..4)).prop_map(|names| ColumnKind::Category(CategoryColumn { names })),
         (any::<u32>(), option::of(vec(text(), 0..4)), option::of(vec(text(), 0..4)))
@@ -112,6 +117,38 @@ fn kind() -> impl Strategy<Value = ColumnKind> {
             |(shape, max_rows, encoding, array)| ColumnKind::Tensor(TensorColumn { shape, max_rows, encoding, array })
         ),
     ]
+}
+
+/// A column that follows one of tokens.
+fn follower() -> impl Strategy<Value = ColumnKind> {
+    (0..5_u32, text(), any::<bool>(), any::<u32>()).prop_map(|(kind, follows, shifted, seq_len)| match kind {
+        0 => ColumnKind::Labels(LabelsColumn { follows, shifted, seq_len }),
+        1 => ColumnKind::Positions(PositionsColumn { follows, seq_len }),
+        2 => ColumnKind::DocumentLengths(DocumentLengthsColumn { follows, seq_len }),
+        3 => ColumnKind::DocumentIds(DocumentIdsColumn { follows, seq_len }),
+        _ => ColumnKind::LossMask(LossMaskColumn { follows, seq_len }),
+    })
+}
+
+fn sequence() -> impl Strategy<Value = Sequence> {
+    let long = proptest::sample::select(&[LongDocument::Split, LongDocument::Truncate, LongDocument::Drop][..]);
+    let packing = prop_oneof![
+        (long, any::<u32>(), option::of(any::<u32>()))
+            .prop_map(|(long, align, max_documents)| { SequencePacking::BestFit { long, align, max_documents } }),
+        any::<bool>().prop_map(|cross_documents| SequencePacking::Chunk { cross_documents }),
+    ];
+    let ids = [option::of(any::<u32>()), option::of(any::<u32>())];
+    (any::<u32>(), packing, any::<u64>(), ids, any::<u32>(), any::<bool>()).prop_map(
+        |(seq_len, packing, pool_tokens, [bos, eos], pad, eos_in_loss)| Sequence {
+            seq_len,
+            packing,
+            pool_tokens,
+            bos,
+            eos,
+            pad,
+            eos_in_loss,
+        },
+    )
 }
 
 fn returns() -> impl Strategy<Value = Returns> {
@@ -190,9 +227,9 @@ pub(super) fn job() -> impl Strategy<Value = Job> {
     let bad = prop_oneof![Just(BadSamples::Substitute), Just(BadSamples::Mask), Just(BadSamples::Fail)];
     let names = (text(), text(), any::<u128>(), any::<u64>(), any::<u64>());
     let numbers = (any::<u32>(), any::<u64>(), ends, bad, 0.0..1.0_f64);
-    let parts = (option::of(any::<u128>()), option::of(mix()));
-    (names, numbers, order(), vec(column(), 0..4), parts).prop_map(|(names, numbers, order, columns, (view, mix))| {
-        Job {
+    let parts = (option::of(any::<u128>()), option::of(mix()), option::of(sequence()));
+    (names, numbers, order(), vec(column(), 0..4), parts).prop_map(
+        |(names, numbers, order, columns, (view, mix, sequence))| Job {
             name: names.0,
             dataset: names.1,
             dataset_fingerprint: Fingerprint(names.2),
@@ -206,7 +243,8 @@ pub(super) fn job() -> impl Strategy<Value = Job> {
             max_bad_fraction: numbers.4,
             order,
             mix,
+            sequence,
             columns,
-        }
-    })
+        },
+    )
 }

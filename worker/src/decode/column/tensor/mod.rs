@@ -41,19 +41,40 @@ impl TensorDecoder {
 /// # Errors
 /// What is wrong with the file, as text.
 pub fn read_numpy(file: &Bytes, name: Option<&str>, max_bytes: usize) -> Result<Array, String> {
+    read_numpy_if(file, name, max_bytes, |_, _| Ok(()))
+}
+
+/// Reads an array as [`read_numpy`] does, if `check` accepts its type and shape. Where the file holds the elements as they
+/// are needed, they are not copied.
+pub(super) fn read_numpy_if(
+    file: &Bytes,
+    name: Option<&str>,
+    max_bytes: usize,
+    check: impl FnOnce(DType, &[u64]) -> Result<(), String>,
+) -> Result<Array, String> {
     let array = name.map(str::to_owned);
     let column = TensorColumn { shape: Vec::new(), max_rows: None, encoding: TensorEncoding::Numpy, array };
     let mut decoder = TensorDecoder { column, dtype: DType::U8 };
-    let NpyHeader { element, shape, .. } = npy::read_header(&mut decoder.open(file)?)?;
-    decoder.dtype = match element {
-        NpyElement::Number { dtype, .. } => dtype,
+    let mut source = decoder.open(file)?;
+    let NpyHeader { element, shape, is_fortran } = npy::read_header(&mut source)?;
+    let (dtype, is_big_endian) = match element {
+        NpyElement::Number { dtype, is_big_endian } => (dtype, is_big_endian),
         NpyElement::Object => return Err("it holds Python objects (pickle), which are never read".to_owned()),
         NpyElement::TwoBytes => return Err("it holds elements of two bytes that no type of NumPy's has".to_owned()),
         NpyElement::Other(descr) => return Err(format!("it holds {descr}, which is no number")),
     };
-    let bytes = shape.iter().try_fold(decoder.dtype.bytes() as u64, |bytes, side| bytes.checked_mul((*side).max(1)));
+    decoder.dtype = dtype;
+    check(dtype, &shape)?;
+    let bytes = shape.iter().try_fold(dtype.bytes() as u64, |bytes, side| bytes.checked_mul((*side).max(1)));
     if bytes.is_none_or(|bytes| bytes > max_bytes as u64) {
-        return Err(format!("it claims {} {shape:?}, more than {max_bytes} bytes", decoder.dtype.name()));
+        return Err(format!("it claims {} {shape:?}, more than {max_bytes} bytes", dtype.name()));
+    }
+    let is_as_needed = !is_big_endian && (!is_fortran || shape.len() < 2) && dtype != DType::Bool;
+    if let NpyFile::Stored(rest) = source
+        && is_as_needed
+        && let Some(elements) = rest.get(..shape.iter().product::<u64>() as usize * dtype.bytes())
+    {
+        return Ok(Array { dtype, shape, elements: file.slice_ref(elements) });
     }
     let sides: Vec<u32> = shape.iter().map(|side| u32::try_from(*side).unwrap_or(u32::MAX)).collect();
     // The array is read as rows, so that memory grows with the bytes in the file, whatever its header claims.
@@ -63,12 +84,12 @@ pub fn read_numpy(file: &Bytes, name: Option<&str>, max_bytes: usize) -> Result<
             decoder.read_rows(file, *rows)?
         }
         None => {
-            let mut number = vec![0; decoder.dtype.bytes()];
+            let mut number = vec![0; dtype.bytes()];
             decoder.read(file, &mut number)?;
             number.into()
         }
     };
-    Ok(Array { dtype: decoder.dtype, shape, elements })
+    Ok(Array { dtype, shape, elements })
 }
 
 impl ColumnDecoder for TensorDecoder {

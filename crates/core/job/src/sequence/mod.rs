@@ -1,0 +1,285 @@
+//! The `[sequence]` table of a job file: documents of tokens are packed into sequences of one length, and a sequence is a
+//! sample of the job.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Column, ColumnKind, KeyProblem};
+
+/// Upper limit of the tokens of a sequence.
+const MAX_SEQ_LEN: u32 = 1 << 24;
+/// Upper limit of `align`.
+const MAX_ALIGN: u32 = 256;
+/// What `align` is if the job does not say it, and sequences are not shorter.
+const DEFAULT_ALIGN: u32 = 16;
+/// Upper limit of the tokens of a pool.
+const MAX_POOL_TOKENS: u64 = 1 << 40;
+/// The least tokens of a pool if the job does not say it, and the least sequences of one.
+const DEFAULT_POOL: [u64; 2] = [4 << 20, 512];
+/// Ids are below this number, so that every type of a column holds them.
+const MAX_ID: u32 = 1 << 31;
+
+/// The problem of a job that mixes sequences.
+pub(super) const NO_MIX: &str = "is for pictures, and a job with `sequence` has none; leave one of both out";
+
+/// Documents are packed into sequences of one length: each is a sample, and `global_batch` counts sequences. Such a job has
+/// a column `tokens` and columns that follow it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SequenceFile {
+    /// The tokens of a sequence, 1 to 16777216.
+    pub seq_len: u32,
+    /// How documents share sequences. Default: `best_fit`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub method: Option<SequenceMethod>,
+    /// For `best_fit`: what happens to a document that is longer than a sequence. Default: `split`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub long: Option<LongDocument>,
+    /// For `best_fit`: the room of a document is a multiple of this number of tokens, a power of two up to 256 and at most
+    /// `seq_len`. More changes from epoch to epoch who shares a sequence, and there is more padding. Default: 16.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub align: Option<u32>,
+    /// For `best_fit`: the most documents of a sequence, at least 1. Default: no limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_documents: Option<u32>,
+    /// Documents are packed with others of their pool: consecutive blocks with this number of tokens together, `seq_len`
+    /// to 1099511627776. Larger pools have less padding, and a worker holds more lengths in memory. Default: 4194304, and
+    /// at least 512 sequences.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pool_tokens: Option<u64>,
+    /// For `chunk`: whether a sequence is one text, in which labels and positions go on across the ends of documents.
+    /// Default: `true`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cross_documents: Option<bool>,
+    /// The id that is put before each document, below 2147483648. Default: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bos: Option<u32>,
+    /// The id that is put after each document, below 2147483648. Default: none; the documents have theirs, or need none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub eos: Option<u32>,
+    /// The id of places without a document, below 2147483648. No label and no mask depends on it. Default: 0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pad: Option<u32>,
+    /// Whether the id that `eos` puts after a document is learned. Default: `true`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub eos_in_loss: Option<bool>,
+}
+
+/// How documents share sequences.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum SequenceMethod {
+    /// Whole documents, each where it leaves the least room; what no document fills is padding.
+    #[default]
+    BestFit,
+    /// Documents end to end, cut into sequences: no padding, and most sequences begin within a document.
+    Chunk,
+}
+
+/// What happens to a document that is longer than a sequence.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum LongDocument {
+    /// It is cut into parts as long as a sequence, and the last part shares a sequence with others.
+    #[default]
+    Split,
+    /// Its first tokens, as many as a sequence has, are kept.
+    Truncate,
+    /// It is left out.
+    Drop,
+}
+
+/// How a job packs documents into sequences.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sequence {
+    /// The tokens of a sequence.
+    pub seq_len: u32,
+    /// How documents share sequences.
+    pub packing: SequencePacking,
+    /// The least tokens of a pool, whose documents are packed together.
+    pub pool_tokens: u64,
+    /// The id before each document, if there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bos: Option<u32>,
+    /// The id after each document, if there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub eos: Option<u32>,
+    /// The id of places without a document.
+    pub pad: u32,
+    /// Whether `eos` is learned.
+    pub eos_in_loss: bool,
+}
+
+/// How documents share sequences, with what only one way of it has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SequencePacking {
+    /// Whole documents, each where it leaves the least room.
+    BestFit {
+        /// What happens to a document that is longer than a sequence.
+        long: LongDocument,
+        /// The room of a document is a multiple of this number of tokens.
+        align: u32,
+        /// The most documents of a sequence.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        max_documents: Option<u32>,
+    },
+    /// Documents end to end, cut into sequences.
+    Chunk {
+        /// Whether labels and positions go on across the ends of documents.
+        cross_documents: bool,
+    },
+}
+
+impl SequenceFile {
+    /// Reads the table, with the defaults of keys that are left out.
+    ///
+    /// # Errors
+    /// The key that is wrong, and what is wrong with it.
+    pub(super) fn read(&self) -> Result<Sequence, KeyProblem> {
+        let method = self.method.unwrap_or_default();
+        let of_best_fit = [
+            ("long", self.long.is_some()),
+            ("align", self.align.is_some()),
+            ("max_documents", self.max_documents.is_some()),
+        ];
+        let of_chunk = [("cross_documents", self.cross_documents.is_some())];
+        let (others, other) = match method {
+            SequenceMethod::BestFit => (&of_chunk[..], "chunk"),
+            SequenceMethod::Chunk => (&of_best_fit[..], "best_fit"),
+        };
+        if let Some((key, _)) = others.iter().find(|(_, is_there)| *is_there) {
+            return Err((key, format!("is only for method = \"{other}\"")));
+        }
+        if self.eos_in_loss.is_some() && self.eos.is_none() {
+            let problem = "needs `eos`: it is about the id that the job puts after each document";
+            return Err(("eos_in_loss", problem.to_owned()));
+        }
+        let seq_len = self.seq_len;
+        let [least_tokens, least_sequences] = DEFAULT_POOL;
+        let sequence = Sequence {
+            seq_len,
+            packing: match method {
+                SequenceMethod::BestFit => SequencePacking::BestFit {
+                    long: self.long.unwrap_or_default(),
+                    align: self.align.unwrap_or_else(|| DEFAULT_ALIGN.min(1 << seq_len.max(1).ilog2())),
+                    max_documents: self.max_documents,
+                },
+                SequenceMethod::Chunk => {
+                    SequencePacking::Chunk { cross_documents: self.cross_documents.unwrap_or(true) }
+                }
+            },
+            pool_tokens: self.pool_tokens.unwrap_or_else(|| least_tokens.max(least_sequences * u64::from(seq_len))),
+            bos: self.bos,
+            eos: self.eos,
+            pad: self.pad.unwrap_or(0),
+            eos_in_loss: self.eos_in_loss.unwrap_or(true),
+        };
+        sequence.check_values()?;
+        Ok(sequence)
+    }
+}
+
+impl Sequence {
+    /// Returns how many ids each document gets beside its own.
+    #[must_use]
+    pub const fn added_tokens(&self) -> u32 {
+        self.bos.is_some() as u32 + self.eos.is_some() as u32
+    }
+
+    /// Checks all values, each by itself.
+    fn check_values(&self) -> Result<(), KeyProblem> {
+        let Self { seq_len, packing, pool_tokens, bos, eos, pad, eos_in_loss } = *self;
+        if !(1..=MAX_SEQ_LEN).contains(&seq_len) {
+            return Err(("seq_len", format!("is {seq_len}, not in 1..={MAX_SEQ_LEN}")));
+        }
+        if let SequencePacking::BestFit { align, max_documents, .. } = packing {
+            if !align.is_power_of_two() || align > MAX_ALIGN {
+                return Err(("align", format!("is {align}; it must be a power of two, 1 to {MAX_ALIGN}")));
+            }
+            if align > seq_len {
+                return Err(("align", format!("is {align}, more than `seq_len`, which is {seq_len}")));
+            }
+            if max_documents == Some(0) {
+                return Err(("max_documents", "is 0; it must be at least 1".to_owned()));
+            }
+        }
+        if !(u64::from(seq_len)..=MAX_POOL_TOKENS).contains(&pool_tokens) {
+            let problem = format!("is {pool_tokens}; it must be `seq_len`, which is {seq_len}, to {MAX_POOL_TOKENS}");
+            return Err(("pool_tokens", problem));
+        }
+        for (key, id) in [("bos", bos), ("eos", eos), ("pad", Some(pad))] {
+            if let Some(id) = id.filter(|id| *id >= MAX_ID) {
+                return Err((key, format!("is {id}; ids are below {MAX_ID}")));
+            }
+        }
+        if eos.is_none() && !eos_in_loss {
+            return Err(("eos_in_loss", "needs `eos`".to_owned()));
+        }
+        Ok(())
+    }
+
+    /// Checks all values, for a job with these columns.
+    ///
+    /// # Errors
+    /// The key of the table that is wrong, and what is wrong with it.
+    pub(super) fn check(&self, columns: &[Column]) -> Result<(), KeyProblem> {
+        self.check_values()?;
+        let is_tokens = |column: &&Column| matches!(column.kind, ColumnKind::Tokens(_));
+        let Some(tokens) = columns.iter().find(is_tokens) else {
+            let problem = "has no tokens to pack: add a column of decode = \"tokens\", or leave the table out";
+            return Err(("seq_len", problem.to_owned()));
+        };
+        let ColumnKind::Tokens(kind) = &tokens.kind else { unreachable!("it was found by its kind") };
+        if kind.seq_len != Some(self.seq_len) {
+            let problem = format!("is {}, and column `{}` has another length", self.seq_len, tokens.name);
+            return Err(("seq_len", problem));
+        }
+        for (key, id) in [("bos", self.bos), ("eos", self.eos), ("pad", Some(self.pad))] {
+            if let (Some(id), Some(vocab)) = (id, kind.vocab)
+                && id >= vocab
+            {
+                return Err((key, format!("is {id}, and `vocab` of column `{}` is {vocab}", tokens.name)));
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks that a column can be in a job with sequences, of which these are the columns.
+    ///
+    /// # Errors
+    /// The key of the column that is wrong, and what is wrong with it.
+    pub(super) fn check_column(column: &Column, columns: &[Column]) -> Result<(), KeyProblem> {
+        if column.is_by_function() {
+            let problem =
+                "is not for a job with `sequence`, whose samples are several documents: leave the function out";
+            return Err((if column.transform.is_some() { "transform" } else { "from" }, problem.to_owned()));
+        }
+        match &column.kind {
+            ColumnKind::Tokens(_) => {
+                let is_first = |other: &&Column| matches!(other.kind, ColumnKind::Tokens(_));
+                match columns.iter().find(is_first) {
+                    Some(first) if first.name != column.name => Err((
+                        "decode",
+                        format!(
+                            "is `tokens`, as that of column `{}` is; a job with `sequence` has one such column",
+                            first.name
+                        ),
+                    )),
+                    _ => Ok(()),
+                }
+            }
+            kind if !kind.reads_field() => Ok(()),
+            kind => Err((
+                "decode",
+                format!(
+                    "is `{}`, and a sample of a job with `sequence` is several documents; such a job has `tokens` and columns \
+                     that follow it",
+                    kind.name()
+                ),
+            )),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
