@@ -9,6 +9,7 @@
 
 mod ctl;
 pub mod dev_cluster;
+mod evaluated;
 pub mod kind;
 pub mod local;
 pub mod sheet;

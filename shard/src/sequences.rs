@@ -3,7 +3,7 @@
 //!
 //! The table of pools is read whole. The lengths of a pool's documents follow it, and are read when the pool is used.
 
-use std::ops::Range;
+use std::{ops::Range, sync::Arc};
 
 use bytes::Bytes;
 use spdl_order::DatasetFacts;
@@ -66,7 +66,7 @@ pub struct MadeSequences {
 #[derive(Clone, Debug)]
 pub struct SequenceTable {
     fingerprint: Fingerprint,
-    pools: Pools,
+    pools: Arc<Pools>,
     fill: SequenceFill,
     /// Documents before each pool, and all of them.
     first_documents: Box<[u64]>,
@@ -157,7 +157,7 @@ impl SequenceTable {
         }
         let blocks = counted.last().map_or(0, |(end, _)| *end);
         let documents = first_documents[first_documents.len() - 1];
-        let pools = Pools::new(counted).map_err(|error| FormatError::Malformed(error.to_string()))?;
+        let pools = Pools::new(counted).map(Arc::new).map_err(|error| FormatError::Malformed(error.to_string()))?;
         if blocks != manifest.block_count() || documents > manifest.samples() {
             return Err(wrong("it is of another dataset"));
         }
@@ -180,7 +180,7 @@ impl SequenceTable {
 
     /// Returns the pools, with the number of sequences in each.
     #[must_use]
-    pub const fn pools(&self) -> &Pools {
+    pub const fn pools(&self) -> &Arc<Pools> {
         &self.pools
     }
 

@@ -207,3 +207,12 @@ from_boxed! {
     Coordinator: StartError,
     Worker: spdl_worker::cli::CliError,
 }
+
+impl From<EvaluateError> for CtlError {
+    fn from(error: EvaluateError) -> Self {
+        match error {
+            EvaluateError::Job(error) => error.into(),
+            EvaluateError::Dataset(error) => error.into(),
+        }
+    }
+}

@@ -1,23 +1,20 @@
 //! Opens a job file and its dataset, for `plan`, `replay` and `audit`.
 
-use spdl_shard::read_job_file;
 use std::{
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{Mutex, PoisonError},
 };
 
 use spdl_control::messages::Refusal;
-use spdl_dataset::{
-    DatasetError, Misfits, misfits,
-    view::{EvaluatedView, Undecided, evaluate},
-};
-use spdl_job::{Job, JobFile, ViewFile, redact};
-use spdl_order::{BatchParams, OrderParams, Plan, PlanError, view::SampleSet};
-use spdl_shard::{manifest::Manifest, store::DatasetStore, view::open_view};
+use spdl_dataset::{Misfits, misfits};
+use spdl_job::{Job, JobFile, redact};
+use spdl_order::{BatchParams, DatasetFacts, OrderParams, Plan, PlanError, view::SampleSet};
+use spdl_shard::{manifest::Manifest, read_job_file, sequences::open_sequences, store::DatasetStore, view::open_view};
 use spdl_types::Position;
 use spdl_worker::feed::StoreAccess;
 
 use super::{CtlError, output, progress::ProgressLine};
+use crate::evaluated::{EvaluatedJob, evaluate_job};
 
 /// The argument that names a job file.
 #[derive(Clone, Debug, clap::Args)]
@@ -31,21 +28,8 @@ pub(crate) struct OpenJob {
     pub(crate) job: Job,
     pub(crate) manifest: Manifest,
     pub(crate) plan: Plan,
-    /// The samples of the view, if the job has one.
-    view: Option<Arc<SampleSet>>,
-}
-
-fn plan_of(
-    job: &Job,
-    manifest: &Manifest,
-    view: Option<&Arc<SampleSet>>,
-    order: OrderParams,
-) -> Result<Plan, PlanError> {
-    let blocks = manifest.block_samples();
-    match view {
-        None => Plan::new(&blocks, job.seed, order),
-        Some(view) => Plan::of_view(&blocks, view, job.seed, order),
-    }
+    /// Its view and its sequences, if it has any.
+    pub(crate) evaluated: EvaluatedJob,
 }
 
 /// Reads a job file.
@@ -60,17 +44,10 @@ pub(crate) async fn open(path: &Path) -> Result<OpenJob, CtlError> {
     let store = DatasetStore::open_pinned(&file.dataset).await?;
     let manifest = store.manifest().await?;
     file.dataset = store.pinned_url(&file.dataset);
-    let undecided_allowed = file.undecided_allowed(manifest.records());
-    let (facts, view) = match &mut file.view {
-        None => (manifest.facts(), None),
-        Some(view) => {
-            let evaluated = evaluated(&store, &manifest, view, undecided_allowed).await?;
-            (evaluated.facts, Some(evaluated.set))
-        }
-    };
+    let (evaluated, facts) = evaluated(&store, &manifest, &mut file).await?;
     let job = file.freeze(&facts)?;
-    refuse_misfits(&store, &manifest, &job, view.as_deref()).await?;
-    OpenJob::new(job, manifest, view)
+    refuse_misfits(&store, &manifest, &job, evaluated.view.as_deref()).await?;
+    OpenJob::new(job, manifest, evaluated)
 }
 
 /// Refuses a job that names what its dataset does not have, and warns of what most of its samples lack.
@@ -85,28 +62,22 @@ pub(crate) async fn refuse_misfits(
     error.map_or(Ok(()), |error| Err(error.into()))
 }
 
-/// Evaluates a view, with a progress bar, and notes its result in it. A result that is noted already must be the same.
+/// Evaluates the view and the sequences of a job, with progress bars, and notes their fingerprints in its file. Also returns the facts
+/// that freezing it needs.
 pub(crate) async fn evaluated(
     store: &DatasetStore,
     manifest: &Manifest,
-    view: &mut ViewFile,
-    undecided_allowed: u64,
-) -> Result<EvaluatedView, CtlError> {
-    let bar = ProgressLine::of_dataset(false, "evaluating view");
-    let evaluated = evaluate(store, manifest, view, undecided_allowed, &|progress| bar.dataset_at(progress)).await?;
-    if let Undecided { records, first: Some(first) } = &evaluated.undecided {
-        output::warn(&format!("the view leaves out {records} of the dataset's records, which cannot be read: {first}"));
-    }
-    if let Some(missing) = &evaluated.missing_keys {
-        output::warn(&missing.to_string());
-    }
-    match view.samples.replace(evaluated.samples) {
-        Some(samples) if samples != evaluated.samples => {
-            let problem = format!("is {samples}; evaluating it gives {}", evaluated.samples);
-            Err(DatasetError::View { key: "samples", problem }.into())
+    file: &mut JobFile,
+) -> Result<(EvaluatedJob, DatasetFacts), CtlError> {
+    let bar = Mutex::new(None);
+    let progress = |label: &'static str, at| {
+        let mut bar = bar.lock().unwrap_or_else(PoisonError::into_inner);
+        if bar.as_ref().is_none_or(|(of, _)| *of != label) {
+            *bar = Some((label, ProgressLine::of_dataset(false, label)));
         }
-        _ => Ok(evaluated),
-    }
+        bar.iter().for_each(|(_, bar)| bar.dataset_at(at));
+    };
+    Ok(evaluate_job(file, (store, manifest), &progress, &output::warn).await?)
 }
 
 /// Opens the dataset of a job that a coordinator has frozen; refuses a dataset with another fingerprint.
@@ -122,22 +93,25 @@ pub(crate) async fn open_frozen(job: Job) -> Result<OpenJob, CtlError> {
             ours: job.dataset_fingerprint,
         });
     }
-    let view = match job.view {
-        None => None,
-        Some(view) => Some(open_view(&store, &manifest, view).await?),
-    };
-    OpenJob::new(job, manifest, view)
+    let mut evaluated = EvaluatedJob::default();
+    if let Some(view) = job.view {
+        evaluated.view = Some(open_view(&store, &manifest, view).await?);
+    }
+    if let Some(sequence) = &job.sequence {
+        evaluated.sequences = Some(open_sequences(&store, &manifest, sequence.pools).await?);
+    }
+    OpenJob::new(job, manifest, evaluated)
 }
 
 impl OpenJob {
-    fn new(job: Job, manifest: Manifest, view: Option<Arc<SampleSet>>) -> Result<Self, CtlError> {
-        let plan = plan_of(&job, &manifest, view.as_ref(), job.order)?;
-        Ok(Self { job, manifest, plan, view })
+    fn new(job: Job, manifest: Manifest, evaluated: EvaluatedJob) -> Result<Self, CtlError> {
+        let plan = evaluated.plan(&job, &manifest, job.order)?;
+        Ok(Self { job, manifest, plan, evaluated })
     }
 
     /// Returns the plan that the job would have with other parameters of the order.
     pub(crate) fn plan_with(&self, order: OrderParams) -> Result<Plan, PlanError> {
-        plan_of(&self.job, &self.manifest, self.view.as_ref(), order)
+        self.evaluated.plan(&self.job, &self.manifest, order)
     }
 
     /// Refuses a start that is not in the stream, by the coordinator's rules.
@@ -147,9 +121,9 @@ impl OpenJob {
             .map_or(Ok(()), |cause| Err(Refusal::StartOutOfRange { job: self.job.name.clone(), start, cause }.into()))
     }
 
-    /// Returns how the job's dataset is read: the samples of its view need not be stored.
+    /// Returns how the job's dataset is read: what was evaluated here need not be stored.
     pub(crate) fn stores(&self) -> StoreAccess {
-        StoreAccess { views: self.view.iter().cloned().collect(), ..StoreAccess::default() }
+        self.evaluated.stores()
     }
 
     /// Returns the bytes of all blocks of the dataset.

@@ -65,7 +65,7 @@ pub enum LocalError {
     /// The dataset cannot be read.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The view cannot be evaluated.
+    /// The view or the sequences cannot be evaluated.
     #[error(transparent)]
     View(#[from] DatasetError),
     /// The dataset cannot be ordered, or its epochs hold no batch of the requested size.
@@ -80,6 +80,15 @@ pub enum LocalError {
     /// The pipeline cannot start.
     #[error(transparent)]
     Feed(#[from] FeedError),
+}
+
+impl From<EvaluateError> for LocalError {
+    fn from(error: EvaluateError) -> Self {
+        match error {
+            EvaluateError::Job(error) => Self::Job(error),
+            EvaluateError::Dataset(error) => Self::View(error),
+        }
+    }
 }
 
 /// Settings of a [`LocalLoader`].
@@ -232,23 +241,11 @@ impl LocalBuilder {
         let store = DatasetStore::open_pinned(&self.job.dataset).await?;
         let manifest = store.manifest().await?;
         self.job.dataset = store.pinned_url(&self.job.dataset);
-        let (mut facts, mut set) = (manifest.facts(), None);
-        let undecided_allowed = self.job.undecided_allowed(manifest.records());
-        if let Some(view) = &mut self.job.view {
-            let evaluated = evaluate(&store, &manifest, view, undecided_allowed, &|_| ()).await?;
-            if let Undecided { records, first: Some(first) } = &evaluated.undecided {
-                tracing::warn!(records, first, "the view leaves out records that cannot be read");
-            }
-            if let Some(missing) = &evaluated.missing_keys {
-                tracing::warn!("{missing}");
-            }
-            (view.samples, facts) = (Some(evaluated.samples), evaluated.facts);
-            set = Some(evaluated.set);
-        }
+        let warn = |problem: &str| tracing::warn!("{problem}");
+        let (evaluated, facts) = evaluate_job(&mut self.job, (&store, &manifest), &|_, _| (), &warn).await?;
         // The job's functions may run: the caller chose the job, and they run with the caller's rights.
-        let stores = StoreAccess { views: set.iter().cloned().collect(), ..StoreAccess::default() };
         let access = Access {
-            stores,
+            stores: evaluated.stores(),
             transforms: Some(self.transforms),
             functions: self.functions,
             tuning: self.tuning,
@@ -256,7 +253,7 @@ impl LocalBuilder {
         };
         let resources = Resources::with_access("in-process", self.budget, access)?;
         let mut job = resources.find_sources(self.job).await.freeze(&facts)?;
-        let Misfits { error, warnings } = misfits(&store, &manifest, &job, set.as_deref()).await?;
+        let Misfits { error, warnings } = misfits(&store, &manifest, &job, evaluated.view.as_deref()).await?;
         if let Some(error) = error {
             return Err(error.into());
         }
@@ -277,12 +274,7 @@ impl LocalBuilder {
             return Err(ClientError::from(Refusal::WorldTooLarge { world, global_batch }).into());
         }
         let (start, reason) = start_of(self.start, &job, global_batch)?;
-        let blocks = manifest.block_samples();
-        let plan = match &set {
-            None => Plan::new(&blocks, job.seed, job.order),
-            Some(set) => Plan::of_view(&blocks, set, job.seed, job.order),
-        };
-        plan?.check(&job.batches(global_batch))?;
+        evaluated.plan(&job, &manifest, job.order)?.check(&job.batches(global_batch))?;
         let session = Session { id: SessionId(0), job, world, global_batch, start };
         let request =
             FeedRequest { session: session.clone(), rank, from: start, slots: self.slots, slab: SlabKind::Private };

@@ -18,6 +18,7 @@ use spdl_order::DatasetFacts;
 use spdl_shard::{
     FormatError,
     manifest::Manifest,
+    sequences::open_sequences,
     store::DatasetStore,
     view::{open_view, view_facts},
 };
@@ -82,8 +83,11 @@ impl DatasetChecks {
         file.check().map_err(|error| named(error.to_string()))?;
         self.limits.stores.admit(&file.dataset).map_err(named)?;
         let _slot = self.slots.take(submitter).await.map_err(named)?;
-        let view = file.view.as_ref().and_then(|view| view.samples);
-        let reading = facts(file.dataset.clone(), view, self.limits.clone(), self.large.clone());
+        let chosen = Chosen {
+            view: file.view.as_ref().and_then(|view| view.samples),
+            pools: file.sequence.as_ref().and_then(|sequence| sequence.pools),
+        };
+        let reading = facts(file.dataset.clone(), chosen, self.limits.clone(), self.large.clone());
         let (facts, dataset) = in_time(&file.dataset, reading).await.map_err(named)?;
         file.dataset = dataset;
         file.freeze(&facts).map_err(|error| invalid(&file.name, error.to_string()))
@@ -201,10 +205,17 @@ impl Deref for HeldManifest {
     }
 }
 
-/// Returns the facts about a dataset, or about an evaluated view of it, and the URL by which the job names it.
+/// What was evaluated of a job.
+#[derive(Clone, Copy)]
+struct Chosen {
+    view: Option<Fingerprint>,
+    pools: Option<Fingerprint>,
+}
+
+/// Returns the facts about a dataset, or about an evaluated view of it or its sequences, and the URL by which the job names it.
 async fn facts(
     dataset: String,
-    view: Option<Fingerprint>,
+    chosen: Chosen,
     limits: DatasetLimits,
     large: Arc<Semaphore>,
 ) -> Result<(DatasetFacts, String), String> {
@@ -214,10 +225,13 @@ async fn facts(
     if manifest.base().is_some() {
         limits.stores.admit(&shards).map_err(|problem| format!("`{dataset}` has its shards elsewhere: {problem}"))?;
     }
-    let facts = match view {
+    let mut facts = match chosen.view {
         None => manifest.facts(),
         Some(view) => view_facts(&manifest, &*open_view(&store, &manifest, view).await.map_err(text)?),
     };
+    if let Some(pools) = chosen.pools {
+        facts = open_sequences(&store, &manifest, pools).await.map_err(text)?.facts(facts);
+    }
     Ok((facts, store.pinned_url(&dataset)))
 }
 

@@ -16,6 +16,7 @@ mod memory;
 mod number;
 mod picture_ops;
 mod record;
+mod sequence;
 
 #[cfg(test)]
 mod tests;
@@ -38,6 +39,8 @@ pub use column::read_numpy;
 pub use memory::DecodeMemory;
 pub(crate) use memory::{DecodeLimits, NeverFits};
 pub use picture_ops::PictureOps;
+pub use sequence::count_tokens;
+pub(crate) use sequence::{PieceTarget, SequenceWriter, WrittenRow};
 use spdl_pixels::{Parts, ScalableHead};
 pub use spdl_pixels::{PictureCounts, PictureLimits};
 
@@ -115,11 +118,6 @@ pub enum DecoderError {
     NoSuchClass { job: String, column: String, class: String },
     #[error("`default` of column `{column}` of job `{job}` is {default}, which does not fit: {problem}")]
     Default { job: String, column: String, default: String, problem: String },
-    #[error(
-        "job `{job}` packs documents into sequences, which no worker of this release delivers: leave out `sequence` and the \
-         columns that follow tokens, and each document is a sample"
-    )]
-    Sequence { job: String },
     #[error("class `{class}` is twice in the dataset's list of classes")]
     ClassTwice { class: String },
 }
@@ -141,6 +139,8 @@ struct DecoderInner {
     /// Numbers of the columns, in the order in which they are decoded.
     order: Vec<usize>,
     calls: Vec<PreparedCall>,
+    /// How sequences are written, if samples are sequences. No column is decoded then.
+    sequence: Option<SequenceWriter>,
     /// Whether decoding a value can take memory for a picture.
     takes_memory: bool,
 }
@@ -160,8 +160,12 @@ impl Decoder {
     /// # Errors
     /// [`DecoderError`] if the job needs something that the dataset does not have.
     pub fn new<'c>(job: &Job, classes: impl IntoIterator<Item = &'c str>) -> Result<Self, DecoderError> {
-        if job.sequence.is_some() {
-            return Err(DecoderError::Sequence { job: job.name.clone() });
+        if let Some(writer) = SequenceWriter::new(job) {
+            let columns = job.columns.iter().map(|_| None).collect();
+            let (order, calls) = Default::default();
+            let inner =
+                DecoderInner { seed: job.seed, columns, order, calls, sequence: Some(writer), takes_memory: false };
+            return Ok(Self::of(inner));
         }
         let mut numbers = HashMap::new();
         for (number, class) in (0..).zip(classes) {
@@ -188,8 +192,17 @@ impl Decoder {
         let order = followed::decoding_order(&job.columns, &decoded);
         let takes_memory =
             decoded.iter().any(|column| matches!(column.kind, ColumnKind::Image(_) | ColumnKind::Mask(_)));
-        let inner = Arc::new(DecoderInner { seed: job.seed, columns, order, calls, takes_memory });
-        Ok(Self { inner, resources: DecodeResources::default(), transforms: None, functions: Arc::default() })
+        Ok(Self::of(DecoderInner { seed: job.seed, columns, order, calls, sequence: None, takes_memory }))
+    }
+
+    fn of(inner: DecoderInner) -> Self {
+        let inner = Arc::new(inner);
+        Self { inner, resources: DecodeResources::default(), transforms: None, functions: Arc::default() }
+    }
+
+    /// Returns how sequences are written, if the job's samples are sequences.
+    pub(crate) fn sequence(&self) -> Option<&SequenceWriter> {
+        self.inner.sequence.as_ref()
     }
 
     /// Returns the same decoder with other limits on pictures.
@@ -241,6 +254,7 @@ impl Decoder {
     /// Returns every field that a column may read, which are the fields that a partial fetch of a record needs.
     pub fn field_names(&self) -> impl Iterator<Item = &str> {
         let mut names = BTreeSet::new();
+        names.extend(self.sequence().into_iter().flat_map(SequenceWriter::fields).map(String::as_str));
         for (_, prepared) in self.inner.prepared() {
             names.extend(prepared.fields());
         }
@@ -303,7 +317,8 @@ impl Decoder {
     pub(crate) fn malformed(&self, field: &str, problem: &str) -> BadSampleCause {
         let mut prepared = self.inner.prepared();
         let reads = prepared.find(|(_, prepared)| prepared.fields().any(|name| name == field));
-        let column = reads.map(|(column, _)| column.to_owned());
+        let column = reads.map(|(column, _)| column).or_else(|| self.sequence().map(SequenceWriter::name));
+        let column = column.map(str::to_owned);
         let problem = BadSampleProblem::Malformed { field: field.to_owned(), problem: cause::reason(problem) };
         BadSampleCause { column: column.unwrap_or_default(), problem }
     }

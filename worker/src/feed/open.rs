@@ -17,7 +17,7 @@ use tracing::Span;
 use super::{
     FeedError,
     batch::{BatchThreads, Mixer, PartReads},
-    dataset::DatasetView,
+    dataset::{DatasetSequences, DatasetView},
     decoding::SampleDecoding,
     journal::{InDecoding, Suspicion},
     memory::RankMemory,
@@ -77,6 +77,8 @@ pub(super) struct Feed {
     pub(super) layout: Arc<Layout>,
     pub(super) dataset: DatasetView,
     pub(super) plan: Plan,
+    /// The sequences that samples are, if the job packs documents.
+    pub(super) sequences: Option<Arc<DatasetSequences>>,
     pub(super) decoder: Decoder,
     /// How samples are mixed, if they are.
     pub(super) mixer: Option<Mixer>,
@@ -187,6 +189,7 @@ impl ReservedFeed {
         let Self { resources, session, rank, layout, progress, .. } = self;
         let Resources { decoding, fetcher, memory, helpers, .. } = &**resources;
         let dataset = resources.datasets.open(&session.job).await?;
+        let sequences = dataset.sequences(&session.job).await?;
         let plan = dataset.plan(&session.job).await?;
         let order = |source| FeedError::Order { job: session.job.name.clone(), source: Arc::new(source) };
         plan.check(&session.batches()).map_err(order)?;
@@ -206,7 +209,8 @@ impl ReservedFeed {
             decoder = decoder.with_functions(lease, functions);
         }
         let fields: Vec<String> = decoder.field_names().map(str::to_owned).collect();
-        let lent = (has_digests && helpers.is_started()).then(|| {
+        // A sequence is copied from documents in less time than it takes to send one.
+        let lent = (has_digests && helpers.is_started() && sequences.is_none()).then(|| {
             let (job, manifest, names) = (session.job.clone(), dataset.manifest().clone(), session.job.needs_classes());
             let classes = move || manifest.classes().filter(|_| names).map(str::to_owned).collect();
             let describe = Box::new(move || HelpJob { job: job.clone(), classes: classes() });
@@ -216,8 +220,9 @@ impl ReservedFeed {
                 describe,
             }
         });
-        // Numbers that formats have at hand are copied as fast as shared samples would be.
-        let may_share = self.work == FeedWork::All && has_digests && !decoder.takes_only_numbers();
+        // Numbers that formats have at hand, and tokens, are copied as fast as shared samples would be.
+        let is_copied = decoder.takes_only_numbers() || sequences.is_some();
+        let may_share = self.work == FeedWork::All && has_digests && !is_copied;
         let sharing = may_share.then(|| resources.sharing.join(session.id, &session.job, layout)).flatten();
         Ok(Feed {
             decoding: decoding.clone(),
@@ -230,8 +235,13 @@ impl ReservedFeed {
             job_fingerprint: session.job.fingerprint(),
             rank: *rank,
             layout: layout.clone(),
-            dataset: DatasetView::new(dataset, &fields).shared(session.id, &plan, &fetcher.peers),
+            dataset: DatasetView::new(dataset, &fields).shared(
+                session.id,
+                (&plan, sequences.as_ref().map(|sequences| sequences.pools().clone())),
+                &fetcher.peers,
+            ),
             plan,
+            sequences,
             fields,
             decoder,
             mixer: Mixer::new(&session.job),

@@ -8,6 +8,7 @@ use futures::{
 };
 use spdl_feed::cache::BlockKey;
 use spdl_order::Plan;
+use spdl_sequence::Pools;
 use spdl_types::SessionId;
 use spdl_wire::spans;
 use tracing::Span;
@@ -48,6 +49,8 @@ pub(crate) trait BlockSource: fmt::Debug + Send + Sync {
 pub(crate) struct BlockPeers {
     pub(crate) session: SessionId,
     pub(super) plan: Plan,
+    /// The blocks of which each block of the plan consists, if it is a pool of them.
+    pools: Option<Arc<Pools>>,
     /// When the rank began to read.
     pub(super) since: Instant,
     /// Whether this worker fetches the block as its owner, and so must not ask another owner.
@@ -56,8 +59,13 @@ pub(crate) struct BlockPeers {
 
 impl BlockPeers {
     /// Creates the facts for a rank that begins to read now.
-    pub(crate) fn new(session: SessionId, plan: Plan) -> Self {
-        Self { session, plan, since: Instant::now(), is_owner: false }
+    pub(crate) fn new(session: SessionId, plan: Plan, pools: Option<Arc<Pools>>) -> Self {
+        Self { session, plan, pools, since: Instant::now(), is_owner: false }
+    }
+
+    /// Returns the number that a block of the dataset has in the plan.
+    pub(super) fn planned(&self, block: u32) -> u32 {
+        self.pools.as_ref().and_then(|pools| pools.of_block(block)).unwrap_or(block)
     }
 }
 

@@ -5,7 +5,6 @@ mod init;
 use std::{
     path::{Path, PathBuf},
     process::ExitCode,
-    sync::Arc,
     time::Duration,
 };
 
@@ -15,8 +14,9 @@ use spdl_control::{
     messages::{FromCoordinator, JobReplacement, Refusal, ToCoordinator},
 };
 use spdl_job::{Callable, Column, Job, JobFile, OrderFile, job_file_schema};
-use spdl_order::{EpochEnd, view::SampleSet};
+use spdl_order::EpochEnd;
 use spdl_shard::{
+    sequences::{open_sequences, save_sequences},
     store::DatasetStore,
     view::{open_view, save_view, view_facts},
 };
@@ -34,6 +34,7 @@ use super::{
     table::{Alignment, Table},
     working_set,
 };
+use crate::evaluated::EvaluatedJob;
 
 /// Limit for reading the dataset, to compare it with the job and to warn of a large working set. When raised, a submission to
 /// which the dataset's store does not answer takes longer.
@@ -201,36 +202,48 @@ fn texts(file: &JobFile, path: &Path) -> (String, String) {
     (toml::to_string(file).expect("a job file serialises"), path.display().to_string())
 }
 
-/// Reads a job file, evaluates its view, and finds the sources of its functions.
+/// Reads a job file, evaluates its view and its sequences, and finds the sources of its functions.
 async fn prepared(path: &Path, python: Option<PathBuf>) -> Result<JobFile, CtlError> {
     let mut file = job_file::read(path)?;
     file.check()?;
-    let mut set = None;
-    if let Some(mut view) = file.view.clone().filter(|view| view.samples.is_none()) {
+    let is_left = file.view.as_ref().is_some_and(|view| view.samples.is_none())
+        || file.sequence.as_ref().is_some_and(|sequence| sequence.pools.is_none());
+    let mut evaluated = EvaluatedJob::default();
+    if is_left {
         let store = DatasetStore::open_pinned(&file.dataset).await?;
         let manifest = store.manifest().await?;
-        let undecided_allowed = file.undecided_allowed(manifest.records());
-        let evaluated = job_file::evaluated(&store, &manifest, &mut view, undecided_allowed).await?;
-        file.view = Some(view);
+        (evaluated, _) = job_file::evaluated(&store, &manifest, &mut file).await?;
         let folder = DatasetStore::create_with(&file.dataset, &StoreOptions::from_env())?;
-        save_view(&folder, &manifest, &evaluated.set).await?;
-        set = Some(evaluated.set);
+        if let Some(set) = &evaluated.view {
+            save_view(&folder, &manifest, set).await?;
+        }
+        if let Some(made) = &evaluated.made {
+            save_sequences(&folder, &manifest, made).await?;
+        }
     }
-    compare_with_dataset(&file, set).await?;
+    compare_with_dataset(&file, evaluated).await?;
     Ok(with_sources(file, python).await)
 }
 
 /// Refuses a job that names what its dataset does not have, as far as this machine can read the dataset in a while: the
-/// coordinator reads no more of it than its manifest. `set` has the samples of the job's view, if it has one.
-async fn compare_with_dataset(file: &JobFile, set: Option<Arc<SampleSet>>) -> Result<(), CtlError> {
+/// coordinator reads no more of it than its manifest. What was evaluated of the job is not read again.
+async fn compare_with_dataset(file: &JobFile, evaluated: EvaluatedJob) -> Result<(), CtlError> {
     let compare = async {
         let Ok(store) = DatasetStore::open_pinned(&file.dataset).await else { return Ok(()) };
         let Ok(manifest) = store.manifest().await else { return Ok(()) };
-        let set = match (set, file.view.as_ref().and_then(|view| view.samples)) {
+        let set = match (evaluated.view, file.view.as_ref().and_then(|view| view.samples)) {
             (None, Some(samples)) => open_view(&store, &manifest, samples).await.ok(),
             (set, _) => set,
         };
-        let facts = set.as_ref().map_or_else(|| manifest.facts(), |set| view_facts(&manifest, set));
+        let mut facts = set.as_ref().map_or_else(|| manifest.facts(), |set| view_facts(&manifest, set));
+        let pools = file.sequence.as_ref().and_then(|sequence| sequence.pools);
+        let table = match (evaluated.sequences, pools) {
+            (None, Some(pools)) => open_sequences(&store, &manifest, pools).await.ok(),
+            (table, _) => table,
+        };
+        if let Some(table) = table {
+            facts = table.facts(facts);
+        }
         // What else is wrong with it the coordinator says.
         let Ok(job) = file.freeze(&facts) else { return Ok(()) };
         match job_file::refuse_misfits(&store, &manifest, &job, set.as_deref()).await {

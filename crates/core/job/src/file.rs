@@ -72,7 +72,12 @@ impl JobFile {
         let order = self.order_or(OrderParams::default_for(facts, self.global_batch, self.shuffle));
         let lanes = if order.shuffle { order.lanes } else { 1 };
         let mix = self.mix(&columns, MixParams::default_distance(lanes, self.global_batch))?;
-        let sequence = self.sequence()?;
+        let sequence = self.sequence_keys()?;
+        if self.sequence.as_ref().is_some_and(|sequence| sequence.pools.is_none()) {
+            let problem =
+                "is not evaluated: `spdl-ctl job submit` does that, or set `pools` to what `spdl-ctl plan` prints";
+            return Err(wrong(&self.name, "`sequence`", problem));
+        }
         let job = Job { view, mix, sequence, columns, ..self.job(facts.fingerprint, facts.samples, order) };
         job.check()?;
         if !facts.has_classes {
@@ -96,7 +101,11 @@ impl JobFile {
         self.mix.as_ref().map(|mix| mix.read(columns, distance).map_err(of_key)).transpose()
     }
 
-    fn sequence(&self) -> Result<Option<Sequence>, JobError> {
+    /// Returns how documents are packed, with the defaults of keys that are left out.
+    ///
+    /// # Errors
+    /// [`JobError::Key`] for an invalid value.
+    pub fn sequence_keys(&self) -> Result<Option<Sequence>, JobError> {
         let of_key = |(key, problem): KeyProblem| wrong(&self.name, format!("`sequence.{key}`"), problem);
         if self.sequence.is_some() && self.mix.is_some() {
             return Err(wrong(&self.name, "`mix`", NO_MIX));
@@ -126,7 +135,7 @@ impl JobFile {
     /// # Errors
     /// [`JobError::Key`] for the first invalid value.
     pub fn check(&self) -> Result<Vec<Column>, JobError> {
-        let sequence = self.sequence()?;
+        let sequence = self.sequence_keys()?;
         let kinds = self.kinds(sequence.as_ref())?;
         let read = |(column, (_, kind)): (&ColumnFile, &(&str, ColumnKind))| {
             column.read(kind.clone(), &kinds).map_err(|problem| of_column(&self.name, column, problem))

@@ -10,7 +10,7 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use spdl_sequence::{LongDocuments, PackMethod, PoolCutter, PoolEpoch, PoolLayout, SequenceFill, SequenceParams};
+use spdl_sequence::{LongDocument, PackMethod, PoolCutter, PoolEpoch, PoolLayout, SequenceFill, SequenceParams};
 use spdl_types::Draw;
 
 const DOCUMENTS_PER_BLOCK: usize = 100;
@@ -66,11 +66,11 @@ fn main() {
     println!("seq_len method         sequences    fill  pairs again  lost tokens  lost or cut documents");
     for seq_len in [2_048, 8_192, 32_768] {
         for (name, align, long) in [
-            ("by 1", 1, LongDocuments::Split),
-            ("by 16", 16, LongDocuments::Split),
-            ("by 1, truncate", 1, LongDocuments::Truncate),
-            ("by 1, drop", 1, LongDocuments::Drop),
-            ("chunk", 0, LongDocuments::Split),
+            ("by 1", 1, LongDocument::Split),
+            ("by 16", 16, LongDocument::Split),
+            ("by 1, truncate", 1, LongDocument::Truncate),
+            ("by 1, drop", 1, LongDocument::Drop),
+            ("chunk", 0, LongDocument::Split),
         ] {
             let best_fit = PackMethod::BestFit { align, max_documents: None, long };
             let method = if align == 0 { PackMethod::Chunk } else { best_fit };

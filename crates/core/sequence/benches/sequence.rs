@@ -6,7 +6,7 @@
 use std::{hint::black_box, sync::Arc, time::Duration};
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use spdl_sequence::{LongDocuments, PackMethod, PoolEpoch, PoolLayout, Pools, SequenceParams};
+use spdl_sequence::{LongDocument, PackMethod, PoolEpoch, PoolLayout, Pools, SequenceParams};
 use spdl_types::Draw;
 
 const DOCUMENTS: usize = 10_000_000;
@@ -23,7 +23,7 @@ fn params(seq_len: u32, method: PackMethod) -> SequenceParams {
 }
 
 const fn best_fit(align: u32) -> PackMethod {
-    PackMethod::BestFit { align, max_documents: None, long: LongDocuments::Split }
+    PackMethod::BestFit { align, max_documents: None, long: LongDocument::Split }
 }
 
 fn pool(criterion: &mut Criterion) {

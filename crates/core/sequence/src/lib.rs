@@ -7,9 +7,9 @@
 //!
 //! ```
 //! use std::sync::Arc;
-//! use spdl_sequence::{LongDocuments, PackMethod, PoolEpoch, PoolLayout, SequenceParams};
+//! use spdl_sequence::{LongDocument, PackMethod, PoolEpoch, PoolLayout, SequenceParams};
 //!
-//! let method = PackMethod::BestFit { align: 1, max_documents: None, long: LongDocuments::Split };
+//! let method = PackMethod::BestFit { align: 1, max_documents: None, long: LongDocument::Split };
 //! let params = SequenceParams { version: 1, seq_len: 8, added_tokens: 0, method };
 //! let layout = Arc::new(PoolLayout::new(&params, [3, 20, 5].as_slice())?);
 //! assert_eq!(layout.sequences(), 4); // 8 tokens of the long document, 8 more, 3 + 5, and its other 4
@@ -27,7 +27,7 @@ mod pools;
 mod sequence_fill;
 
 pub use layout::PoolLayout;
-pub use params::{LongDocuments, PackMethod, SEQUENCE_VERSION, SequenceParams};
+pub use params::{LongDocument, PackMethod, SEQUENCE_VERSION, SequenceParams};
 pub use pool_epoch::{Piece, PoolEpoch};
 pub use pools::{PoolCutter, Pools, TokenPool};
 pub use sequence_fill::SequenceFill;

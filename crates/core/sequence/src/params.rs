@@ -32,24 +32,25 @@ pub enum PackMethod {
         /// and pads more.
         align: u32,
         /// The most pieces of documents in a sequence, at least 1; `None` without a limit.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
         max_documents: Option<u32>,
         /// What is done with documents that are longer than a sequence.
-        long: LongDocuments,
+        long: LongDocument,
     },
     /// Documents end to end, cut into sequences without padding.
     Chunk,
 }
 
-/// What best fit does with a document that is longer than a sequence.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// What happens to a document that is longer than a sequence.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum LongDocuments {
-    /// Cuts it at multiples of a sequence's length. The last part shares a sequence with others.
+pub enum LongDocument {
+    /// It is cut into parts as long as a sequence, and the last part shares a sequence with others.
     #[default]
     Split,
-    /// Keeps what one sequence holds, from its first token on.
+    /// Its first tokens, as many as a sequence has, are kept.
     Truncate,
-    /// Leaves it out.
+    /// It is left out.
     Drop,
 }
 
@@ -100,8 +101,8 @@ impl SequenceParams {
     pub const fn kept_tokens(&self, length: u32) -> u64 {
         let (tokens, seq_len) = (self.all_tokens(length), self.seq_len as u64);
         match self.method {
-            PackMethod::BestFit { long: LongDocuments::Truncate, .. } if tokens > seq_len => seq_len,
-            PackMethod::BestFit { long: LongDocuments::Drop, .. } if tokens > seq_len => 0,
+            PackMethod::BestFit { long: LongDocument::Truncate, .. } if tokens > seq_len => seq_len,
+            PackMethod::BestFit { long: LongDocument::Drop, .. } if tokens > seq_len => 0,
             PackMethod::BestFit { .. } | PackMethod::Chunk => tokens,
         }
     }
@@ -118,7 +119,7 @@ pub(crate) const fn room(tokens: u32, align: u32, seq_len: u32) -> u32 {
 mod tests {
     use super::*;
 
-    fn best_fit(long: LongDocuments) -> SequenceParams {
+    fn best_fit(long: LongDocument) -> SequenceParams {
         let method = PackMethod::BestFit { align: 1, max_documents: None, long };
         SequenceParams { version: 1, seq_len: 100, added_tokens: 2, method }
     }
@@ -128,9 +129,9 @@ mod tests {
         for (length, split, truncated, dropped) in
             [(0, 0, 0, 0), (1, 3, 3, 3), (98, 100, 100, 100), (99, 101, 100, 0), (u32::MAX, (1 << 32) + 1, 100, 0)]
         {
-            assert_eq!(best_fit(LongDocuments::Split).kept_tokens(length), split);
-            assert_eq!(best_fit(LongDocuments::Truncate).kept_tokens(length), truncated);
-            assert_eq!(best_fit(LongDocuments::Drop).kept_tokens(length), dropped);
+            assert_eq!(best_fit(LongDocument::Split).kept_tokens(length), split);
+            assert_eq!(best_fit(LongDocument::Truncate).kept_tokens(length), truncated);
+            assert_eq!(best_fit(LongDocument::Drop).kept_tokens(length), dropped);
         }
     }
 
@@ -146,7 +147,7 @@ mod tests {
     #[test]
     fn parameters_that_make_no_sequences_are_refused_by_name() {
         let with = |version, seq_len, align, max_documents| {
-            let method = PackMethod::BestFit { align, max_documents, long: LongDocuments::Split };
+            let method = PackMethod::BestFit { align, max_documents, long: LongDocument::Split };
             SequenceParams { version, seq_len, added_tokens: 0, method }.check()
         };
         assert_eq!(with(1, 8, 8, Some(1)), Ok(()));

@@ -134,20 +134,6 @@ fn without_a_vocabulary_an_id_that_the_type_cannot_hold_is_wrong() {
 }
 
 #[test]
-fn a_job_with_sequences_is_refused() {
-    let text = "name = \"test\"\ndataset = \"here\"\nglobal_batch = 8\nsequence = { seq_len = 64 }\n[[column]]\nname = \"ids\"\n\
-                from = \"tokens\"\ndecode = \"tokens\"\n[[column]]\nname = \"labels\"\ndecode = \"labels\"\nfollows = \"ids\"\n";
-    let facts = DatasetFacts::new(Fingerprint(7), 1000, 10);
-    let job = JobFile::parse(text, "job.toml").unwrap().freeze(&facts).unwrap();
-    let error = Decoder::new(&job, CLASSES).map(|_| ()).unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "job `test` packs documents into sequences, which no worker of this release delivers: leave out `sequence` and the \
-         columns that follow tokens, and each document is a sample"
-    );
-}
-
-#[test]
 fn a_vocabulary_that_no_sample_has_is_a_question() {
     let decoder = Decoder::new(&job(&[COLUMN]), CLASSES).unwrap();
     let field = |_: &str| Some(array(DType::I32, &[1], i32s(&[60_000])).into());

@@ -13,6 +13,7 @@ use tracing::Span;
 use super::{
     mix::PlannedMixes,
     sample::{BatchSample, SampleGroup},
+    sequence::blocks_of,
 };
 use crate::{
     feed::{open::Feed, sharing::SharingMember},
@@ -27,7 +28,12 @@ const ANNOUNCED_AT_ONCE: u64 = 1024;
 pub(in crate::feed) struct PlannedBatch {
     pub(super) step: Step,
     pub(super) entries: usize,
+    /// Its samples; none if these are sequences.
     pub(super) groups: Vec<SampleGroup>,
+    /// Its sequences, if its samples are sequences.
+    pub(super) sequences: Vec<Item>,
+    /// The blocks that may hold documents of these, each with the position of the first that needs it.
+    blocks: Vec<(u32, Position)>,
     /// Entries past the end of the epoch, which hold no sample.
     pub(super) invalid: Vec<BatchSample>,
     pub(super) mixes: PlannedMixes,
@@ -40,13 +46,20 @@ pub(in crate::feed) struct PlannedBatch {
 impl PlannedBatch {
     pub(super) fn plan(feed: &Feed, step: Step) -> Self {
         let (items, mixes) = items_of(feed, &step);
+        let span = spans::batch(step.from);
+        spdl_process::describe_batch(&span, feed.session.id, &feed.session.job.name, feed.rank);
+        if let Some(sequences) = &feed.sequences {
+            let (entries, blocks) = (items.len(), blocks_of(feed, sequences, &items));
+            let (groups, invalid, holds) = Default::default();
+            return Self { step, entries, groups, sequences: items, blocks, invalid, mixes, holds, span };
+        }
         let all = (0..).zip(items.iter().chain(&mixes.partners)).map(|(entry, item)| BatchSample::new(entry, item));
         let (invalid, mut samples): (Vec<_>, Vec<_>) = all.partition(|sample| sample.flags & entry_flags::INVALID != 0);
         samples.sort_unstable_by_key(|sample| sample.id);
-        let groups = samples.chunk_by(|a, b| a.block == b.block).map(SampleGroup::from).collect();
-        let span = spans::batch(step.from);
-        spdl_process::describe_batch(&span, feed.session.id, &feed.session.job.name, feed.rank);
-        Self { step, entries: items.len(), groups, invalid, mixes, holds: Vec::new(), span }
+        let groups: Vec<_> = samples.chunk_by(|a, b| a.block == b.block).map(SampleGroup::from).collect();
+        let (sequences, holds) = Default::default();
+        let blocks = groups.iter().map(|group| (group[0].block, group[0].at)).collect();
+        Self { step, entries: items.len(), groups, sequences, blocks, invalid, mixes, holds, span }
     }
 
     /// Starts to fetch the blocks, as far as there is room for them.
@@ -54,16 +67,15 @@ impl PlannedBatch {
         if feed.parts.is_on() {
             return;
         }
-        let prefetch = |group: &SampleGroup| {
-            let block = group[0].block;
-            let member = feed.shared();
-            if member.is_some_and(|member| group.iter().all(|sample| member.is_kept(sample.draw(), false))) {
-                return None;
-            }
-            feed.fetcher.prefetch(feed.dataset.block_key(block), || feed.dataset.place(block))
+        let groups = &self.groups;
+        let is_kept = |nth: usize| {
+            let (Some(member), Some(group)) = (feed.shared(), groups.get(nth)) else { return false };
+            group.iter().all(|sample| member.is_kept(sample.draw(), false))
         };
+        let wanted = self.blocks.iter().enumerate().filter(|(nth, _)| !is_kept(*nth)).map(|(_, (block, _))| *block);
+        let prefetch = |block| feed.fetcher.prefetch(feed.dataset.block_key(block), || feed.dataset.place(block));
         let batch = feed.batch_id(self.step.from);
-        self.span.in_scope(|| for_batch_now(batch, || self.holds.extend(self.groups.iter().filter_map(prefetch))));
+        self.span.in_scope(|| for_batch_now(batch, || self.holds.extend(wanted.filter_map(prefetch))));
     }
 }
 
@@ -100,8 +112,7 @@ impl PlannedBatches {
         }
         let mut batch = PlannedBatch::plan(&self.feed, step);
         if !self.feed.parts.is_on() {
-            let in_use_until = |group: &SampleGroup| self.feed.plan.in_use_until(group[0].at);
-            self.window.add(batch.groups.iter().map(|group| (group[0].block, in_use_until(group))));
+            self.window.add(batch.blocks.iter().map(|(block, at)| (*block, self.feed.plan.in_use_until(*at))));
         }
         // The first batch does not wait for whole blocks, as a trainer is waiting for it.
         if !std::mem::take(&mut self.is_first) {

@@ -128,6 +128,13 @@ impl BatchBuffer {
         places
     }
 
+    /// Sets the value of a ragged column. If there is no room for it, it is dropped: the batch starts again.
+    pub(super) fn put(&mut self, column: usize, entry: usize, value: Bytes) {
+        let bytes = value.len() as u64;
+        let has_room = self.room.as_ref().is_none_or(|room| room.take(bytes, bytes));
+        self.ragged[column][entry] = if has_room { value } else { Bytes::new() };
+    }
+
     /// Keeps blocks of decoded samples in memory, because values of ragged columns may be slices of them.
     pub(super) fn hold(&mut self, blocks: impl Iterator<Item = BlockBytes>) {
         if self.ragged.iter().any(|values| !values.is_empty()) {

@@ -14,6 +14,7 @@ use super::{
     decode::{ReadySamples, decode_samples, shared_for},
     records::{self, FetchedGroup},
     sample::{BatchSample, Reason, SampleGroup, Undecoded},
+    sequence::{self, PackedBatch},
     settle::remedy,
 };
 use crate::{
@@ -32,6 +33,8 @@ pub(super) struct Filling {
     awaited: BTreeMap<u32, u32>,
     /// Samples that have come.
     ready: ReadySamples,
+    /// The pieces of the samples, if these are sequences.
+    packed: Option<Arc<PackedBatch>>,
     /// Samples that another rank is decoding.
     awaiting: FuturesUnordered<BoxFuture<'static, BatchSample>>,
     room: Option<Arc<BatchRoom>>,
@@ -42,13 +45,15 @@ type DecodeResult = Result<(BatchBuffer, Vec<Undecoded>), FeedError>;
 impl Filling {
     pub(super) fn new(feed: Arc<Feed>, sequence: u64, at: Position, room: Option<Arc<BatchRoom>>) -> Self {
         let (fetching, awaiting) = (FuturesUnordered::new(), FuturesUnordered::new());
-        let (awaited, ready) = Default::default();
-        Self { feed, sequence, at, fetching, awaited, ready, awaiting, room }
+        let (awaited, ready, packed) = Default::default();
+        Self { feed, sequence, at, fetching, awaited, ready, packed, awaiting, room }
     }
 
     /// Fetches and decodes until no sample of the batch is left, or the batch has to start again.
     pub(super) async fn run(mut self, planned: &PlannedBatch, slot: SlotMut) -> Result<BatchBuffer, FeedError> {
-        planned.groups.iter().for_each(|group| self.fetch(group.clone()));
+        self.packed = sequence::packed(&self.feed, &planned.sequences).await?;
+        let groups = self.packed.as_ref().map_or(&planned.groups, |packed| &packed.groups).clone();
+        groups.into_iter().for_each(|group| self.fetch(group));
         let partners = planned.mixes.partners.len();
         let buffer =
             BatchBuffer::new(&self.feed.layout, slot, self.room.clone(), planned.entries, partners, &planned.invalid);
@@ -66,7 +71,9 @@ impl Filling {
             }
             self.note_wait(decoding.is_some());
             if decoding.is_none() && self.fetching.is_empty() && self.awaiting.is_empty() {
-                return Ok(idle.expect("nothing is being decoded"));
+                let mut buffer = idle.expect("nothing is being decoded");
+                self.complete(&mut buffer);
+                return Ok(buffer);
             }
             let room = self.room.clone();
             tokio::select! {
@@ -83,6 +90,13 @@ impl Filling {
                     self.settle(left)?;
                 }
             }
+        }
+    }
+
+    /// Completes sequences, whose pieces are written.
+    fn complete(&self, buffer: &mut BatchBuffer) {
+        if let (Some(packed), Some(writer)) = (&self.packed, self.feed.decoder.sequence()) {
+            sequence::complete(&self.feed, buffer, (packed, writer));
         }
     }
 
@@ -197,7 +211,7 @@ impl Filling {
     fn decode(&mut self, mut buffer: BatchBuffer) -> impl Future<Output = DecodeResult> + Send + 'static {
         let (feed, ready) = (self.feed.clone(), take(&mut self.ready));
         let (progress, session) = (feed.progress.clone(), feed.session.id);
-        let at = self.at;
+        let (at, packed) = (self.at, self.packed.clone());
         let request = DecodePermitRequest { progress, sequence: self.sequence, session, at };
         let samples = ready.len();
         let span = spans::decode(samples);
@@ -205,7 +219,10 @@ impl Filling {
             let permit = feed.decoding.scheduler.take(request, samples).await;
             let of_batch = feed.clone();
             let decoding = feed.blocking(move || {
-                let left = decode_samples(&of_batch, at, &mut buffer, &ready, &permit);
+                let left = match packed.as_deref().zip(of_batch.decoder.sequence()) {
+                    Some(packed) => sequence::write(&of_batch, at, &mut buffer, packed, &ready, &permit),
+                    None => decode_samples(&of_batch, at, &mut buffer, &ready, &permit),
+                };
                 buffer.hold(ready.groups.into_iter().filter(FetchedGroup::is_held).map(FetchedGroup::into_bytes));
                 (buffer, left)
             });

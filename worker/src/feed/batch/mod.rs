@@ -10,8 +10,10 @@
 //!    are there; those to decode, while [`lend`] has helpers decode what would wait for long.
 //! 4. [`settle`] decides about the samples that were not decoded: other bytes, a substitute, or the end of the
 //!    job. Those to be decoded go back to 2.
-//! 5. The pairs of [`mod@mix`] are a source, too, if the job has a mix.
-//! 6. [`buffer`] copies the values of ragged columns to their places, whose lengths are known by then, and writes the header. The driver
+//! 5. If samples are sequences, [`mod@sequence`] finds the pieces of documents that they have, which take the way of samples from 2 to 4, and
+//!    writes them.
+//! 6. The pairs of [`mod@mix`] are a source, too, if the job has a mix.
+//! 7. [`buffer`] copies the values of ragged columns to their places, whose lengths are known by then, and writes the header. The driver
 //!    publishes the slot.
 //!
 //! Values of ragged columns take [room](super::room) as they are decoded. Where there is none, the rest of the batch is
@@ -30,6 +32,7 @@ mod part_reads;
 mod parts;
 mod records;
 mod sample;
+mod sequence;
 mod settle;
 mod threads;
 

@@ -1,6 +1,7 @@
 //! Open datasets, shared by all ranks of a process: manifests, plans, and record indexes within a budget.
 
 mod indexes;
+mod sequences;
 mod view;
 
 use std::{collections::HashMap, fmt, sync::Arc};
@@ -13,6 +14,7 @@ use spdl_order::{OrderParams, Plan, view::SampleSet};
 use spdl_shard::{
     format::StoredObject,
     manifest::{Block, Manifest},
+    sequences::{MadeSequences, SequenceTable, open_sequences},
     store::DatasetStore,
     view::open_view,
 };
@@ -21,7 +23,11 @@ use spdl_types::{Fingerprint, SampleId};
 use tokio::sync::OnceCell;
 
 use self::indexes::Indexes;
-pub(crate) use self::{indexes::IndexHold, view::DatasetView};
+pub(crate) use self::{
+    indexes::IndexHold,
+    sequences::{DatasetSequences, SequencePieces},
+    view::DatasetView,
+};
 use super::{FeedError, blocks::BlockDecoding};
 use crate::fetch::{
     DiskCache, Fetcher, KeptRanges, RetrySettings, RetryingStore, ShardObject, ShardsBase, StoreClient,
@@ -56,6 +62,8 @@ pub struct StoreAccess {
     pub stores: Stores,
     /// Views that this process evaluated. All others are read from the folder of the dataset's manifest.
     pub views: Vec<Arc<SampleSet>>,
+    /// Sequences that this process evaluated. All others are read from the folder of the dataset's manifest.
+    pub sequences: Vec<MadeSequences>,
     /// Wraps every store that shards are read from, for example with a throttle or with faults.
     pub wrap: Option<WrapStore>,
 }
@@ -101,8 +109,8 @@ impl Datasets {
     }
 }
 
-/// The seed, the order and the view of a plan.
-type PlanKey = (u64, OrderParams, Option<Fingerprint>);
+/// The seed, the order, the view and the pools of a plan.
+type PlanKey = (u64, OrderParams, Option<Fingerprint>, Option<Fingerprint>);
 
 /// One open dataset.
 #[derive(Debug)]
@@ -124,6 +132,10 @@ pub(crate) struct OpenDataset {
     plans: Mutex<Vec<(PlanKey, Plan)>>,
     /// The views that this process evaluated, by their fingerprints.
     views: Vec<(Fingerprint, Arc<SampleSet>)>,
+    /// The sequences that this process evaluated.
+    made_sequences: Vec<MadeSequences>,
+    /// The sequences of jobs, by the jobs' fingerprints.
+    sequences: Mutex<Vec<(Fingerprint, Arc<DatasetSequences>)>>,
     indexes: Arc<Indexes>,
     requests: Arc<StoreClient>,
     /// The URL as it is written in the job.
@@ -184,6 +196,8 @@ impl OpenDataset {
             fingerprint: actual,
             plans,
             views: access.views.iter().map(|set| (set.fingerprint(), set.clone())).collect(),
+            made_sequences: access.sequences.clone(),
+            sequences: Mutex::default(),
             indexes,
             requests,
             url,
@@ -197,16 +211,17 @@ impl OpenDataset {
 
     /// Returns the plan of `job`. The samples of a view are read once, with its first plan.
     pub(crate) async fn plan(&self, job: &Job) -> Result<Plan, FeedError> {
-        let key = (job.seed, job.order, job.view);
+        let key = (job.seed, job.order, job.view, job.sequence.map(|sequence| sequence.pools));
         let known =
             |plans: &[(PlanKey, Plan)]| plans.iter().find(|(other, _)| *other == key).map(|(_, plan)| plan.clone());
         if let Some(plan) = known(&self.plans.lock()) {
             return Ok(plan);
         }
-        let blocks = self.manifest.block_samples();
-        let plan = match job.view {
-            None => Plan::new(&blocks, job.seed, job.order),
-            Some(view) => Plan::of_view(&blocks, &self.view(job, view).await?, job.seed, job.order),
+        let blocks = || self.manifest.block_samples();
+        let plan = match (self.sequences(job).await?, job.view) {
+            (Some(sequences), _) => Plan::new(sequences.pools().sequences(), job.seed, job.order),
+            (None, None) => Plan::new(&blocks(), job.seed, job.order),
+            (None, Some(view)) => Plan::of_view(&blocks(), &self.view(job, view).await?, job.seed, job.order),
         };
         let plan = plan.map_err(|source| FeedError::Order { job: job.name.clone(), source: Arc::new(source) })?;
         let mut plans = self.plans.lock();
@@ -219,6 +234,45 @@ impl OpenDataset {
         }
         plans.push((key, plan.clone()));
         Ok(plan)
+    }
+
+    /// Returns the sequences of `job`, if it packs documents. Their table is read once.
+    pub(crate) async fn sequences(&self, job: &Job) -> Result<Option<Arc<DatasetSequences>>, FeedError> {
+        let Some(sequence) = job.sequence else { return Ok(None) };
+        let key = job.fingerprint();
+        let known = |all: &[(Fingerprint, Arc<DatasetSequences>)]| {
+            all.iter().find(|(other, _)| *other == key).map(|(_, sequences)| sequences.clone())
+        };
+        if let Some(sequences) = known(&self.sequences.lock()) {
+            return Ok(Some(sequences));
+        }
+        let view = match job.view {
+            Some(view) => Some(self.view(job, view).await?),
+            None => None,
+        };
+        let table = self.sequence_table(sequence.pools).await;
+        let table =
+            table.map_err(|source| FeedError::Dataset { url: job.dataset.clone(), source: Arc::new(source) })?;
+        let at = (self.store.clone(), self.requests.clone());
+        let sequences = Arc::new(DatasetSequences::new(job, sequence, table, view, at));
+        let mut all = self.sequences.lock();
+        // Another rank may have been faster; ranks share the layouts of pools.
+        if let Some(sequences) = known(&all) {
+            return Ok(Some(sequences));
+        }
+        if all.len() >= KEPT_PLANS {
+            all.remove(0);
+        }
+        all.push((key, sequences.clone()));
+        Ok(Some(sequences))
+    }
+
+    async fn sequence_table(&self, pools: Fingerprint) -> Result<SequenceTable, StoreError> {
+        let Some(made) = self.made_sequences.iter().find(|made| made.fingerprint == pools) else {
+            return again(&self.requests, || open_sequences(&self.store, &self.manifest, pools)).await;
+        };
+        let opened = SequenceTable::of_memory(made, &self.manifest);
+        opened.map_err(|source| StoreError::Format { url: self.url.to_string(), source: source.into() })
     }
 
     async fn view(&self, job: &Job, view: Fingerprint) -> Result<Arc<SampleSet>, FeedError> {

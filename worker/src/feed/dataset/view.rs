@@ -8,6 +8,7 @@ use std::{
 use bytes::Bytes;
 use futures::{FutureExt, future::BoxFuture};
 use spdl_order::Plan;
+use spdl_sequence::Pools;
 use spdl_shard::format::{Compressed, ObjectRange, ShardIndex};
 use spdl_store::blocking;
 use spdl_types::{Fingerprint, SessionId};
@@ -54,13 +55,13 @@ impl DatasetView {
         Self { dataset, fields: Some(fields.into()), key, peers: None }
     }
 
-    /// Exchanges blocks with other workers of a session, in both directions. A columnar format exchanges none, as the
+    /// Exchanges blocks with other workers of a session, in both directions. The blocks of the plan may be `pools` of the dataset's. A columnar format exchanges none, as the
     /// stored bytes of its blocks are not kept.
-    pub(crate) fn shared(self, session: SessionId, plan: &Plan, peers: &Peers) -> Self {
+    pub(crate) fn shared(self, session: SessionId, (plan, pools): (&Plan, Option<Arc<Pools>>), peers: &Peers) -> Self {
         if !peers.is_started() || self.fields.is_some() {
             return self;
         }
-        Self { peers: Some(BlockPeers::new(session, plan.clone())), ..self }
+        Self { peers: Some(BlockPeers::new(session, plan.clone(), pools)), ..self }
     }
 
     /// Returns the session with which the blocks are shared, and the blocks' dataset in caches.

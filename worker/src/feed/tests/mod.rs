@@ -5,6 +5,7 @@ pub(crate) mod fixture;
 mod parts;
 mod recorded;
 mod room;
+mod sequence;
 mod sharing;
 mod tokens;
 

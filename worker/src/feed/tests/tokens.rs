@@ -3,17 +3,17 @@
 use super::*;
 
 /// The sample with an id that the vocabulary does not have.
-const BAD: u64 = 77;
+pub(super) const BAD: u64 = 77;
 
 /// Returns the ids of a sample: none of some, and thousands of others.
-fn ids(sample: u64) -> Vec<u16> {
+pub(super) fn ids(sample: u64) -> Vec<u16> {
     (0..(sample * sample * 397) % 5000 * u64::from(!sample.is_multiple_of(10)))
         .map(|place| ((sample * 31 + place * 7) % 1000) as u16)
         .collect()
 }
 
 /// Returns the file of a sample.
-fn file(sample: u64) -> Vec<u8> {
+pub(super) fn file(sample: u64) -> Vec<u8> {
     let mut ids = ids(sample);
     if sample == BAD {
         ids[2] = 1000;
@@ -44,27 +44,6 @@ async fn every_world_gets_the_same_ids_and_a_sample_with_a_wrong_one_is_replaced
     assert!(bad.cause.contains(cause), "{}", bad.cause);
     let (shared, _) = run(&resources, &fixture.session(3), Position::START).await.unwrap();
     assert!(shared == alone);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_job_with_sequences_ends_its_ranks_with_one_line() {
-    let mut fixture =
-        FeedFixture::of_values(file, TWO_EPOCHS, "name = \"tokens\"\nfrom = \"txt\"\ndecode = \"tokens\"");
-    let text = "name = \"packed\"\ndataset = \"d\"\nglobal_batch = 12\nsequence = { seq_len = 64 }\n\
-                [[column]]\nname = \"tokens\"\nfrom = \"txt\"\ndecode = \"tokens\"\n";
-    let facts = spdl_order::DatasetFacts::new(fixture.job.dataset_fingerprint, SAMPLES, 15);
-    let packed = spdl_job::JobFile::parse(text, "job.toml").unwrap().freeze(&facts).unwrap();
-    fixture.job = spdl_job::Job { dataset: fixture.job.dataset.clone(), ..packed };
-    let request =
-        FeedRequest { session: fixture.session(1), rank: 0, from: Position::START, slots: 0, slab: SlabKind::Private };
-    let error = match RankFeed::start(&resources(PLENTY, None), request) {
-        Ok(mut feed) => drain(&mut feed).await.unwrap_err().to_string(),
-        Err(error) => error.to_string(),
-    };
-    assert!(
-        error.contains("job `packed` packs documents into sequences, which no worker of this release delivers"),
-        "{error}"
-    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -198,8 +198,9 @@ impl Peers {
         let map = map.borrow_and_update().clone();
         let BlockPeers { session, plan, is_owner, .. } = peers;
         let is_asked = |peer: &PeerAddress| peer.worker != *me && links.is_usable(peer.worker);
-        let owner = map.owner(*session, plan, place.key.block).filter(|owner| !is_owner && is_asked(owner));
-        let mut holders = map.holders(*session, plan, place.key.block);
+        let planned = peers.planned(place.key.block);
+        let owner = map.owner(*session, plan, planned).filter(|owner| !is_owner && is_asked(owner));
+        let mut holders = map.holders(*session, plan, planned);
         holders.retain(|holder| is_asked(holder) && Some(*holder) != owner);
         Route { owner, holders }
     }
@@ -314,7 +315,7 @@ impl Peers {
         let blocks = find(&*known.await.ok()?.ok()?)?;
         let mut place = blocks.place(key.block)?;
         let peers = place.peers.as_mut()?;
-        let owner = self.map.borrow().owner(session, &peers.plan, key.block);
+        let owner = self.map.borrow().owner(session, &peers.plan, peers.planned(key.block));
         if owner.is_some_and(|owner| owner.worker != *me) {
             return None;
         }

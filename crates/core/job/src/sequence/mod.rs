@@ -2,6 +2,8 @@
 //! sample of the job.
 
 use serde::{Deserialize, Serialize};
+use spdl_sequence::{LongDocument, PackMethod, SEQUENCE_VERSION, SequenceParams};
+use spdl_types::Fingerprint;
 
 use super::{Column, ColumnKind, KeyProblem};
 
@@ -13,8 +15,6 @@ const MAX_ALIGN: u32 = 256;
 const DEFAULT_ALIGN: u32 = 16;
 /// Upper limit of the tokens of a pool.
 const MAX_POOL_TOKENS: u64 = 1 << 40;
-/// The least tokens of a pool if the job does not say it, and the least sequences of one.
-const DEFAULT_POOL: [u64; 2] = [4 << 20, 512];
 /// Ids are below this number, so that every type of a column holds them.
 const MAX_ID: u32 = 1 << 31;
 
@@ -62,6 +62,10 @@ pub struct SequenceFile {
     /// Whether the id that `eos` puts after a document is learned. Default: `true`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub eos_in_loss: Option<bool>,
+    /// The fingerprint of the table of pools, which `spdl-ctl plan` prints. Default: set when the job is created.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
+    pub pools: Option<Fingerprint>,
 }
 
 /// How documents share sequences.
@@ -75,28 +79,21 @@ pub enum SequenceMethod {
     Chunk,
 }
 
-/// What happens to a document that is longer than a sequence.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum LongDocument {
-    /// It is cut into parts as long as a sequence, and the last part shares a sequence with others.
-    #[default]
-    Split,
-    /// Its first tokens, as many as a sequence has, are kept.
-    Truncate,
-    /// It is left out.
-    Drop,
-}
-
 /// How a job packs documents into sequences.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sequence {
+    /// Version of the packing's algorithm.
+    pub version: u32,
     /// The tokens of a sequence.
     pub seq_len: u32,
     /// How documents share sequences.
-    pub packing: SequencePacking,
+    pub packing: PackMethod,
     /// The least tokens of a pool, whose documents are packed together.
     pub pool_tokens: u64,
+    /// Identifies the table of pools, with the number of sequences in each.
+    pub pools: Fingerprint,
+    /// Whether labels and positions go on across the ends of documents.
+    pub cross_documents: bool,
     /// The id before each document, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bos: Option<u32>,
@@ -107,27 +104,6 @@ pub struct Sequence {
     pub pad: u32,
     /// Whether `eos` is learned.
     pub eos_in_loss: bool,
-}
-
-/// How documents share sequences, with what only one way of it has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum SequencePacking {
-    /// Whole documents, each where it leaves the least room.
-    BestFit {
-        /// What happens to a document that is longer than a sequence.
-        long: LongDocument,
-        /// The room of a document is a multiple of this number of tokens.
-        align: u32,
-        /// The most documents of a sequence.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        max_documents: Option<u32>,
-    },
-    /// Documents end to end, cut into sequences.
-    Chunk {
-        /// Whether labels and positions go on across the ends of documents.
-        cross_documents: bool,
-    },
 }
 
 impl SequenceFile {
@@ -155,25 +131,26 @@ impl SequenceFile {
             return Err(("eos_in_loss", problem.to_owned()));
         }
         let seq_len = self.seq_len;
-        let [least_tokens, least_sequences] = DEFAULT_POOL;
-        let sequence = Sequence {
+        let mut sequence = Sequence {
             seq_len,
+            version: SEQUENCE_VERSION,
             packing: match method {
-                SequenceMethod::BestFit => SequencePacking::BestFit {
-                    long: self.long.unwrap_or_default(),
+                SequenceMethod::BestFit => PackMethod::BestFit {
                     align: self.align.unwrap_or_else(|| DEFAULT_ALIGN.min(1 << seq_len.max(1).ilog2())),
                     max_documents: self.max_documents,
+                    long: self.long.unwrap_or_default(),
                 },
-                SequenceMethod::Chunk => {
-                    SequencePacking::Chunk { cross_documents: self.cross_documents.unwrap_or(true) }
-                }
+                SequenceMethod::Chunk => PackMethod::Chunk,
             },
-            pool_tokens: self.pool_tokens.unwrap_or_else(|| least_tokens.max(least_sequences * u64::from(seq_len))),
+            cross_documents: method == SequenceMethod::Chunk && self.cross_documents.unwrap_or(true),
+            pools: self.pools.unwrap_or(Fingerprint(0)),
+            pool_tokens: 0,
             bos: self.bos,
             eos: self.eos,
             pad: self.pad.unwrap_or(0),
             eos_in_loss: self.eos_in_loss.unwrap_or(true),
         };
+        sequence.pool_tokens = self.pool_tokens.unwrap_or_else(|| sequence.params().default_pool_tokens());
         sequence.check_values()?;
         Ok(sequence)
     }
@@ -186,13 +163,23 @@ impl Sequence {
         self.bos.is_some() as u32 + self.eos.is_some() as u32
     }
 
+    /// Returns what the places of tokens depend on, besides the lengths of documents.
+    #[must_use]
+    pub const fn params(&self) -> SequenceParams {
+        let Self { version, seq_len, packing, .. } = *self;
+        SequenceParams { version, seq_len, added_tokens: self.added_tokens(), method: packing }
+    }
+
     /// Checks all values, each by itself.
     fn check_values(&self) -> Result<(), KeyProblem> {
-        let Self { seq_len, packing, pool_tokens, bos, eos, pad, eos_in_loss } = *self;
+        let Self { version, seq_len, packing, pool_tokens, cross_documents, bos, eos, pad, eos_in_loss, .. } = *self;
+        if version != SEQUENCE_VERSION {
+            return Err(("version", format!("is {version}, and this program knows {SEQUENCE_VERSION}")));
+        }
         if !(1..=MAX_SEQ_LEN).contains(&seq_len) {
             return Err(("seq_len", format!("is {seq_len}, not in 1..={MAX_SEQ_LEN}")));
         }
-        if let SequencePacking::BestFit { align, max_documents, .. } = packing {
+        if let PackMethod::BestFit { align, max_documents, .. } = packing {
             if !align.is_power_of_two() || align > MAX_ALIGN {
                 return Err(("align", format!("is {align}; it must be a power of two, 1 to {MAX_ALIGN}")));
             }
@@ -211,6 +198,9 @@ impl Sequence {
             if let Some(id) = id.filter(|id| *id >= MAX_ID) {
                 return Err((key, format!("is {id}; ids are below {MAX_ID}")));
             }
+        }
+        if cross_documents && packing != PackMethod::Chunk {
+            return Err(("cross_documents", "is only for method = \"chunk\"".to_owned()));
         }
         if eos.is_none() && !eos_in_loss {
             return Err(("eos_in_loss", "needs `eos`".to_owned()));

@@ -6,6 +6,7 @@ use spdl_order::{DatasetFacts, MixParams};
 use spdl_types::{DType, Fingerprint, SampleShape};
 
 const TOKENS: &str = "[[column]]\nname = \"tokens\"\nfrom = \"tokens\"\ndecode = \"tokens\"\nvocab = 1000\n";
+const POOLS: Fingerprint = Fingerprint(5);
 const FACTS: DatasetFacts = DatasetFacts::new(Fingerprint(7), 1000, 128);
 
 /// Returns a column that follows the tokens.
@@ -15,7 +16,11 @@ fn follower(name: &str, decode: &str, keys: &str) -> String {
 
 fn job_of(keys: &str, columns: &str) -> Result<Job, String> {
     let text = format!("name = \"a\"\ndataset = \"b\"\nglobal_batch = 8\n{keys}\n{columns}");
-    JobFile::parse(&text, "job.toml").and_then(|file| file.freeze(&FACTS)).map_err(|error| error.to_string())
+    let evaluated = |mut file: JobFile| {
+        file.sequence.iter_mut().for_each(|sequence| sequence.pools = Some(POOLS));
+        file
+    };
+    JobFile::parse(&text, "job.toml").and_then(|file| evaluated(file).freeze(&FACTS)).map_err(|error| error.to_string())
 }
 
 /// Returns a job with these keys in its `sequence`.
@@ -35,9 +40,12 @@ fn all_followers() -> String {
 #[test]
 fn keys_that_are_left_out_have_their_defaults() {
     let expected = Sequence {
+        version: 1,
         seq_len: 8192,
-        packing: SequencePacking::BestFit { long: LongDocument::Split, align: 16, max_documents: None },
+        packing: PackMethod::BestFit { align: 16, max_documents: None, long: LongDocument::Split },
         pool_tokens: 4 << 20,
+        pools: POOLS,
+        cross_documents: false,
         bos: None,
         eos: None,
         pad: 0,
@@ -45,21 +53,21 @@ fn keys_that_are_left_out_have_their_defaults() {
     };
     assert_eq!(sequence("seq_len = 8192"), expected);
     assert_eq!(sequence("seq_len = 8192, method = \"best_fit\""), expected);
-    let chunk = SequencePacking::Chunk { cross_documents: true };
-    assert_eq!(sequence("seq_len = 8192, method = \"chunk\""), Sequence { packing: chunk, ..expected });
+    let chunk = Sequence { packing: PackMethod::Chunk, cross_documents: true, ..expected };
+    assert_eq!(sequence("seq_len = 8192, method = \"chunk\""), chunk);
 }
 
 #[test]
 fn every_key_is_taken_and_no_two_jobs_are_the_same() {
     let of_best_fit = |keys: &str| sequence(&format!("seq_len = 100{keys}"));
-    let SequencePacking::BestFit { long, align, max_documents } =
+    let PackMethod::BestFit { align, max_documents, long } =
         of_best_fit(", long = \"drop\", align = 64, max_documents = 5").packing
     else {
         panic!("best fit is the default")
     };
     assert_eq!((long, align, max_documents), (LongDocument::Drop, 64, Some(5)));
     let chunk = of_best_fit(", method = \"chunk\", cross_documents = false");
-    assert_eq!(chunk.packing, SequencePacking::Chunk { cross_documents: false });
+    assert_eq!((chunk.packing, chunk.cross_documents), (PackMethod::Chunk, false));
     let ids = of_best_fit(", bos = 1, eos = 2, pad = 3, eos_in_loss = false, pool_tokens = 200");
     assert_eq!((ids.bos, ids.eos, ids.pad, ids.eos_in_loss, ids.pool_tokens), (Some(1), Some(2), 3, false, 200));
     let added = ["", ", bos = 1", ", eos = 0", ", bos = 0, eos = 0"].map(|keys| of_best_fit(keys).added_tokens());
@@ -98,7 +106,8 @@ fn a_job_has_its_sequences_in_the_object_of_the_order() {
     let form = |job: &Job| serde_json::to_value(job).unwrap();
     let order = &form(&job("seq_len = 64, eos = 9").unwrap())["order"];
     let expected = serde_json::json!({
-        "seq_len": 64, "packing": { "best_fit": { "long": "split", "align": 16 } }, "pool_tokens": 4_194_304,
+        "version": 1, "seq_len": 64, "packing": { "best_fit": { "align": 16, "long": "split" } },
+        "pool_tokens": 4_194_304, "pools": "00000000000000000000000000000005", "cross_documents": false,
         "eos": 9, "pad": 0, "eos_in_loss": true,
     });
     assert_eq!(order["sequence"], expected);
@@ -113,8 +122,8 @@ fn a_job_has_its_sequences_in_the_object_of_the_order() {
 #[test]
 fn short_sequences_are_not_aligned_beyond_their_length_and_long_ones_have_large_pools() {
     let align = |seq_len: u32| match sequence(&format!("seq_len = {seq_len}")).packing {
-        SequencePacking::BestFit { align, .. } => align,
-        SequencePacking::Chunk { .. } => panic!("best fit is the default"),
+        PackMethod::BestFit { align, .. } => align,
+        PackMethod::Chunk => panic!("best fit is the default"),
     };
     assert_eq!([1, 2, 7, 15, 16, 17, 1 << 24].map(align), [1, 2, 4, 8, 16, 16, 16]);
     let pool = |seq_len: u32| sequence(&format!("seq_len = {seq_len}")).pool_tokens;
@@ -338,7 +347,13 @@ fn a_job_file_survives_its_own_text() {
         format!("name = \"a\"\ndataset = \"b\"\nglobal_batch = 8\nsequence = {{ seq_len = 64, bos = 1 }}\n{columns}");
     let file = JobFile::parse(&text, "job.toml").unwrap();
     let again = JobFile::parse(&toml::to_string(&file).unwrap(), "job.toml").unwrap();
-    assert_eq!(again.freeze(&FACTS).unwrap(), file.freeze(&FACTS).unwrap());
+    let frozen = |mut file: JobFile| {
+        let error = file.freeze(&FACTS).unwrap_err().to_string();
+        assert!(error.contains("`sequence` is not evaluated: `spdl-ctl job submit` does that"), "{error}");
+        file.sequence.iter_mut().for_each(|sequence| sequence.pools = Some(POOLS));
+        file.freeze(&FACTS).unwrap()
+    };
+    assert_eq!(frozen(again.clone()), frozen(file.clone()));
     assert_eq!(again.sequence, file.sequence);
     assert_eq!(again.mix, None::<MixFile>);
 }

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use spdl_sequence::{LongDocuments, PackMethod, PoolEpoch, PoolLayout, SequenceParams};
+use spdl_sequence::{LongDocument, PackMethod, PoolEpoch, PoolLayout, SequenceParams};
 
 /// Draws per statistic.
 const DRAWS: u64 = 40_000;
@@ -36,7 +36,7 @@ fn layout(method: PackMethod, lengths: Vec<u32>) -> Arc<PoolLayout> {
 }
 
 fn best_fit() -> PackMethod {
-    PackMethod::BestFit { align: 10, max_documents: None, long: LongDocuments::Split }
+    PackMethod::BestFit { align: 10, max_documents: None, long: LongDocument::Split }
 }
 
 /// Tests a number below `cells` that is drawn from the documents of some sequences, one after another.

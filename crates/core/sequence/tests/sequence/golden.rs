@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use spdl_sequence::{LongDocuments, PackMethod, Piece, PoolEpoch, PoolLayout, Pools, SequenceFill, SequenceParams};
+use spdl_sequence::{LongDocument, PackMethod, Piece, PoolEpoch, PoolLayout, Pools, SequenceFill, SequenceParams};
 
 use crate::twin::{FOLDER, python};
 
@@ -82,7 +82,7 @@ fn random_cases(count: usize) -> Vec<PackedCase> {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (state >> 33) % n
     };
-    let longs = [LongDocuments::Split, LongDocuments::Truncate, LongDocuments::Drop];
+    let longs = [LongDocument::Split, LongDocument::Truncate, LongDocument::Drop];
     (0..count)
         .map(|i| {
             let seq_len = 1 + below(if i % 3 == 0 { 12 } else { 200 }) as u32;
@@ -114,7 +114,7 @@ fn random_cases(count: usize) -> Vec<PackedCase> {
 fn the_golden_vectors_come_out() {
     let cases = golden();
     assert!(cases.len() > 8);
-    for long in [LongDocuments::Split, LongDocuments::Truncate, LongDocuments::Drop] {
+    for long in [LongDocument::Split, LongDocument::Truncate, LongDocument::Drop] {
         let of = |case: &GoldenSequences| matches!(case.config.params.method, PackMethod::BestFit { long: l, .. } if l == long);
         assert!(cases.iter().any(of), "{long:?} is not covered");
     }

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use spdl_sequence::{
-    LongDocuments, PackMethod, PoolCutter, PoolEpoch, PoolLayout, Pools, SequenceError, SequenceFill, SequenceParams,
+    LongDocument, PackMethod, PoolCutter, PoolEpoch, PoolLayout, Pools, SequenceError, SequenceFill, SequenceParams,
 };
 
-const LONGS: [LongDocuments; 3] = [LongDocuments::Split, LongDocuments::Truncate, LongDocuments::Drop];
+const LONGS: [LongDocument; 3] = [LongDocument::Split, LongDocument::Truncate, LongDocument::Drop];
 
-fn best_fit(seq_len: u32, align: u32, long: LongDocuments) -> SequenceParams {
+fn best_fit(seq_len: u32, align: u32, long: LongDocument) -> SequenceParams {
     let method = PackMethod::BestFit { align, max_documents: None, long };
     SequenceParams { version: 1, seq_len, added_tokens: 0, method }
 }
@@ -35,7 +35,7 @@ fn a_million_empty_documents_have_no_sequences() {
 
 #[test]
 fn no_documents_are_no_sequences() {
-    for params in [best_fit(1, 1, LongDocuments::Split), chunk(1)] {
+    for params in [best_fit(1, 1, LongDocument::Split), chunk(1)] {
         assert_eq!(PoolLayout::new(&params, []).unwrap().fill(), SequenceFill::default());
         assert_eq!(Pools::of_blocks(&params, 1, [[0_u32; 0]; 0]).unwrap().sequences(), [0_u32; 0]);
         assert_eq!(Pools::of_blocks(&params, 1, [[0_u32; 0]]).unwrap().blocks(0), Some(0..1));
@@ -45,7 +45,7 @@ fn no_documents_are_no_sequences() {
 #[test]
 fn the_longest_document_is_looked_up_without_a_list_of_its_pieces() {
     let lengths = [3, u32::MAX, 5];
-    let params = SequenceParams { added_tokens: 2, ..best_fit(2, 1, LongDocuments::Split) };
+    let params = SequenceParams { added_tokens: 2, ..best_fit(2, 1, LongDocument::Split) };
     let layout = Arc::new(PoolLayout::new(&params, lengths.as_slice()).unwrap());
     // 5 and 7 tokens have 2 + 3 whole pieces and 1 each, 2^32 + 1 have 2^31 whole ones and 1; the three of 1 fill two.
     assert_eq!(layout.sequences(), (1 << 31) + 5 + 2);
@@ -62,7 +62,7 @@ fn the_longest_document_is_looked_up_without_a_list_of_its_pieces() {
 
 #[test]
 fn more_sequences_than_32_bits_count_are_refused_with_the_longest_document() {
-    for params in [best_fit(1, 1, LongDocuments::Split), chunk(1)] {
+    for params in [best_fit(1, 1, LongDocument::Split), chunk(1)] {
         let error = PoolLayout::new(&params, [7, u32::MAX, 9]).unwrap_err();
         let sequences = u64::from(u32::MAX) + 16 - u64::from(params.method == PackMethod::Chunk);
         assert_eq!(error, SequenceError::TooManySequences { sequences, longest: 1, tokens: u64::from(u32::MAX) });
@@ -72,7 +72,7 @@ fn more_sequences_than_32_bits_count_are_refused_with_the_longest_document() {
         let error = Pools::of_blocks(&params, 10, [&[9, 9][..], &[3], &[], &[u32::MAX, u32::MAX]]).unwrap_err();
         assert!(error.to_string().starts_with("blocks 1 to 3: a pool has "), "{error}");
     }
-    for long in [LongDocuments::Truncate, LongDocuments::Drop] {
+    for long in [LongDocument::Truncate, LongDocument::Drop] {
         assert!(PoolLayout::new(&best_fit(1, 1, long), [7, u32::MAX, 9]).is_ok(), "{long:?}");
     }
 }
@@ -120,6 +120,6 @@ fn pools_out_of_order_and_parameters_of_nothing_are_refused() {
 #[test]
 #[should_panic(expected = "sequence 1 of a pool of 1 sequences")]
 fn a_sequence_that_is_not_there_is_a_fault_of_the_caller() {
-    let layout = Arc::new(PoolLayout::new(&best_fit(8, 1, LongDocuments::Split), [5]).unwrap());
+    let layout = Arc::new(PoolLayout::new(&best_fit(8, 1, LongDocument::Split), [5]).unwrap());
     PoolEpoch::new(layout, 1, 1, 1).pieces(1, &mut Vec::new());
 }

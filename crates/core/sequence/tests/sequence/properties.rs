@@ -7,11 +7,11 @@ use std::{
 
 use proptest::prelude::*;
 use spdl_sequence::{
-    LongDocuments, PackMethod, Piece, PoolCutter, PoolEpoch, PoolLayout, Pools, SequenceFill, SequenceParams,
+    LongDocument, PackMethod, Piece, PoolCutter, PoolEpoch, PoolLayout, Pools, SequenceFill, SequenceParams,
 };
 
-fn longs() -> impl Strategy<Value = LongDocuments> {
-    prop::sample::select(vec![LongDocuments::Split, LongDocuments::Truncate, LongDocuments::Drop])
+fn longs() -> impl Strategy<Value = LongDocument> {
+    prop::sample::select(vec![LongDocument::Split, LongDocument::Truncate, LongDocument::Drop])
 }
 
 fn params() -> impl Strategy<Value = SequenceParams> {
@@ -124,7 +124,7 @@ proptest! {
                 prop_assert_eq!(piece.ends_document, next == all);
             }
             prop_assert_eq!(next, params.kept_tokens(length), "document {} of {} tokens", document, all);
-            if matches!(params.method, PackMethod::BestFit { long: LongDocuments::Split, .. }) {
+            if matches!(params.method, PackMethod::BestFit { long: LongDocument::Split, .. }) {
                 prop_assert_eq!(next, all);
             }
         }
@@ -266,7 +266,7 @@ fn who_is_packed_with_whom_changes_from_epoch_to_epoch() {
         assert_ne!(second, mates(&layout, 2));
         first.intersection(&second).count() as f64 / first.len() as f64
     };
-    let best_fit = |align| PackMethod::BestFit { align, max_documents: None, long: LongDocuments::Split };
+    let best_fit = |align| PackMethod::BestFit { align, max_documents: None, long: LongDocument::Split };
     let (exact, aligned, chunk) = (kept(best_fit(1)), kept(best_fit(16)), kept(PackMethod::Chunk));
     assert!(exact < 0.2, "{exact}");
     assert!(aligned < 0.03, "{aligned}");
@@ -275,7 +275,7 @@ fn who_is_packed_with_whom_changes_from_epoch_to_epoch() {
 
 #[test]
 fn pools_seeds_and_epochs_have_orders_of_their_own() {
-    let method = PackMethod::BestFit { align: 100, max_documents: None, long: LongDocuments::Split };
+    let method = PackMethod::BestFit { align: 100, max_documents: None, long: LongDocument::Split };
     for method in [method, PackMethod::Chunk] {
         let params = SequenceParams { version: 1, seq_len: 100, added_tokens: 0, method };
         let layout = Arc::new(PoolLayout::new(&params, vec![99; 1_000]).unwrap());

@@ -5,12 +5,12 @@ use spdl_job::{
     Arguments, BadSamples, BoolColumn, BoxClassColumn, BoxFormat, BoxLabelsColumn, BoxStorage, BoxesColumn,
     BytesColumn, Callable, CategoryColumn, ColorJitter, Column, ColumnKind, ColumnValue, DefaultValue,
     DocumentIdsColumn, DocumentLengthsColumn, Fill, FloatColumn, FunctionCall, GeometryColumn, ImageColumn, ImageOp,
-    ImageSizeColumn, IntColumn, Interpolation, Job, JsonColumn, LabelsColumn, LongDocument, LossMaskColumn, MaskColumn,
-    Mix, NumberOrRange, OneHotColumn, PictureList, PositionsColumn, RandomResizedCrop, ReturnedColumn, ReturnedValue,
-    Returns, Sequence, SequencePacking, Size, SourceDigest, TensorColumn, TensorEncoding, TextColumn, TokensColumn,
-    Transform,
+    ImageSizeColumn, IntColumn, Interpolation, Job, JsonColumn, LabelsColumn, LossMaskColumn, MaskColumn, Mix,
+    NumberOrRange, OneHotColumn, PictureList, PositionsColumn, RandomResizedCrop, ReturnedColumn, ReturnedValue,
+    Returns, Sequence, Size, SourceDigest, TensorColumn, TensorEncoding, TextColumn, TokensColumn, Transform,
 };
 use spdl_order::{EpochEnd, MixParams, OrderParams};
+use spdl_sequence::{LongDocument, PackMethod};
 use spdl_types::{DType, Fingerprint, ImageColor, ImageDepth, ImageLayout, Normalise};
 
 fn text() -> impl Strategy<Value = String> {
@@ -132,17 +132,22 @@ fn follower() -> impl Strategy<Value = ColumnKind> {
 
 fn sequence() -> impl Strategy<Value = Sequence> {
     let long = proptest::sample::select(&[LongDocument::Split, LongDocument::Truncate, LongDocument::Drop][..]);
-    let packing = prop_oneof![
-        (long, any::<u32>(), option::of(any::<u32>()))
-            .prop_map(|(long, align, max_documents)| { SequencePacking::BestFit { long, align, max_documents } }),
-        any::<bool>().prop_map(|cross_documents| SequencePacking::Chunk { cross_documents }),
-    ];
+    let packing =
+        prop_oneof![
+            (long, any::<u32>(), option::of(any::<u32>()))
+                .prop_map(|(long, align, max_documents)| PackMethod::BestFit { align, max_documents, long }),
+            Just(PackMethod::Chunk),
+        ];
     let ids = [option::of(any::<u32>()), option::of(any::<u32>())];
-    (any::<u32>(), packing, any::<u64>(), ids, any::<u32>(), any::<bool>()).prop_map(
-        |(seq_len, packing, pool_tokens, [bos, eos], pad, eos_in_loss)| Sequence {
+    let pools = any::<u128>().prop_map(Fingerprint);
+    (any::<[u32; 2]>(), packing, any::<u64>(), pools, ids, any::<u32>(), any::<[bool; 2]>()).prop_map(
+        |([version, seq_len], packing, pool_tokens, pools, [bos, eos], pad, [cross_documents, eos_in_loss])| Sequence {
+            version,
             seq_len,
             packing,
             pool_tokens,
+            pools,
+            cross_documents,
             bos,
             eos,
             pad,

@@ -46,7 +46,7 @@ pub fn read_numpy(file: &Bytes, name: Option<&str>, max_bytes: usize) -> Result<
 
 /// Reads an array as [`read_numpy`] does, if `check` accepts its type and shape. Where the file holds the elements as they
 /// are needed, they are not copied.
-pub(super) fn read_numpy_if(
+pub(in crate::decode) fn read_numpy_if(
     file: &Bytes,
     name: Option<&str>,
     max_bytes: usize,

@@ -9,7 +9,7 @@ use spdl_types::DType;
 
 use super::{ColumnDecoder, ColumnSample, FieldTarget, tensor::read_numpy_if};
 use crate::decode::cause::{BadSampleProblem, reason};
-use copy::{TokenRange, can_be_ids};
+pub(in crate::decode) use copy::{TokenRange, can_be_ids};
 
 /// Bytes of the widest id that is stored.
 const MAX_ID_BYTES: usize = 8;

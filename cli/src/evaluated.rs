@@ -1,0 +1,116 @@
+//! What a job chooses and packs of its dataset: the samples of its view, and the sequences of its documents.
+
+use std::sync::Arc;
+
+use spdl_dataset::{
+    DatasetError, DatasetProgress, EvaluatedSequences, SequenceRequest, evaluate_sequences,
+    view::{EvaluatedView, Undecided, evaluate},
+};
+use spdl_job::{Job, JobError, JobFile};
+use spdl_order::{DatasetFacts, OrderParams, Plan, PlanError, view::SampleSet};
+use spdl_shard::{
+    manifest::Manifest,
+    sequences::{MadeSequences, SequenceTable},
+    store::DatasetStore,
+};
+use spdl_worker::{decode::count_tokens, feed::StoreAccess};
+
+/// What was evaluated of a job on its dataset, or read.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct EvaluatedJob {
+    /// The samples of the view, if the job has one.
+    pub(crate) view: Option<Arc<SampleSet>>,
+    /// The sequences, if the job packs documents.
+    pub(crate) sequences: Option<SequenceTable>,
+    /// Their file, if they were evaluated here.
+    pub(crate) made: Option<MadeSequences>,
+}
+
+/// Why the view or the sequences of a job cannot be evaluated.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum EvaluateError {
+    /// A key of the job is wrong.
+    #[error(transparent)]
+    Job(#[from] JobError),
+    /// The dataset cannot be read, or does not fit the job.
+    #[error(transparent)]
+    Dataset(#[from] DatasetError),
+}
+
+/// Receives how far the evaluation is, and what it is of.
+pub(crate) type OnProgress<'p> = &'p (dyn Fn(&'static str, DatasetProgress) + Send + Sync);
+
+/// Evaluates the view and the sequences of a job, and notes their fingerprints in its file. What is noted already must be the same.
+/// Also returns the facts that freezing the job needs, and calls `warn` with what the user should know.
+///
+/// # Errors
+/// If the job is not valid, or the dataset cannot be read.
+pub(crate) async fn evaluate_job(
+    file: &mut JobFile,
+    (store, manifest): (&DatasetStore, &Manifest),
+    progress: OnProgress<'_>,
+    warn: &(dyn Fn(&str) + Send + Sync),
+) -> Result<(EvaluatedJob, DatasetFacts), EvaluateError> {
+    let columns = file.check()?;
+    let (mut found, mut facts) = (EvaluatedJob::default(), manifest.facts());
+    let undecided_allowed = file.undecided_allowed(manifest.records());
+    if let Some(view) = &mut file.view {
+        let on_progress = |at| progress("evaluating view", at);
+        let EvaluatedView { set, samples, facts: of_view, missing_keys, undecided, .. } =
+            evaluate(store, manifest, view, undecided_allowed, &on_progress).await?;
+        if let Undecided { records, first: Some(first) } = &undecided {
+            warn(&format!("the view leaves out {records} of the dataset's records, which cannot be read: {first}"));
+        }
+        missing_keys.iter().for_each(|missing| warn(&missing.to_string()));
+        if let Some(noted) = view.samples.replace(samples).filter(|noted| *noted != samples) {
+            let problem = format!("is {noted}; evaluating it gives {samples}");
+            return Err(DatasetError::View { key: "samples", problem }.into());
+        }
+        (found.view, facts) = (Some(set), of_view);
+    }
+    if let (Some(keys), Some(sequence)) = (file.sequence_keys()?, &mut file.sequence) {
+        let tokens = columns.iter().find(|column| column.kind.name() == "tokens").expect("a checked job has one");
+        let request = SequenceRequest {
+            from: tokens.from.clone(),
+            params: keys.params(),
+            pool_tokens: keys.pool_tokens,
+            view: found.view.clone(),
+            unread_allowed: undecided_allowed,
+            count: Arc::new(count_tokens),
+        };
+        let on_progress = |at| progress("packing documents", at);
+        let EvaluatedSequences { made, table, facts: of_sequences, unread, .. } =
+            evaluate_sequences(store, manifest, request, &on_progress).await?;
+        if let Undecided { records, first: Some(first) } = &unread {
+            warn(&format!("{records} documents are left out, which cannot be read: {first}"));
+        }
+        let pools = made.fingerprint;
+        if let Some(noted) = sequence.pools.replace(pools).filter(|noted| *noted != pools) {
+            let problem = format!("`pools` is {noted}; packing the documents gives {pools}");
+            return Err(DatasetError::Sequence { problem }.into());
+        }
+        (found.sequences, found.made, facts) = (Some(table), Some(made), of_sequences);
+    }
+    Ok((found, facts))
+}
+
+impl EvaluatedJob {
+    /// Returns the plan of a job with these parameters of the order.
+    ///
+    /// # Errors
+    /// [`PlanError`] if there is none.
+    pub(crate) fn plan(&self, job: &Job, manifest: &Manifest, order: OrderParams) -> Result<Plan, PlanError> {
+        let blocks = || manifest.block_samples();
+        match (&self.sequences, &self.view) {
+            (Some(sequences), _) => Plan::new(sequences.pools().sequences(), job.seed, order),
+            (None, None) => Plan::new(&blocks(), job.seed, order),
+            (None, Some(view)) => Plan::of_view(&blocks(), view, job.seed, order),
+        }
+    }
+
+    /// Returns how the dataset is read: what was evaluated here need not be stored.
+    pub(crate) fn stores(&self) -> StoreAccess {
+        let (views, sequences) = (self.view.iter().cloned().collect(), self.made.iter().cloned().collect());
+        StoreAccess { views, sequences, ..StoreAccess::default() }
+    }
+}

@@ -1,0 +1,420 @@
+//! Writes pieces of documents into sequences, and the columns that follow the tokens.
+
+use smallvec::SmallVec;
+use spdl_job::{Column, ColumnKind, Job, Sequence};
+use spdl_sequence::{PackMethod, Piece};
+use spdl_shard::format::{Array, Content, FieldValue};
+use spdl_types::DType;
+
+use super::{
+    BadSampleCause, BadSampleProblem,
+    cause::reason,
+    column::{TokenRange, can_be_ids, read_numpy_if},
+};
+
+/// What torch's `cross_entropy` leaves out.
+const NO_LABEL: i64 = -100;
+/// Upper limit of the bytes of a document's tokens in a file.
+const MAX_DOCUMENT_BYTES: usize = 1 << 32;
+
+/// How the columns of a job with sequences are made.
+#[derive(Clone, Debug)]
+pub(crate) struct SequenceWriter {
+    sequence: Sequence,
+    /// Fields that can have a document's tokens; of each record, the first that it has.
+    from: Vec<String>,
+    /// Name of the column with the tokens, and its number among the job's.
+    name: String,
+    tokens: usize,
+    range: TokenRange,
+    labels: Vec<LabelsOf>,
+    /// All other columns, with their numbers.
+    others: Vec<(usize, Follower)>,
+}
+
+/// A column of what is learned at each place.
+#[derive(Clone, Copy, Debug)]
+struct LabelsOf {
+    /// Its number among the job's columns.
+    column: usize,
+    dtype: DType,
+    kind: LabelKind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum LabelKind {
+    /// The id after the place.
+    Shifted,
+    /// The id at the place.
+    Unshifted,
+    /// Whether there is an id after the place.
+    Mask,
+}
+
+/// A column that says where documents are.
+#[derive(Clone, Copy, Debug)]
+enum Follower {
+    Positions(DType),
+    DocumentLengths,
+    DocumentIds,
+}
+
+/// The places of a piece in the columns that are written from its document.
+pub(crate) struct PieceTarget<'b> {
+    tokens: &'b mut [u8],
+    /// In the order of the writer's columns of labels.
+    labels: SmallVec<[&'b mut [u8]; 1]>,
+}
+
+/// A row of a batch, after its pieces were written.
+pub(crate) struct WrittenRow<'p> {
+    pub(crate) pieces: &'p [Piece],
+    /// For each piece whether its document could be read.
+    pub(crate) is_good: &'p dyn Fn(usize) -> bool,
+    /// By chunk, the token that follows the last place, if its document could be read.
+    pub(crate) next: Option<&'p [u8]>,
+}
+
+/// Reads the tokens of a document.
+///
+/// # Errors
+/// What is wrong with the value, to follow the name of its field.
+fn tokens_of(value: FieldValue) -> Result<Array, String> {
+    let check = |dtype: DType, shape: &[u64]| match shape {
+        [_] if can_be_ids(dtype) => Ok(()),
+        _ => Err(format!("holds {} {shape:?}, and tokens are whole numbers in one dimension", dtype.name())),
+    };
+    match value {
+        FieldValue::One(Content::Array(array)) => check(array.dtype, &array.shape).map(|()| array),
+        FieldValue::One(Content::File(file)) if file.is_empty() => Err("is empty".to_owned()),
+        FieldValue::One(Content::File(file)) => read_numpy_if(&file, None, MAX_DOCUMENT_BYTES, check),
+        // A list without values has no type in TFRecord.
+        FieldValue::List(files) if files.is_empty() => {
+            Ok(Array { dtype: DType::I64, shape: vec![0], elements: bytes::Bytes::new() })
+        }
+        FieldValue::List(files) => {
+            Err(format!("is a list of {} files or texts, and tokens are whole numbers", files.len()))
+        }
+    }
+}
+
+/// Returns the number of tokens of a document.
+///
+/// # Errors
+/// What is wrong with the value, to follow the name of its field.
+pub fn count_tokens(value: &FieldValue) -> Result<u64, String> {
+    tokens_of(value.clone()).map(|array| array.shape[0])
+}
+
+impl SequenceWriter {
+    /// Returns how the columns of a job are made; `None` if the job has no sequences.
+    pub(super) fn new(job: &Job) -> Option<Self> {
+        let sequence = job.sequence?;
+        let numbered = || job.columns.iter().enumerate();
+        let vocab = |column: &Column| match &column.kind {
+            ColumnKind::Tokens(tokens) => Some(tokens.vocab),
+            _ => None,
+        };
+        let (tokens, column, vocab) = numbered()
+            .find_map(|(number, column)| Some((number, column, vocab(column)?)))
+            .expect("a checked job has one");
+        let labels = numbered().filter_map(|(number, column)| {
+            let kind = match &column.kind {
+                ColumnKind::Labels(labels) if labels.shifted => LabelKind::Shifted,
+                ColumnKind::Labels(_) => LabelKind::Unshifted,
+                ColumnKind::LossMask(_) => LabelKind::Mask,
+                _ => return None,
+            };
+            Some(LabelsOf { column: number, dtype: column.dtype, kind })
+        });
+        let others = numbered().filter_map(|(number, column)| {
+            let follower = match &column.kind {
+                ColumnKind::Positions(_) => Follower::Positions(column.dtype),
+                ColumnKind::DocumentLengths(_) => Follower::DocumentLengths,
+                ColumnKind::DocumentIds(_) => Follower::DocumentIds,
+                _ => return None,
+            };
+            Some((number, follower))
+        });
+        Some(Self {
+            sequence,
+            from: column.from.clone(),
+            name: column.name.clone(),
+            tokens,
+            range: TokenRange::new(column.dtype, vocab),
+            labels: labels.collect(),
+            others: others.collect(),
+        })
+    }
+
+    /// Returns the fields that can have a document's tokens.
+    pub(crate) fn fields(&self) -> &[String] {
+        &self.from
+    }
+
+    /// Returns the name of the column with the tokens.
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Returns whether the label of a sequence's last place can be a token of another document than its own.
+    pub(crate) fn looks_beyond(&self) -> bool {
+        self.sequence.cross_documents && self.labels.iter().any(|labels| labels.kind != LabelKind::Unshifted)
+    }
+
+    /// Returns the bytes of a token in the batch.
+    pub(crate) const fn token_bytes(&self) -> usize {
+        self.range.dtype().bytes()
+    }
+
+    /// Returns the columns that are written from documents: their numbers among the job's, the tokens first.
+    pub(crate) fn written_columns(&self) -> impl Iterator<Item = usize> {
+        [self.tokens].into_iter().chain(self.labels.iter().map(|labels| labels.column))
+    }
+
+    /// Divides a row of the columns that are [written](Self::written_columns) into the places of its pieces, and fills the places between
+    /// and behind these.
+    pub(crate) fn places<'b>(&self, row: impl Iterator<Item = &'b mut [u8]>, pieces: &[Piece]) -> Vec<PieceTarget<'b>> {
+        let mut row = row;
+        let tokens = row.next().expect("a row of tokens");
+        let width = self.token_bytes();
+        let split = |mut rest: &'b mut [u8], width: usize, fill: &dyn Fn(&mut [u8])| {
+            let (mut at, mut parts) = (0, Vec::with_capacity(pieces.len()));
+            for piece in pieces {
+                let (before, behind) = rest.split_at_mut((piece.at - at) as usize * width);
+                let (part, behind) = behind.split_at_mut(piece.tokens as usize * width);
+                fill(before);
+                parts.push(part);
+                (rest, at) = (behind, piece.at + piece.tokens);
+            }
+            fill(rest);
+            parts
+        };
+        let tokens = split(tokens, width, &|gap| self.pad(gap));
+        let mut targets: Vec<_> =
+            tokens.into_iter().map(|tokens| PieceTarget { tokens, labels: SmallVec::new() }).collect();
+        for (labels, row) in self.labels.iter().zip(row) {
+            let places = split(row, labels.dtype.bytes(), &|gap| labels.fill(gap));
+            targets.iter_mut().zip(places).for_each(|(target, place)| target.labels.push(place));
+        }
+        targets
+    }
+
+    /// Returns the place of a token that belongs to no row.
+    pub(crate) fn place_beyond<'b>(&self, token: &'b mut [u8]) -> PieceTarget<'b> {
+        PieceTarget { tokens: token, labels: SmallVec::new() }
+    }
+
+    fn pad(&self, places: &mut [u8]) {
+        let pad = i64::from(self.sequence.pad).to_le_bytes();
+        places.chunks_exact_mut(self.token_bytes()).for_each(|place| place.copy_from_slice(&pad[..place.len()]));
+    }
+
+    /// Fills the places of a piece whose document cannot be read.
+    fn mask(&self, target: &mut PieceTarget<'_>) {
+        self.pad(target.tokens);
+        self.labels.iter().zip(&mut target.labels).for_each(|(labels, places)| labels.fill(places));
+    }
+
+    /// Writes a piece of a document. `value` has the document's tokens. If that fails, the piece is padding without labels.
+    ///
+    /// # Errors
+    /// [`BadSampleCause`] if the document is not what was packed, or has an id that is not in the vocabulary.
+    pub(crate) fn write(
+        &self,
+        piece: &Piece,
+        (field, value): (&str, Option<FieldValue>),
+        target: &mut PieceTarget<'_>,
+    ) -> Result<u64, BadSampleCause> {
+        let written = match value {
+            Some(value) => self.written(piece, (field, value), target),
+            None => Err(BadSampleProblem::Undecodable {
+                field: field.to_owned(),
+                reason: reason("it is missing, and was there when documents were packed".to_owned()),
+            }),
+        };
+        written.map_err(|problem| {
+            self.mask(target);
+            BadSampleCause { column: self.name.clone(), problem }
+        })
+    }
+
+    fn written(
+        &self,
+        piece: &Piece,
+        (field, value): (&str, FieldValue),
+        target: &mut PieceTarget<'_>,
+    ) -> Result<u64, BadSampleProblem> {
+        let wrong =
+            |problem: String| BadSampleProblem::Undecodable { field: field.to_owned(), reason: reason(problem) };
+        let Array { dtype, shape, elements } = tokens_of(value).map_err(wrong)?;
+        let [own, before] = [shape[0], u64::from(self.sequence.bos.is_some())];
+        let (all, end) = (own + u64::from(self.sequence.added_tokens()), piece.first + u64::from(piece.tokens));
+        if end > all || (end == all) != piece.ends_document {
+            return Err(wrong(format!("it has {own} tokens, and had others when documents were packed")));
+        }
+        // The tokens that are written: those of the piece, and the one after it, which is its last label.
+        let width = self.token_bytes();
+        let copy = |tokens: std::ops::Range<u64>, out: &mut [u8]| {
+            let (mut at, mut out) = (tokens.start, out);
+            if let (0, Some(bos)) = (at, self.sequence.bos) {
+                out = put(out, width, bos);
+                at += 1;
+            }
+            let own_end = tokens.end.min(before + own).max(at);
+            let range = [at - before, own_end - before].map(|token| token as usize * dtype.bytes());
+            let (copied, behind) = out.split_at_mut((own_end - at) as usize * width);
+            let copied = self.range.copy(dtype, &elements[range[0]..range[1]], copied);
+            copied.map_err(|wrong| BadSampleProblem::Token { field: field.to_owned(), problem: wrong.to_string() })?;
+            if let (true, Some(eos)) = (tokens.end > own_end, self.sequence.eos) {
+                put(behind, width, eos);
+            }
+            Ok::<_, BadSampleProblem>(())
+        };
+        copy(piece.first..end, target.tokens)?;
+        let mut after = [0; 8];
+        let after = &mut after[..width];
+        // The token after the piece is written by another piece, which may be bad.
+        let is_followed = !piece.ends_document && copy(end..end + 1, after).is_ok();
+        let no_eos = self.sequence.eos.is_some() && !self.sequence.eos_in_loss;
+        for (labels, places) in self.labels.iter().zip(&mut target.labels) {
+            let size = labels.dtype.bytes();
+            if labels.kind != LabelKind::Unshifted {
+                let (most, last) = places.split_at_mut(places.len() - size);
+                labels.copy(&target.tokens[width..], width, most);
+                match is_followed {
+                    true => labels.copy(after, width, last),
+                    false => labels.fill(last),
+                }
+                // Where the added id is the label: that of the place before it.
+                if no_eos && end == all && piece.tokens > 1 {
+                    let len = most.len();
+                    labels.fill(&mut most[len - size..]);
+                } else if no_eos && end + 1 == all {
+                    labels.fill(last);
+                }
+            } else {
+                labels.copy(target.tokens, width, places);
+                if !self.sequence.cross_documents || piece.at == 0 {
+                    labels.fill(&mut places[..size]);
+                }
+                if no_eos && end == all {
+                    let len = places.len();
+                    labels.fill(&mut places[len - size..]);
+                }
+            }
+        }
+        Ok(elements.len() as u64)
+    }
+
+    /// Completes a row: writes the columns that say where documents are, and the labels that are tokens of the next document.
+    /// `columns` has the row of each column of the job, empty for lengths of documents, which are returned with the numbers of their
+    /// columns.
+    pub(crate) fn complete(&self, row: &WrittenRow<'_>, columns: &mut [&mut [u8]]) -> Vec<(usize, Vec<i32>)> {
+        let segments = self.segments(row.pieces);
+        if self.sequence.cross_documents {
+            self.label_ends(row, columns);
+        }
+        let mut lengths = Vec::new();
+        for (number, follower) in &self.others {
+            match follower {
+                Follower::DocumentLengths => {
+                    lengths.push((*number, segments.iter().map(|length| *length as i32).collect()));
+                }
+                Follower::Positions(dtype) => {
+                    let rest = self.sequence.seq_len - segments.iter().sum::<u32>();
+                    let places = segments.iter().chain([&rest]).flat_map(|length| 0..i64::from(*length));
+                    write_all(*dtype, places, columns[*number]);
+                }
+                Follower::DocumentIds => {
+                    let ids = (0..).zip(&segments).flat_map(|(id, length)| (0..*length).map(move |_| id));
+                    write_all(DType::I32, ids.chain(std::iter::repeat(-1)), columns[*number]);
+                }
+            }
+        }
+        lengths
+    }
+
+    /// Returns the places of each document in a row: from its first token to the next document, of which `align` leaves some
+    /// without a token. With `cross_documents`, a sequence is one document.
+    fn segments(&self, pieces: &[Piece]) -> Vec<u32> {
+        let seq_len = self.sequence.seq_len;
+        match self.sequence.packing {
+            PackMethod::Chunk if self.sequence.cross_documents => pieces.first().map(|_| seq_len).into_iter().collect(),
+            PackMethod::Chunk => pieces.iter().map(|piece| piece.tokens).collect(),
+            PackMethod::BestFit { align, .. } => {
+                let room = |piece: &Piece| piece.tokens.next_multiple_of(align).min(seq_len - piece.at);
+                pieces.iter().map(room).collect()
+            }
+        }
+    }
+
+    /// Writes the shifted labels of the last tokens of documents: the first token of the next one.
+    fn label_ends(&self, row: &WrittenRow<'_>, columns: &mut [&mut [u8]]) {
+        let width = self.token_bytes();
+        let tokens = std::mem::take(&mut columns[self.tokens]);
+        for labels in self.labels.iter().filter(|labels| labels.kind != LabelKind::Unshifted) {
+            let (places, size) = (&mut *columns[labels.column], labels.dtype.bytes());
+            for (number, piece) in row.pieces.iter().enumerate().filter(|(_, piece)| piece.ends_document) {
+                let last = (piece.at + piece.tokens - 1) as usize;
+                let next = match row.pieces.get(number + 1) {
+                    Some(next) => (row.is_good)(number + 1).then(|| &tokens[next.at as usize * width..][..width]),
+                    None => row.next,
+                };
+                if let Some(next) = next.filter(|_| (row.is_good)(number)) {
+                    labels.copy(next, width, &mut places[last * size..][..size]);
+                }
+            }
+        }
+        columns[self.tokens] = tokens;
+    }
+}
+
+impl LabelsOf {
+    /// Fills places at which nothing is learned.
+    fn fill(self, places: &mut [u8]) {
+        if self.kind == LabelKind::Mask {
+            return places.fill(0);
+        }
+        let none = NO_LABEL.to_le_bytes();
+        places.chunks_exact_mut(self.dtype.bytes()).for_each(|place| place.copy_from_slice(&none[..place.len()]));
+    }
+
+    /// Fills as many places as there are tokens, of `width` bytes each, with what is learned there.
+    fn copy(self, tokens: &[u8], width: usize, places: &mut [u8]) {
+        match (width, self.dtype.bytes()) {
+            _ if self.kind == LabelKind::Mask => match self.dtype {
+                DType::F32 => places.as_chunks_mut::<4>().0.fill(1_f32.to_le_bytes()),
+                _ => places.fill(1),
+            },
+            (4, 8) => {
+                let places = places.as_chunks_mut::<8>().0.iter_mut();
+                for (token, place) in tokens.as_chunks::<4>().0.iter().zip(places) {
+                    *place = i64::from(i32::from_le_bytes(*token)).to_le_bytes();
+                }
+            }
+            (8, 4) => {
+                let places = places.as_chunks_mut::<4>().0.iter_mut();
+                for (token, place) in tokens.as_chunks::<8>().0.iter().zip(places) {
+                    *place = (i64::from_le_bytes(*token) as i32).to_le_bytes();
+                }
+            }
+            _ => places.copy_from_slice(tokens),
+        }
+    }
+}
+
+/// Writes an id into the first place, and returns the places behind it.
+fn put(places: &mut [u8], width: usize, id: u32) -> &mut [u8] {
+    let (place, behind) = places.split_at_mut(width);
+    place.copy_from_slice(&i64::from(id).to_le_bytes()[..width]);
+    behind
+}
+
+/// Writes as many numbers as there are places.
+fn write_all(dtype: DType, numbers: impl Iterator<Item = i64>, places: &mut [u8]) {
+    let width = dtype.bytes();
+    for (place, number) in places.chunks_exact_mut(width).zip(numbers) {
+        place.copy_from_slice(&number.to_le_bytes()[..width]);
+    }
+}

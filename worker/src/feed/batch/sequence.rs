@@ -1,0 +1,274 @@
+//! The sequences of a batch: finds the pieces of documents that they have, and writes each when its document has come.
+
+use std::{
+    ops::Range,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+};
+
+use crossbeam_deque::{Stealer, Worker};
+use futures::future::try_join_all;
+use parking_lot::Mutex;
+use spdl_order::{Item, ItemKind};
+use spdl_sequence::Piece;
+use spdl_shard::format::{FieldValue, Record};
+use spdl_types::Position;
+
+use super::{
+    buffer::{BatchBuffer, entry},
+    decode::ReadySamples,
+    records::FetchedGroup,
+    sample::{BatchSample, Reason, SampleGroup, Undecoded},
+    threads::{SampleSource, steal},
+};
+use crate::{
+    decode::{PieceTarget, SequenceWriter, WrittenRow},
+    feed::{
+        FeedError,
+        dataset::{DatasetSequences, SequencePieces},
+        open::{Feed, FeedWork},
+        scheduler::DecodePermit,
+        stages::DecodingThread,
+    },
+};
+
+/// The sequences of a batch, with the pieces of documents that they have.
+#[derive(Debug)]
+pub(super) struct PackedBatch {
+    rows: Vec<PackedRow>,
+    /// The pieces of all rows, and behind these the tokens that follow rows and are labels of their last places.
+    pieces: Vec<Piece>,
+    /// Number of the pieces of all rows.
+    in_rows: usize,
+    /// For each piece whether it is written.
+    is_good: Vec<AtomicBool>,
+    /// The tokens that follow rows.
+    beyond: Mutex<Vec<u8>>,
+    /// The documents of the pieces, by block. The entry of each is the number of its piece.
+    pub(super) groups: Vec<SampleGroup>,
+}
+
+/// A sequence of a batch.
+#[derive(Debug)]
+struct PackedRow {
+    item: Item,
+    pieces: Range<usize>,
+    /// The number of the token that follows it, among those that do.
+    next: Option<usize>,
+}
+
+/// Returns the blocks that may hold documents of these samples, each once, with the position of the first that needs it.
+pub(super) fn blocks_of(feed: &Feed, sequences: &DatasetSequences, items: &[Item]) -> Vec<(u32, Position)> {
+    let valid = items.iter().filter(|item| item.kind != ItemKind::Invalid);
+    let mut pools: Vec<(u32, Position)> = valid.map(|item| (item.located.block, item.at)).collect();
+    pools.sort_unstable();
+    pools.dedup_by_key(|(pool, _)| *pool);
+    let manifest = feed.dataset.manifest();
+    pools.into_iter().flat_map(|(pool, at)| sequences.blocks(pool, manifest).map(move |block| (block, at))).collect()
+}
+
+impl PackedBatch {
+    /// Finds the pieces of a batch's samples, which are sequences.
+    pub(super) async fn of(
+        feed: &Feed,
+        (sequences, writer): (&DatasetSequences, &SequenceWriter),
+        items: &[Item],
+    ) -> Result<Self, FeedError> {
+        let job = &feed.session.job;
+        let pieces_of = async |item: &Item| match item.kind {
+            ItemKind::Invalid => Ok(SequencePieces::default()),
+            ItemKind::Sample | ItemKind::Padding => sequences.pieces(job, item.at, item.located).await,
+        };
+        let found = try_join_all(items.iter().map(pieces_of)).await?;
+        let (mut rows, mut pieces, mut beyond, mut documents) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        for (item, SequencePieces { pieces: of_row, next, pool }) in items.iter().zip(&found) {
+            let first = pieces.len();
+            pieces.extend_from_slice(of_row);
+            documents.extend(of_row.iter().map(|piece| (item.at, *pool, piece.document)));
+            let is_needed = writer.looks_beyond() && of_row.last().is_some_and(|last| last.ends_document);
+            let next = next.filter(|_| is_needed).map(|next| {
+                beyond.push((next, (item.at, *pool, next.document)));
+                beyond.len() - 1
+            });
+            rows.push(PackedRow { item: *item, pieces: first..pieces.len(), next });
+        }
+        let in_rows = pieces.len();
+        let (after, of_after): (Vec<_>, Vec<_>) = beyond.into_iter().unzip();
+        pieces.extend(after);
+        documents.extend(of_after);
+        let manifest = feed.dataset.manifest();
+        let mut samples: Vec<BatchSample> = (0..)
+            .zip(documents)
+            .map(|(number, (at, pool, document))| {
+                let id = sequences.document(pool, document);
+                let block = manifest.block_of(id.0).expect("a document lies in a block");
+                BatchSample::at(number, at, id, block)
+            })
+            .collect();
+        samples.sort_unstable_by_key(|sample| (sample.id, sample.entry));
+        let groups = samples.chunk_by(|a, b| a.block == b.block).map(SampleGroup::from).collect();
+        let is_good = pieces.iter().map(|_| AtomicBool::new(false)).collect();
+        let beyond = Mutex::new(vec![0; (pieces.len() - in_rows) * writer.token_bytes()]);
+        Ok(Self { rows, pieces, in_rows, is_good, beyond, groups })
+    }
+}
+
+/// Writes the pieces of documents that have come. Returns those that were not written, by entry. Must not run on a decoding
+/// thread, for the reason that `BatchThreads::run` gives.
+pub(super) fn write(
+    feed: &Feed,
+    at: Position,
+    buffer: &mut BatchBuffer,
+    (packed, writer): (&PackedBatch, &SequenceWriter),
+    ReadySamples { groups, .. }: &ReadySamples,
+    permit: &DecodePermit,
+) -> Vec<Undecoded> {
+    if feed.work == FeedWork::Fetch {
+        permit.finish(groups.iter().map(|group| group.samples().len()).sum());
+        return Vec::new();
+    }
+    let mut columns: Vec<_> = buffer.parts(&feed.layout).columns;
+    let mut rows: Vec<_> = columns
+        .iter_mut()
+        .map(|column| column.as_mut().map(|column| column.bytes.chunks_exact_mut(column.sample_bytes)))
+        .collect();
+    let mut beyond = packed.beyond.lock();
+    let mut targets = Vec::with_capacity(packed.pieces.len());
+    for row in &packed.rows {
+        let of_row = writer
+            .written_columns()
+            .map(|number| rows[number].as_mut().and_then(Iterator::next).expect("a place in each fixed column"));
+        let of_row: Vec<_> = of_row.collect();
+        targets.extend(writer.places(of_row.into_iter(), &packed.pieces[row.pieces.clone()]).into_iter().map(Some));
+    }
+    targets.extend(beyond.chunks_exact_mut(writer.token_bytes()).map(|token| Some(writer.place_beyond(token))));
+    let queue = Worker::new_fifo();
+    for group in groups {
+        let mut target = |sample: &BatchSample| targets[sample.entry as usize].take().expect("a piece is written once");
+        let with_targets = group.samples().iter().map(|sample| (*sample, target(sample))).collect();
+        queue.push(GroupOfPieces { group, pieces: with_targets });
+    }
+    let source = Pieces { feed, packed, writer, permit, queue: queue.stealer(), left: Mutex::default() };
+    feed.threads(at).run(queue.len(), &source);
+    let mut left = source.left.into_inner();
+    left.sort_unstable_by_key(|undecoded| undecoded.sample.entry);
+    left
+}
+
+/// The pieces of documents that lie in one block.
+struct GroupOfPieces<'b> {
+    group: &'b FetchedGroup,
+    pieces: Vec<(BatchSample, PieceTarget<'b>)>,
+}
+
+/// The pieces that are to be written.
+struct Pieces<'b> {
+    feed: &'b Feed,
+    packed: &'b PackedBatch,
+    writer: &'b SequenceWriter,
+    permit: &'b DecodePermit,
+    queue: Stealer<GroupOfPieces<'b>>,
+    left: Mutex<Vec<Undecoded>>,
+}
+
+impl SampleSource for Pieces<'_> {
+    fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    fn write_next(&self, thread: &mut DecodingThread<'_>) {
+        let Some(GroupOfPieces { group, pieces }) = steal(&self.queue) else { return };
+        let (count, stage) = (pieces.len(), &self.feed.decoding.stages.decode);
+        let (mut bytes, mut left) = (0, Vec::new());
+        for (sample, mut target) in pieces {
+            let number = sample.entry as usize;
+            match self.write(group, &sample, &self.packed.pieces[number], &mut target) {
+                Ok(read) => {
+                    bytes += read;
+                    self.packed.is_good[number].store(true, Relaxed);
+                }
+                Err(undecoded) => left.push(*undecoded),
+            }
+        }
+        let (took, written) = (thread.end_item(), (count - left.len()) as u64);
+        if written > 0 {
+            self.feed.has_good.store(true, Relaxed);
+            stage.items(written, took / count as u32, bytes);
+        }
+        left.iter().for_each(|_| stage.failure());
+        self.left.lock().append(&mut left);
+        self.permit.finish(count);
+    }
+}
+
+impl Pieces<'_> {
+    fn write(
+        &self,
+        group: &FetchedGroup,
+        sample: &BatchSample,
+        piece: &Piece,
+        target: &mut PieceTarget<'_>,
+    ) -> Result<u64, Box<Undecoded>> {
+        let record = group.record(sample);
+        let undecoded = |reason| Box::new(Undecoded { sample: *sample, key: record.key.to_string(), reason });
+        let found = self.value(group, &record).map_err(|reason| {
+            undecoded(match reason {
+                Reason::Malformed { field, problem } => Reason::Bad(self.feed.decoder.malformed(&field, &problem)),
+                reason => reason,
+            })
+        })?;
+        self.writer.write(piece, found, target).map_err(|cause| undecoded(Reason::Bad(cause)))
+    }
+
+    /// Returns the field with a document's tokens.
+    fn value(&self, group: &FetchedGroup, record: &Record<'_>) -> Result<(&str, Option<FieldValue>), Reason> {
+        for name in self.writer.fields() {
+            if let Some(value) = group.field(record, name)? {
+                return Ok((name, Some(value)));
+            }
+        }
+        Ok((&self.writer.fields()[0], None))
+    }
+}
+
+/// Completes the rows of a batch once all pieces are written that can be.
+pub(super) fn complete(feed: &Feed, buffer: &mut BatchBuffer, (packed, writer): (&PackedBatch, &SequenceWriter)) {
+    let beyond = packed.beyond.lock();
+    let tokens_beyond: Vec<&[u8]> = beyond.chunks_exact(writer.token_bytes()).collect();
+    let is_good = |number: usize| packed.is_good[number].load(Relaxed);
+    let mut lengths = Vec::new();
+    let parts = buffer.parts(&feed.layout);
+    let mut rows: Vec<_> = parts
+        .columns
+        .into_iter()
+        .map(|column| column.map(|column| column.bytes.chunks_exact_mut(column.sample_bytes)))
+        .collect();
+    for (number, (row, place)) in packed.rows.iter().zip(parts.entries).enumerate() {
+        let mut columns: Vec<&mut [u8]> =
+            rows.iter_mut().map(|rows| rows.as_mut().and_then(Iterator::next).unwrap_or_default()).collect();
+        let PackedRow { item, pieces, next } = row;
+        let next = next.filter(|next| is_good(packed.in_rows + next)).map(|next| tokens_beyond[next]);
+        let of_row = WrittenRow {
+            pieces: &packed.pieces[pieces.clone()],
+            is_good: &|piece| is_good(pieces.start + piece),
+            next,
+        };
+        lengths.extend(writer.complete(&of_row, &mut columns).into_iter().map(|(column, of)| (column, number, of)));
+        let sample = BatchSample::new(0, item);
+        *place = entry(&sample, sample.flags);
+    }
+    for (column, row, lengths) in lengths {
+        let bytes: Vec<u8> = lengths.into_iter().flat_map(i32::to_le_bytes).collect();
+        buffer.put(column, row, bytes.into());
+    }
+}
+
+/// Returns the pieces of a batch that is filled for a job with sequences.
+pub(super) async fn packed(feed: &Feed, items: &[Item]) -> Result<Option<Arc<PackedBatch>>, FeedError> {
+    match (&feed.sequences, feed.decoder.sequence()) {
+        (Some(sequences), Some(writer)) => Ok(Some(Arc::new(PackedBatch::of(feed, (sequences, writer), items).await?))),
+        _ => Ok(None),
+    }
+}

@@ -1,0 +1,248 @@
+//! Tests of feeds whose samples are sequences: documents of tokens that were packed.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use spdl_dataset::{EvaluatedSequences, SequenceRequest, evaluate_sequences};
+use spdl_job::JobFile;
+use spdl_shard::store::DatasetStore;
+
+use super::{
+    fixture::resources_with,
+    tokens::{BAD, file, ids},
+    *,
+};
+use crate::decode::count_tokens;
+
+/// Tokens of a sequence.
+const SEQ_LEN: usize = 512;
+const EOS: i32 = 5000;
+
+/// A sequence as a trainer sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Row {
+    id: u64,
+    flags: u32,
+    tokens: Vec<i32>,
+    labels: Vec<i64>,
+    positions: Vec<i32>,
+    lengths: Vec<i32>,
+    document_ids: Vec<i32>,
+    loss_mask: Vec<u8>,
+}
+
+fn numbers<const N: usize, T>(bytes: &[u8], number: impl Fn([u8; N]) -> T) -> Vec<T> {
+    bytes.as_chunks::<N>().0.iter().map(|bytes| number(*bytes)).collect()
+}
+
+/// Packs the fixture's documents, and returns resources that know the result.
+async fn packed(sequence: &str, more: &str) -> (FeedFixture, Arc<Resources>, EvaluatedSequences) {
+    let mut fixture =
+        FeedFixture::of_values(file, "global_batch = 6", "name = \"tokens\"\nfrom = \"txt\"\ndecode = \"tokens\"");
+    let text = format!(
+        r#"
+            name = "packed"
+            dataset = "{}"
+            seed = 5
+            global_batch = 6
+            epochs = 2
+            {more}
+            sequence = {{ seq_len = {SEQ_LEN}, pool_tokens = 60000, {sequence} }}
+            column = [
+                {{ name = "tokens", from = "input_ids|txt", decode = "tokens" }},
+                {{ name = "labels", decode = "labels", follows = "tokens" }},
+                {{ name = "positions", decode = "positions", follows = "tokens" }},
+                {{ name = "lengths", decode = "document_lengths", follows = "tokens" }},
+                {{ name = "document_ids", decode = "document_ids", follows = "tokens" }},
+                {{ name = "loss_mask", decode = "loss_mask", follows = "tokens", dtype = "u8" }},
+            ]
+        "#,
+        fixture.job.dataset
+    );
+    let mut job = JobFile::parse(&text, "job.toml").unwrap();
+    let keys = job.sequence_keys().unwrap().expect("the job packs");
+    let store = DatasetStore::open(&fixture.job.dataset).unwrap();
+    let manifest = store.manifest().await.unwrap();
+    let request = SequenceRequest {
+        from: vec!["input_ids".to_owned(), "txt".to_owned()],
+        params: keys.params(),
+        pool_tokens: keys.pool_tokens,
+        view: None,
+        unread_allowed: 0,
+        count: Arc::new(count_tokens),
+    };
+    let evaluated = evaluate_sequences(&store, &manifest, request, &|_| ()).await.unwrap();
+    job.sequence.as_mut().unwrap().pools = Some(evaluated.made.fingerprint);
+    fixture.job = job.freeze(&evaluated.facts).unwrap();
+    let stores = StoreAccess { sequences: vec![evaluated.made.clone()], ..StoreAccess::default() };
+    let resources = resources_with(PLENTY, Access { stores, ..Access::default() });
+    (fixture, resources, evaluated)
+}
+
+async fn rows_of(resources: &Arc<Resources>, session: &Session, rank: u32, from: Position) -> BTreeMap<Position, Row> {
+    let mut feed = start(resources, session, rank, from);
+    let mut rows = BTreeMap::new();
+    loop {
+        let next = tokio::time::timeout(Duration::from_secs(60), feed.next()).await.expect("a batch within a minute");
+        let FeedEvent::Filled { slot, used_bytes, .. } = next.unwrap() else { return rows };
+        let bytes = feed.slab().read(slot).unwrap();
+        let batch = feed.layout().read(&bytes[..used_bytes as usize]).unwrap();
+        for (number, entry) in batch.entries().enumerate() {
+            let of = |column: usize| batch.sample_bytes(column, number);
+            let row = Row {
+                id: entry.id,
+                flags: entry.flags,
+                tokens: numbers(of(0), i32::from_le_bytes),
+                labels: numbers(of(1), i64::from_le_bytes),
+                positions: numbers(of(2), i32::from_le_bytes),
+                lengths: numbers(of(3), i32::from_le_bytes),
+                document_ids: numbers(of(4), i32::from_le_bytes),
+                loss_mask: of(5).to_vec(),
+            };
+            assert!(rows.insert(entry.position(), row).is_none(), "{:?} was delivered twice", entry.position());
+        }
+        drop(bytes);
+        feed.free(slot).unwrap();
+    }
+}
+
+async fn run_rows(resources: &Arc<Resources>, session: &Session) -> BTreeMap<Position, Row> {
+    let ranks = (0..session.world).map(|rank| rows_of(resources, session, rank, Position::START));
+    let mut all = BTreeMap::new();
+    for rows in futures::future::join_all(ranks).await {
+        all.extend(rows);
+    }
+    all
+}
+
+/// Returns the pieces that documents are cut into, each with the tokens that may follow it.
+fn expected_pieces() -> BTreeMap<Vec<i32>, Vec<Option<i32>>> {
+    let mut pieces = BTreeMap::<_, Vec<_>>::new();
+    for document in 0..SAMPLES {
+        let mut tokens: Vec<i32> = ids(document).into_iter().map(i32::from).collect();
+        if document == BAD {
+            tokens[2] = 1000;
+        }
+        if !tokens.is_empty() {
+            tokens.push(EOS);
+        }
+        for (number, piece) in tokens.chunks(SEQ_LEN).enumerate() {
+            let next = tokens.get((number + 1) * SEQ_LEN).copied();
+            pieces.entry(piece.to_vec()).or_default().push(next);
+        }
+    }
+    pieces
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_token_comes_once_in_an_epoch_and_every_world_gets_the_same_sequences() {
+    let (fixture, resources, evaluated) = packed(&format!("eos = {EOS}, align = 1"), "epoch_end = \"partial\"").await;
+    assert!(evaluated.table.pools().sequences().len() > 1, "several pools");
+    let alone = run_rows(&resources, &fixture.session(1)).await;
+    let per_epoch = evaluated.table.fill().sequences;
+    assert_eq!(alone.len() as u64, 2 * per_epoch);
+    let mut mates = Vec::new();
+    for epoch in 0..2 {
+        let mut left = expected_pieces();
+        let mut of_epoch = Vec::new();
+        for row in alone.iter().filter(|(at, _)| at.epoch == epoch).map(|(_, row)| row) {
+            let mut at = 0;
+            for (number, length) in row.lengths.iter().enumerate() {
+                let range = at..at + *length as usize;
+                let piece = row.tokens[range.clone()].to_vec();
+                let nexts = left.get_mut(&piece).unwrap_or_else(|| panic!("no document has {piece:?}"));
+                let label = row.labels[range.end - 1];
+                let next = nexts.iter().position(|next| next.map_or(-100, i64::from) == label).unwrap();
+                nexts.remove(next);
+                if nexts.is_empty() {
+                    left.remove(&piece);
+                }
+                for place in range.clone() {
+                    if place + 1 < range.end {
+                        assert_eq!(row.labels[place], i64::from(row.tokens[place + 1]));
+                    }
+                    assert_eq!(row.loss_mask[place], u8::from(row.labels[place] != -100));
+                    assert_eq!(row.positions[place] as usize, place - at);
+                    assert_eq!(row.document_ids[place] as usize, number);
+                }
+                at = range.end;
+            }
+            assert!(
+                row.tokens[at..].iter().all(|token| *token == 0) && row.labels[at..].iter().all(|label| *label == -100)
+            );
+            assert!(
+                row.document_ids[at..].iter().all(|id| *id == -1) && row.loss_mask[at..].iter().all(|one| *one == 0)
+            );
+            assert_eq!(row.positions[at..], (0..(SEQ_LEN - at) as i32).collect::<Vec<_>>());
+            assert_eq!(row.flags, 0);
+            of_epoch.push(row.tokens.clone());
+        }
+        assert!(left.is_empty(), "{} pieces are missing", left.len());
+        of_epoch.sort();
+        mates.push(of_epoch);
+    }
+    assert_ne!(mates[0], mates[1], "the same documents share sequences in both epochs");
+    for world in [2, 3] {
+        assert!(run_rows(&resources, &fixture.session(world)).await == alone, "a world of {world}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn chunks_are_documents_end_to_end_and_labels_cross_their_borders() {
+    let (fixture, resources, evaluated) =
+        packed(&format!("method = \"chunk\", eos = {EOS}"), "epoch_end = \"partial\"").await;
+    let rows = run_rows(&resources, &fixture.session(1)).await;
+    for epoch in 0..2 {
+        let by_number: BTreeMap<u64, &Row> =
+            rows.iter().filter(|(at, _)| at.epoch == epoch).map(|(_, row)| (row.id, row)).collect();
+        let mut first = 0;
+        for sequences in evaluated.table.pools().sequences() {
+            let of_pool: Vec<&Row> = (first..first + u64::from(*sequences)).map(|id| by_number[&id]).collect();
+            let line: Vec<i32> = of_pool.iter().flat_map(|row| row.tokens.clone()).collect();
+            let labels: Vec<i64> = of_pool.iter().flat_map(|row| row.labels.clone()).collect();
+            assert!(line[1..].iter().zip(&labels).all(|(next, label)| i64::from(*next) == *label));
+            let documents: Vec<Vec<i32>> =
+                (0..SAMPLES).map(|id| ids(id).into_iter().map(i32::from).collect()).collect();
+            let mut texts = line.split(|token| *token == EOS).peekable();
+            while let Some(text) = texts.next() {
+                let is_whole = texts.peek().is_some();
+                let mut text = text.to_vec();
+                text.iter_mut().filter(|token| **token == 1000).for_each(|token| *token = i32::from(ids(BAD)[2]));
+                assert!(documents.iter().any(|document| if is_whole {
+                    *document == text
+                } else {
+                    document.starts_with(&text)
+                }));
+            }
+            first += u64::from(*sequences);
+        }
+        assert!(by_number.values().all(|row| row.lengths == [SEQ_LEN as i32]));
+        assert!(by_number.values().all(|row| row.positions == (0..SEQ_LEN as i32).collect::<Vec<_>>()));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_id_that_is_not_in_the_vocabulary_masks_its_document_and_nothing_else() {
+    let (mut fixture, resources, _) = packed("align = 16", "epoch_end = \"partial\"").await;
+    let right = run_rows(&resources, &fixture.session(1)).await;
+    let spdl_job::ColumnKind::Tokens(tokens) = &mut fixture.job.columns[0].kind else { panic!("{:?}", fixture.job) };
+    tokens.vocab = Some(1000);
+    let masked = run_rows(&resources, &fixture.session(1)).await;
+    assert_eq!(right.len(), masked.len());
+    let mut differing = 0;
+    for (right, masked) in right.values().zip(masked.values()) {
+        assert_eq!((&right.lengths, &right.positions, right.flags), (&masked.lengths, &masked.positions, masked.flags));
+        if right != masked {
+            differing += 1;
+            let is_wrong = |place: &usize| right.tokens[*place] != masked.tokens[*place];
+            let places: Vec<usize> = (0..SEQ_LEN).filter(is_wrong).collect();
+            assert!(right.tokens[..=places[0] + 2].contains(&1000), "the document of the wrong id");
+            assert!(places.iter().all(|place| masked.tokens[*place] == 0 && masked.labels[*place] == -100));
+            assert_eq!(masked.document_ids, right.document_ids);
+        }
+    }
+    assert_eq!(differing, 2, "once in each epoch");
+    let reported = resources.decoding.bad.lock().unreported(100);
+    let [bad] = &reported[..] else { panic!("{reported:?}") };
+    assert_eq!(bad.sample.0, BAD, "the ledger has the document");
+    assert!(bad.cause.contains("has id 1000 at place 2"), "{}", bad.cause);
+}
