@@ -72,7 +72,7 @@ impl JobFile {
         let order = self.order_or(OrderParams::default_for(facts, self.global_batch, self.shuffle));
         let lanes = if order.shuffle { order.lanes } else { 1 };
         let mix = self.mix(&columns, MixParams::default_distance(lanes, self.global_batch))?;
-        let sequence = self.sequence()?;
+        let sequence = self.sequence()?.map(Box::new);
         let job = Job { view, mix, sequence, columns, ..self.job(facts.fingerprint, facts.samples, order) };
         job.check()?;
         if !facts.has_classes {
@@ -139,6 +139,7 @@ impl JobFile {
             })?;
         }
         let order = self.order_or(OrderParams { version: 1, lanes: 1, window: 1, shuffle: self.shuffle });
+        let sequence = sequence.map(Box::new);
         let job = Job { sequence, columns, ..self.job(Fingerprint(0), 1, order) };
         job.check_parts()?;
         self.mix(&job.columns, 1)?;

@@ -24,7 +24,7 @@ fn job(keys: &str) -> Result<Job, String> {
 }
 
 fn sequence(keys: &str) -> Sequence {
-    job(keys).unwrap().sequence.unwrap()
+    *job(keys).unwrap().sequence.unwrap()
 }
 
 fn all_followers() -> String {
