@@ -3,7 +3,7 @@
 use spdl_control::client::RankError;
 use std::{io, path::PathBuf};
 
-use crate::{dev_cluster::DevClusterError, local::LocalError};
+use crate::{dev_cluster::DevClusterError, evaluated::EvaluateError, local::LocalError};
 use spdl_client::ClientError;
 use spdl_control::messages::Refusal;
 use spdl_coordinator::StartError;

@@ -181,6 +181,11 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
         seed("max_rows = 100", "", include_bytes!("../../../worker/tests/data/tensor/fortran.npy")),
         seed("max_rows = 100", "", include_bytes!("../../../worker/tests/data/tensor/single.npz")),
         seed("\"bool\"", "", b"true"),
+        seed(
+            "\"tokens\"",
+            "",
+            b"\x93NUMPY\x01\x00\x37\x00{'descr': '<u2', 'fortran_order': False, 'shape': (3,)}\x01\x00\xe7\x03\x00\x00",
+        ),
     ];
     let boxes = r#"[{"bbox": [3, 2, 9, 7.5], "category_id": 4}, {"bbox": [0, 0, 24, 16], "category_id": "dog"}]"#;
     seeds.push(seed("follows = \"c\"", boxes, &pictures[0]));

@@ -109,7 +109,7 @@ pub fn count_tokens(value: &FieldValue) -> Result<u64, String> {
 impl SequenceWriter {
     /// Returns how the columns of a job are made; `None` if the job has no sequences.
     pub(super) fn new(job: &Job) -> Option<Self> {
-        let sequence = job.sequence?;
+        let sequence = *job.sequence.as_deref()?;
         let numbered = || job.columns.iter().enumerate();
         let vocab = |column: &Column| match &column.kind {
             ColumnKind::Tokens(tokens) => Some(tokens.vocab),

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::{
-    BadSamples, ColumnKind, Job, JobError, Sequence, is_name,
+    BadSamples, Column, ColumnKind, Job, JobError, Sequence, decoded_columns, is_name,
     reader::{nearest_name, shown},
     sequence::NO_MIX,
 };
@@ -99,12 +99,11 @@ impl Job {
                 .check(columns)
                 .map_err(|(key, problem)| wrong(name, format!("column `{}`: `{key}`", column.name), problem))?;
         }
+        let has_sequences =
+            |column: &Column| matches!(&column.kind, ColumnKind::Tokens(kind) if kind.seq_len.is_some());
         match sequence {
             Some(sequence) => self.check_sequence(sequence),
-            None if columns
-                .iter()
-                .any(|column| matches!(&column.kind, ColumnKind::Tokens(kind) if kind.seq_len.is_some())) =>
-            {
+            None if decoded_columns(columns).any(has_sequences) => {
                 Err(wrong(name, "`sequence`", "is missing, and a column has sequences"))
             }
             None => Ok(()),

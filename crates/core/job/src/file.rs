@@ -72,7 +72,7 @@ impl JobFile {
         let order = self.order_or(OrderParams::default_for(facts, self.global_batch, self.shuffle));
         let lanes = if order.shuffle { order.lanes } else { 1 };
         let mix = self.mix(&columns, MixParams::default_distance(lanes, self.global_batch))?;
-        let sequence = self.sequence_keys()?;
+        let sequence = self.sequence_keys()?.map(Box::new);
         if self.sequence.as_ref().is_some_and(|sequence| sequence.pools.is_none()) {
             let problem =
                 "is not evaluated: `spdl-ctl job submit` does that, or set `pools` to what `spdl-ctl plan` prints";
@@ -148,6 +148,7 @@ impl JobFile {
             })?;
         }
         let order = self.order_or(OrderParams { version: 1, lanes: 1, window: 1, shuffle: self.shuffle });
+        let sequence = sequence.map(Box::new);
         let job = Job { sequence, columns, ..self.job(Fingerprint(0), 1, order) };
         job.check_parts()?;
         self.mix(&job.columns, 1)?;

@@ -28,7 +28,7 @@ pub(super) struct OrderForm {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) mix: Option<Mix>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) sequence: Option<Sequence>,
+    pub(super) sequence: Option<Box<Sequence>>,
 }
 
 impl Serialize for Job {

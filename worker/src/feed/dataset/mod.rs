@@ -211,7 +211,7 @@ impl OpenDataset {
 
     /// Returns the plan of `job`. The samples of a view are read once, with its first plan.
     pub(crate) async fn plan(&self, job: &Job) -> Result<Plan, FeedError> {
-        let key = (job.seed, job.order, job.view, job.sequence.map(|sequence| sequence.pools));
+        let key = (job.seed, job.order, job.view, job.sequence.as_deref().map(|sequence| sequence.pools));
         let known =
             |plans: &[(PlanKey, Plan)]| plans.iter().find(|(other, _)| *other == key).map(|(_, plan)| plan.clone());
         if let Some(plan) = known(&self.plans.lock()) {
@@ -238,7 +238,7 @@ impl OpenDataset {
 
     /// Returns the sequences of `job`, if it packs documents. Their table is read once.
     pub(crate) async fn sequences(&self, job: &Job) -> Result<Option<Arc<DatasetSequences>>, FeedError> {
-        let Some(sequence) = job.sequence else { return Ok(None) };
+        let Some(sequence) = job.sequence.as_deref().copied() else { return Ok(None) };
         let key = job.fingerprint();
         let known = |all: &[(Fingerprint, Arc<DatasetSequences>)]| {
             all.iter().find(|(other, _)| *other == key).map(|(_, sequences)| sequences.clone())

@@ -110,7 +110,7 @@ macro_rules! job_keys {
             /// How samples are mixed; `None` if they are not.
             pub mix: Option<Mix>,
             /// How documents are packed into sequences; `None` if each document is a sample.
-            pub sequence: Option<Sequence>,
+            pub sequence: Option<Box<Sequence>>,
             /// The columns of a batch, in order.
             pub columns: Vec<Column>,
         }

@@ -29,7 +29,7 @@ fn job(keys: &str) -> Result<Job, String> {
 }
 
 fn sequence(keys: &str) -> Sequence {
-    job(keys).unwrap().sequence.unwrap()
+    *job(keys).unwrap().sequence.unwrap()
 }
 
 fn all_followers() -> String {
@@ -338,6 +338,18 @@ fn a_job_of_a_peer_is_checked_like_one_of_a_file() {
     job.columns[1].kind = longer;
     let error = job.check().unwrap_err().to_string();
     assert!(error.contains("column `labels`: `follows` is `tokens`, which the column does not fit"), "{error}");
+}
+
+#[test]
+fn sequences_that_only_a_function_takes_are_refused_where_there_is_no_table() {
+    let function =
+        "[[function]]\ncall = \"a:c\"\ncolumns = [\"tokens\"]\nreturns = [{ name = \"tokens\", shape = [4] }]\n";
+    let mut job = job_of("", &format!("{TOKENS}{function}")).unwrap();
+    let ColumnKind::Returned(returned) = &mut job.columns[0].kind else { panic!("{job:?}") };
+    let ColumnKind::Tokens(tokens) = &mut returned.call.columns[0].kind else { panic!("a function takes tokens") };
+    (tokens.max_rows, tokens.seq_len) = (None, Some(4));
+    let error = job.check().unwrap_err().to_string();
+    assert!(error.contains("`sequence` is missing, and a column has sequences"), "{error}");
 }
 
 #[test]

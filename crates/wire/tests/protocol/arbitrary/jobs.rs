@@ -248,7 +248,7 @@ pub(super) fn job() -> impl Strategy<Value = Job> {
             max_bad_fraction: numbers.4,
             order,
             mix,
-            sequence,
+            sequence: sequence.map(Box::new),
             columns,
         },
     )
