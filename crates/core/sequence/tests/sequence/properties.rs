@@ -6,6 +6,7 @@ use std::{
 };
 
 use proptest::prelude::*;
+use spdl_order::{OrderParams, Plan};
 use spdl_sequence::{
     LongDocuments, PackMethod, Piece, PoolCutter, PoolEpoch, PoolLayout, Pools, SequenceFill, SequenceParams,
 };
@@ -229,6 +230,39 @@ proptest! {
         prop_assert_eq!(pools.of_block(end), None);
         prop_assert_eq!(pools.blocks(pools.sequences().len() as u32), None);
         prop_assert_eq!(pools.fill(), fill);
+    }
+
+    #[test]
+    fn an_epoch_of_the_order_of_sequences_has_every_kept_token_once(
+        params in params(), blocks in prop::collection::vec(lengths(300, 12), 1..20), pool_tokens in 1_u64..5_000,
+        seed in any::<u64>(), epoch in any::<u64>(), window in 1_u64..50,
+    ) {
+        // A document of a million tokens in sequences of one would be as many.
+        let params = SequenceParams { seq_len: params.seq_len.max(100), ..params };
+        prop_assume!(params.method != PackMethod::Chunk);
+        let pools = Pools::of_blocks(&params, pool_tokens, &blocks).unwrap();
+        let order = OrderParams { version: 1, lanes: 1, window, shuffle: true };
+        let Ok(plan) = Plan::new(pools.sequences(), seed, order) else {
+            prop_assert_eq!(pools.fill().sequences, 0);
+            return Ok(());
+        };
+        prop_assert_eq!(plan.samples(), pools.fill().sequences);
+        let in_pool = |pool: u32| {
+            let range = pools.blocks(pool).unwrap();
+            let lengths = blocks[range.start as usize..range.end as usize].concat();
+            PoolEpoch::new(Arc::new(PoolLayout::new(&params, lengths).unwrap()), seed, epoch, pool)
+        };
+        let epochs: Vec<_> = (0..pools.sequences().len() as u32).map(in_pool).collect();
+        let (mut seen, mut pieces) = (BTreeMap::new(), Vec::new());
+        for offset in 0..plan.samples() {
+            let sequence = plan.at(epoch, offset);
+            epochs[sequence.block as usize].pieces(sequence.index, &mut pieces);
+            for piece in &pieces {
+                let key = (sequence.block, piece.document, piece.first);
+                prop_assert_eq!(seen.insert(key, piece.tokens), None, "{:?} comes twice", piece);
+            }
+        }
+        prop_assert_eq!(seen.values().map(|tokens| u64::from(*tokens)).sum::<u64>(), pools.fill().tokens);
     }
 
     #[test]
