@@ -22,22 +22,36 @@ class Pool:
             self.count = len(self.layout)
 
     def pack(self, method):
-        """Best fit decreasing, by looking at all sequences for each piece."""
+        """Cuts documents into pieces, and packs these in two ways, by looking at all sequences again and again."""
         align, most = method["align"], method["max_documents"] or float("inf")
         for document, tokens in enumerate(self.kept):
             for first in range(0, tokens, self.seq_len):
                 room = min(-(-min(tokens - first, self.seq_len) // align) * align, self.seq_len)
                 self.rooms.setdefault(room, []).append((document, first))
-        free = []
+        fewest = self.packed(most, spread=False)
+        self.layout = self.packed(most, spread=True)
+        if len(self.layout) > len(fewest) + len(fewest) // 256:
+            self.layout = fewest
+
+    def packed(self, most, spread):
+        """Returns the places of each sequence: a room, and a number among its pieces."""
+        free, layout, unplaced = [], [], sum(room * len(pieces) for room, pieces in self.rooms.items())
         for room in sorted(self.rooms, reverse=True):
-            for place in range(len(self.rooms[room])):
-                fits = [(f, n) for n, f in enumerate(free) if f >= room and len(self.layout[n]) < most]
-                number = min(fits, default=(0, len(free)))[1]
-                if number == len(free):
+            place, count = 0, len(self.rooms[room])
+            while place < count:
+                is_open = [f >= min(self.rooms) and len(places) < most for f, places in zip(free, layout)]
+                fitting = sorted((f, n) for n, f in enumerate(free) if is_open[n] and f >= room)
+                missing = max(0, -(-(unplaced - sum(f for f, o in zip(free, is_open) if o)) // self.seq_len))
+                new = min(missing, max(0, count - place - len(fitting))) if spread else 0
+                for _ in range(max(new, not fitting)):
+                    fitting.append((self.seq_len, len(free)))
                     free.append(self.seq_len)
-                    self.layout.append([])
-                free[number] -= room
-                self.layout[number].append((room, place))
+                    layout.append([])
+                for _, number in fitting[: count - place if spread else 1]:
+                    free[number] -= room
+                    layout[number].append((room, place))
+                    place, unplaced = place + 1, unplaced - room
+        return layout
 
     def pieces(self, epoch, pool, number):
         """Returns the pieces of a sequence as [document, first token, tokens, place, whether it ends], and what follows."""

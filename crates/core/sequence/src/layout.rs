@@ -3,12 +3,12 @@
 
 use crate::{
     PackMethod, SequenceError, SequenceFill, SequenceParams,
-    best_fit::{PlacedPieces, pack},
+    best_fit::{Capacity, Packing, PlacedPieces, pack},
     params::room,
 };
 
 /// The sequences of a pool, of whose documents these are the lengths. It takes 4 bytes a document by chunk, and about 16 by
-/// best fit: at most 28.
+/// best fit: at most 32.
 #[derive(Clone, Debug)]
 pub struct PoolLayout {
     pub(crate) params: SequenceParams,
@@ -47,9 +47,8 @@ pub(crate) struct RoomStart {
 /// The parameters of best fit.
 #[derive(Clone, Copy)]
 struct BestFitParams {
-    seq_len: u32,
+    capacity: Capacity,
     align: u32,
-    max_pieces: u32,
 }
 
 impl PoolLayout {
@@ -83,7 +82,7 @@ impl PoolLayout {
                 of.pieces(params, lengths, |_, pieces| whole += pieces, |_, room| rooms.push(room));
                 rooms.sort_unstable_by(|a, b| b.cmp(a));
                 let by_room: Vec<_> = rooms.chunk_by(|a, b| a == b).map(|of| (of[0], of.len() as u32)).collect();
-                fill.sequences = whole + u64::from(pack(of.seq_len, of.max_pieces, by_room.into_iter(), |_| {}));
+                fill.sequences = whole + u64::from(pack(of.capacity, &by_room, whole).sequences);
             }
         }
         finish(&mut fill, params, lengths)?;
@@ -138,7 +137,8 @@ fn finish(fill: &mut SequenceFill, params: &SequenceParams, lengths: &[u32]) -> 
 impl BestFitParams {
     fn of(params: &SequenceParams) -> Option<Self> {
         let PackMethod::BestFit { align, max_documents, .. } = params.method else { return None };
-        Some(Self { seq_len: params.seq_len, align, max_pieces: max_documents.unwrap_or(u32::MAX) })
+        let capacity = Capacity { seq_len: params.seq_len, max_pieces: max_documents.unwrap_or(u32::MAX) };
+        Some(Self { capacity, align })
     }
 
     /// Calls `whole` with each document that has pieces that take a whole sequence, and their number; and `rest` with each
@@ -151,13 +151,17 @@ impl BestFitParams {
         mut whole: impl FnMut(u32, u64),
         mut rest: impl FnMut(u32, u32),
     ) {
-        let seq_len = u64::from(self.seq_len);
+        let seq_len = self.capacity.seq_len;
         for (document, &length) in (0..).zip(lengths) {
             let kept = params.kept_tokens(length);
-            let (mut pieces, tokens) = if kept < seq_len { (0, kept) } else { (kept / seq_len, kept % seq_len) };
+            let (mut pieces, tokens) = if kept < u64::from(seq_len) {
+                (0, kept)
+            } else {
+                (kept / u64::from(seq_len), kept % u64::from(seq_len))
+            };
             if tokens > 0 {
-                match room(tokens as u32, self.align, self.seq_len) {
-                    all if all == self.seq_len => pieces += 1,
+                match room(tokens as u32, self.align, seq_len) {
+                    all if all == seq_len => pieces += 1,
                     room => rest(document, room),
                 }
             }
@@ -193,9 +197,7 @@ impl BestFitLayout {
         }
         let ends = rooms.iter().skip(1).map(|next| next.first).chain([sorted.len() as u32]);
         let counts: Vec<_> = rooms.iter().zip(ends).map(|(at, end)| (at.room, end - at.first)).collect();
-        let mut placed: Vec<PlacedPieces> = Vec::new();
-        let sequences = pack(of.seq_len, of.max_pieces, counts.into_iter(), |placement| placed.push(placement));
-        let (starts, places) = by_sequence(&placed, sequences, sorted.len());
+        let (starts, places) = by_sequence(&pack(of.capacity, &counts, whole), sorted.len());
         Ok(Self {
             whole_documents: whole_documents.into(),
             whole_ends: whole_ends.into(),
@@ -226,11 +228,11 @@ impl BestFitLayout {
 
 /// Sorts the places by their sequences, those of a sequence in the order in which they were filled. Returns where each
 /// sequence begins, and the places.
-fn by_sequence(placed: &[PlacedPieces], sequences: u32, pieces: usize) -> (Box<[u32]>, Box<[u32]>) {
+fn by_sequence(packing: &Packing, pieces: usize) -> (Box<[u32]>, Box<[u32]>) {
     // Of sequence s, element s + 1 counts the pieces, then is where the next one goes, and at last where they end.
-    let mut starts = vec![0; sequences as usize + 1];
+    let mut starts = vec![0; packing.sequences as usize + 1];
     let range = |run: &PlacedPieces| run.sequence as usize + 1..(run.sequence + run.sequences) as usize + 1;
-    for run in placed {
+    for run in &packing.placed {
         starts[range(run)].iter_mut().for_each(|count| *count += run.each);
     }
     let mut sum = 0;
@@ -239,7 +241,7 @@ fn by_sequence(placed: &[PlacedPieces], sequences: u32, pieces: usize) -> (Box<[
         sum += count;
     }
     let (mut places, mut place) = (vec![0; pieces], 0);
-    for run in placed {
+    for run in &packing.placed {
         for next in &mut starts[range(run)] {
             for _ in 0..run.each {
                 places[*next as usize] = place;

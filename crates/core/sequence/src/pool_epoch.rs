@@ -110,6 +110,10 @@ impl PoolEpoch {
     /// Returns the piece that is at a place, both as numbers among the `count` of this room.
     #[inline]
     fn exchange(&self, room: u32, count: u32, place: u32) -> u32 {
+        // The only permutation of one is found as such: rare rooms are many.
+        if count == 1 {
+            return place;
+        }
         self.key.with(u64::from(room)).permute(u64::from(count), u64::from(place)) as u32
     }
 

@@ -97,7 +97,7 @@ fn random_cases(count: usize) -> Vec<PackedCase> {
             let length = |below: &mut dyn FnMut(u64) -> u64| match below(8) {
                 0 => below(3) as u32,
                 1 => seq_len - 1 + below(3) as u32,
-                2 => below(1_000) as u32,
+                2 => below(5 * u64::from(seq_len)) as u32,
                 3 | 4 => below(1 + u64::from(seq_len) / 8) as u32,
                 _ => below(u64::from(seq_len) + 1) as u32,
             };
@@ -131,7 +131,7 @@ fn the_golden_vectors_come_out() {
 #[test]
 fn the_python_twin_agrees_on_the_golden_vectors_and_on_random_configurations() {
     let mut cases: Vec<_> = golden().into_iter().map(|case| case.config).collect();
-    cases.extend(random_cases(200));
+    cases.extend(random_cases(120));
     let twin = python("sequence.py", &cases);
     assert_eq!(twin.len(), cases.len());
     let mut sequences = 0;
@@ -141,5 +141,5 @@ fn the_python_twin_agrees_on_the_golden_vectors_and_on_random_configurations() {
         sequences += ours.as_array().unwrap().iter().map(of).sum::<u64>();
         assert_eq!(&ours, twin, "{case:?}");
     }
-    assert!(sequences > 5_000, "only {sequences} sequences were compared");
+    assert!(sequences > 2_000, "only {sequences} sequences were compared");
 }
