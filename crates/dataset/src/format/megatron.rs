@@ -20,7 +20,7 @@ use spdl_store::{StoreError, blocking};
 
 use super::{
     FormatScan,
-    token_shards::{PIECES_AHEAD, PlacesFile, RunReader, TokenFile, TokenLoss, TokenScan, object, pieces},
+    token_shards::{PIECES_AHEAD, PlacesFile, TokenFile, TokenLoss, TokenRunReader, TokenScan, object, pieces},
 };
 use crate::{DatasetError, Listing, Scan, ShardResult, hidden::is_hidden_shard};
 
@@ -71,7 +71,7 @@ impl FormatScan for MegatronScan {
 
 /// A `.bin` and its `.idx`, as far as they are listed.
 #[derive(Debug, Default)]
-struct Pair {
+struct MegatronPair {
     /// Their path without suffix.
     stem: String,
     bin: Option<StoredObject>,
@@ -79,15 +79,15 @@ struct Pair {
 }
 
 /// Returns the pairs in a folder, in the order in which their first file is listed.
-fn pairs(folder: &Listing) -> Vec<Pair> {
-    let mut pairs: Vec<Pair> = Vec::new();
+fn pairs(folder: &Listing) -> Vec<MegatronPair> {
+    let mut pairs: Vec<MegatronPair> = Vec::new();
     let mut by_stem: BTreeMap<&str, usize> = BTreeMap::new();
     for listed in folder.iter() {
         let of_idx = listed.name.strip_suffix(IDX_SUFFIX);
         // Of a file of another name that the user chose, the `.idx` is missing.
         let stem = of_idx.or_else(|| listed.name.strip_suffix(BIN_SUFFIX)).unwrap_or(listed.name);
         let number = *by_stem.entry(stem).or_insert_with(|| {
-            pairs.push(Pair { stem: stem.to_owned(), ..Pair::default() });
+            pairs.push(MegatronPair { stem: stem.to_owned(), ..MegatronPair::default() });
             pairs.len() - 1
         });
         let pair = &mut pairs[number];
@@ -97,8 +97,8 @@ fn pairs(folder: &Listing) -> Vec<Pair> {
 }
 
 /// Opens a pair.
-async fn open(scan: &TokenScan, pair: Pair) -> Result<(TokenFile, IdxRuns), DatasetError> {
-    let Pair { stem, bin, idx } = pair;
+async fn open(scan: &TokenScan, pair: MegatronPair) -> Result<(TokenFile, IdxRuns), DatasetError> {
+    let MegatronPair { stem, bin, idx } = pair;
     let [bin_name, idx_name] = [BIN_SUFFIX, IDX_SUFFIX].map(|suffix| format!("{stem}{suffix}"));
     let (bin, idx) = match (bin, idx) {
         (None, Some(idx)) => (scan.beside(None, &idx, &bin_name).await?, idx),
@@ -168,7 +168,7 @@ impl IdxRuns {
     }
 }
 
-impl RunReader for IdxRuns {
+impl TokenRunReader for IdxRuns {
     async fn next(&mut self) -> Result<Option<Vec<TokenRun>>, DatasetError> {
         if let Some(problem) = self.problem.take() {
             return Err(self.idx.wrong(problem));

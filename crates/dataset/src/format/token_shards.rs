@@ -30,12 +30,12 @@ const WHOLE_BYTES: u64 = 4 << 20;
 /// The shards of a file whose documents take at most so many bytes to find are made while those of the files before it are taken.
 const AHEAD_BYTES: u64 = 32 << 20;
 /// Number of elements of an array that are read at once.
-const READ_AT_ONCE: u64 = 1 << 19;
+const READ_AT_ONCE: u64 = 1 << 18;
 /// Number of such pieces that are read before they are needed.
-pub(super) const PIECES_AHEAD: usize = 2;
+pub(super) const PIECES_AHEAD: usize = 3;
 
 /// Finds the documents of a file of tokens.
-pub(super) trait RunReader: Send + 'static {
+pub(super) trait TokenRunReader: Send + 'static {
     /// Returns the next runs of documents that are shards, maybe none; `None` after the last ones.
     fn next(&mut self) -> impl Future<Output = Result<Option<Vec<TokenRun>>, DatasetError>> + Send;
 
@@ -92,7 +92,7 @@ impl TokenScan {
 
     /// Returns the shards of the file at `path`, in order; those of a short one are made at once. A shard whose documents are not
     /// found is the last one: what follows in the file is not found either.
-    pub(super) async fn shards<R: RunReader>(
+    pub(super) async fn shards<R: TokenRunReader>(
         self,
         path: String,
         open: impl Future<Output = Result<(TokenFile, R), DatasetError>> + Send,
@@ -175,7 +175,7 @@ struct OpenTokenFile<R> {
     error: Option<DatasetError>,
 }
 
-impl<R: RunReader> OpenTokenFile<R> {
+impl<R: TokenRunReader> OpenTokenFile<R> {
     /// Returns the next shard; `None` after the last one.
     async fn next(&mut self) -> Result<Option<ScannedShard>, DatasetError> {
         // The last shard is not known before the end, and has the note.

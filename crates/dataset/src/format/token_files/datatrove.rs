@@ -19,7 +19,7 @@ use crate::{
     DatasetError, Listing, Scan, ShardResult,
     format::{
         FormatScan,
-        token_shards::{PIECES_AHEAD, PlacesFile, RunReader, TokenFile, TokenLoss, TokenScan, object, pieces},
+        token_shards::{PIECES_AHEAD, PlacesFile, TokenFile, TokenLoss, TokenRunReader, TokenScan, object, pieces},
     },
     hidden::is_hidden_shard,
 };
@@ -157,7 +157,7 @@ struct DsRuns {
     problem: Option<String>,
 }
 
-impl RunReader for DsRuns {
+impl TokenRunReader for DsRuns {
     async fn next(&mut self) -> Result<Option<Vec<TokenRun>>, DatasetError> {
         if let Some(problem) = self.problem.take() {
             return Err(self.index.wrong(problem));

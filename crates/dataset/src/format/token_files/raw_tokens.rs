@@ -19,7 +19,7 @@ use crate::{
     DatasetError, IndexOptions, Listing, Scan, ShardResult,
     format::{
         FormatScan,
-        token_shards::{PIECES_AHEAD, RunReader, TokenFile, TokenLoss, TokenScan, object},
+        token_shards::{TokenFile, TokenLoss, TokenRunReader, TokenScan, object},
     },
     hidden::is_hidden_shard,
 };
@@ -33,6 +33,9 @@ const SUFFIXES: [(&str, Option<DType>); 6] = [
     (".u16", Some(DType::U16)),
     (".u32", Some(DType::U32)),
 ];
+
+/// Number of chunks of a file, of 8 MiB, that are read before they are needed.
+const CHUNKS_AHEAD: usize = 2;
 
 /// Finds files of tokens alone.
 #[derive(Debug)]
@@ -122,7 +125,7 @@ impl RawRuns {
         Self {
             from: scan.from.clone(),
             object,
-            chunks: chunks.buffered(PIECES_AHEAD).boxed(),
+            chunks: chunks.buffered(CHUNKS_AHEAD).boxed(),
             reader: Some(EndTokenReader::new(end)),
             problem: None,
             has_rest: false,
@@ -130,7 +133,7 @@ impl RawRuns {
     }
 }
 
-impl RunReader for RawRuns {
+impl TokenRunReader for RawRuns {
     async fn next(&mut self) -> Result<Option<Vec<TokenRun>>, DatasetError> {
         if let Some(problem) = self.problem.take() {
             return Err(DatasetError::Source { path: self.from.url_of(&self.object.url), problem });
