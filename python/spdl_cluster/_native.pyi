@@ -502,6 +502,8 @@ def index(
     name: str | None,
     boxes: str | None,
     key_ends_at: str | None,
+    dtype: str | None,
+    end_token: int | None,
     classes: tuple[str, list[str]] | None,
     block_size: int | str | None,
     skip_bad_shards: int,

@@ -242,6 +242,8 @@ def index(
     name: str | None = None,
     boxes: str | None = None,
     key_ends_at: Literal["first-dot", "last-dot"] | None = None,
+    dtype: str | None = None,
+    end_token: int | None = None,
     classes: Sequence[str] | Literal["numeric"] | None = None,
     classes_file: str | os.PathLike[str] | None = None,
     classes_from: str | os.PathLike[str] | None = None,
@@ -265,6 +267,8 @@ def index(
     boxes: field that holds a Pascal VOC annotation: one sample for each object.
     key_ends_at: of tars, where keys end in the names of files: `"first-dot"`, or `"last-dot"`, so that each of `cat.0.jpg` and `cat.1.jpg` is a record.
         Default: the first dot, and an error where that makes few records of many pictures.
+    dtype: of files of tokens alone, the type of the tokens, such as `"u16"`. Those of `.u16` and `.u32` need none.
+    end_token: of files of tokens alone, the token that ends documents. With it, the format is `"raw_tokens"`.
     classes: the classes in the order of their numbers; others in the annotations follow, by name. Or `"numeric"` for classes whose names are numbers.
     classes_file: a text file with the classes in the order of their numbers, one on each line.
     classes_from: take the classes of this dataset, as for validation those of training.
@@ -290,6 +294,8 @@ def index(
             name=name,
             boxes=boxes,
             key_ends_at=key_ends_at,
+            dtype=dtype,
+            end_token=end_token,
             classes=class_order(classes, classes_file, classes_from),
             block_size=block_size,
             skip_bad_shards=skip_bad_shards,

@@ -344,7 +344,7 @@ fn an_index_that_cannot_be_made_explains_what_is_expected() {
     write(folder.join("a.npy"), "an array");
     let index = |arguments: &[&str]| of("index", &folder, arguments);
     index(&[]).error(&[
-        "shards (`*.tar`, MDS, Parquet, TFRecord or ArrayRecord) or pictures are expected",
+        "shards (`*.tar`, MDS, Parquet, TFRecord, ArrayRecord or Megatron) or pictures are expected",
         "`--format files` as records of their own",
         "1 `.npy` file",
     ]);

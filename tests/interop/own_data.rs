@@ -81,6 +81,17 @@ fn pictures(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
+/// Returns the `.idx` and the `.bin` of documents of 16-bit tokens, each of one sequence.
+fn megatron(documents: u64) -> (Vec<u8>, Vec<u8>) {
+    let mut idx = [b"MMIDIDX\0\0", &1_u64.to_le_bytes()[..], &[8]].concat();
+    [documents, documents + 1].iter().for_each(|count| idx.extend(count.to_le_bytes()));
+    (0..documents as i32).for_each(|document| idx.extend(document.to_le_bytes()));
+    let tokens_before = |document: u64| document * document.saturating_sub(1) / 2;
+    (0..documents).for_each(|document| idx.extend((2 * tokens_before(document)).to_le_bytes()));
+    (0..=documents).for_each(|document| idx.extend(document.to_le_bytes()));
+    (idx, (0..tokens_before(documents) as u16).flat_map(u16::to_le_bytes).collect())
+}
+
 /// Writes all kinds of data into a folder, under the names of the table.
 fn write_data(folder: &Path) {
     let path = |name: &str| folder.join(name);
@@ -122,6 +133,10 @@ fn write_data(folder: &Path) {
         tar.arg(option).arg(path(name)).args(["--sort=name", "-C"]).arg(path("captioned")).arg(".");
         assert!(run(&mut tar).status.success());
     }
+    fs::create_dir_all(path("tokens")).unwrap();
+    let (idx, bin) = megatron(PICTURES);
+    fs::write(path("tokens/text_document.idx"), idx).unwrap();
+    fs::write(path("tokens/text_document.bin"), bin).unwrap();
     let text = |name: &str| path(name).display().to_string();
     let written = [text("photos"), String::new(), text("mds"), "zstd".to_owned(), String::new()];
     run_script(&python(), "tests/interop/mds.py", ["write".to_owned()].into_iter().chain(written));

@@ -4,19 +4,19 @@ use std::{path::PathBuf, process::ExitCode, sync::Arc};
 
 use spdl_dataset::{FileTable, IndexOptions, OldMetadata, ShardList, Splits, index_until, tar::KeyEnd};
 use spdl_shard::{
-    format::{Format, format_called, format_names},
+    format::{Format, format_called, format_names, token_files::raw_dtype},
     store::DatasetStore,
 };
 use spdl_store::StoreOptions;
-use spdl_types::size::parse_bytes;
+use spdl_types::{DType, size::parse_bytes};
 
 use super::{CtlResult, allocator, class_args::ClassArgs, interrupt, pack, progress::ProgressLine};
 
 /// Arguments of `index`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct IndexArgs {
-    /// Folder or URL with the shards (`*.tar`, `*.tar.gz`, MDS, Parquet, TFRecord, ArrayRecord), or with loose files, such as
-    /// a folder of pictures per class. Or the shards themselves, or what matches them (`shards/*.tar`): the manifest lies in the folder that
+    /// Folder or URL with the shards (`*.tar`, `*.tar.gz`, MDS, Parquet, TFRecord, ArrayRecord, tokens of Megatron or datatrove), or with
+    /// loose files, such as a folder of pictures per class. Or the shards themselves, or what matches them (`shards/*.tar`): the manifest lies in the folder that
     /// they have in common.
     #[arg(required = true)]
     dataset: Vec<String>,
@@ -54,6 +54,13 @@ pub(crate) struct IndexArgs {
     /// `cat.0.jpg` and `cat.1.jpg` is a record. The first dot when not given; where that makes few records of many pictures, an error.
     #[arg(long, value_name = "DOT", value_parser = KeyEnd::named)]
     key_ends_at: Option<KeyEnd>,
+    /// Of files of tokens alone (`--format raw_tokens`: `.npy` without a header, `.bin`): the type of the tokens, such as `u16`. Those of
+    /// `.u16` and `.u32` need none.
+    #[arg(long, value_name = "TYPE", value_parser = raw_dtype)]
+    dtype: Option<DType>,
+    /// Of files of tokens alone: the token that ends documents. With it, the format is `raw_tokens`.
+    #[arg(long, value_name = "TOKEN", allow_negative_numbers = true)]
+    end_token: Option<i64>,
     #[command(flatten)]
     classes: ClassArgs,
     /// Size of a block, the unit of shuffle, fetch and cache; 8 MiB when not given.
@@ -89,6 +96,8 @@ pub(crate) fn run(args: IndexArgs) -> CtlResult {
         name: args.name,
         boxes: args.boxes,
         key_ends_at: args.key_ends_at,
+        dtype: args.dtype,
+        end_token: args.end_token,
         block_bytes: args.block_size,
         skip_bad_shards: args.skip_bad_shards,
         overwrite: pack::overwrite(args.force),

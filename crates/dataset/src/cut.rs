@@ -175,7 +175,8 @@ impl ShardReader {
                 self.next = None;
                 self.piece(shard, (place, at), piece, wanted).into_iter().collect()
             }
-            ReadContent::Nothing => Vec::new(),
+            // A shard without a byte can have fields without one.
+            ReadContent::Nothing => self.chunk(shard, &Bytes::new(), wanted),
         }
     }
 
@@ -188,6 +189,11 @@ impl ShardReader {
         let mut found = Vec::new();
         while let Some(place) = self.next {
             let indexed = shard.field(place);
+            if indexed.field.value.is_some() {
+                found.push(self.whole((shard, place), &indexed, &Bytes::new(), wanted));
+                self.next = place.next(shard.index());
+                continue;
+            }
             let field_start = indexed.field.offset;
             let field_end = field_start + u64::from(indexed.field.bytes);
             let range = field_start.clamp(start, end)..field_end.clamp(start, end);
@@ -228,23 +234,36 @@ impl ShardReader {
         }
     }
 
+    /// Returns a field that is all there: its bytes, or its value in the index.
+    fn whole(
+        &mut self,
+        (shard, place): (&ReadShard, FieldPlace),
+        IndexedField { key, field, segments }: &IndexedField<'_>,
+        bytes: &Bytes,
+        wanted: &WantedOf,
+    ) -> FoundField {
+        self.crc32c = 0;
+        let is_wanted = wanted(*key, field, *segments) != WantedContent::Nothing;
+        let opened = shard.index().open(field, &|_| Some(bytes.clone()));
+        let content = opened.map(|value| is_wanted.then_some(value));
+        FoundField::whole(place, content.map_err(|error| problem_of(error, field)))
+    }
+
     /// Returns a piece of a field, or all of it; `None` if nothing is wanted of it before its last piece.
     fn found(
         &mut self,
         (shard, place): (&ReadShard, FieldPlace),
-        IndexedField { key, field, segments }: &IndexedField<'_>,
+        indexed: &IndexedField<'_>,
         at: u32,
         piece: Bytes,
         wanted: &WantedOf,
     ) -> Option<FoundField> {
+        let IndexedField { key, field, segments } = indexed;
         let is_last = at + piece.len() as u32 == field.bytes;
-        let is_wanted = wanted(*key, field, *segments) != WantedContent::Nothing;
         if at == 0 && is_last {
-            self.crc32c = 0;
-            let opened = shard.index().open(field, &|_| Some(piece.clone()));
-            let content = opened.map(|value| is_wanted.then_some(value));
-            return Some(FoundField::whole(place, content.map_err(|error| problem_of(error, field))));
+            return Some(self.whole((shard, place), indexed, &piece, wanted));
         }
+        let is_wanted = wanted(*key, field, *segments) != WantedContent::Nothing;
         if field.crc32c.is_some() {
             self.crc32c = crc32c::crc32c_append(self.crc32c, &piece);
         }

@@ -102,7 +102,9 @@ async fn read(source: Arc<FieldSource>, (part, memory): (ShardPart, Memory)) -> 
     let ShardPart { shard, is_last, content } = part;
     let content = match content {
         PartContent::Range(range) => {
-            let meta = shard.object.as_ref().expect("the shard is an object");
+            let meta = shard.object.as_ref().expect("the shard lies in an object");
+            let offset = shard.index().offset_in_object().unwrap_or(0);
+            let range = offset + range.start..offset + range.end;
             source.store.read_part(shard.shard().url, meta, range).await.map(ReadContent::Chunk)
         }
         PartContent::Compressed(_) => decompressed(&source.store, &shard).await.map(ReadContent::Chunk),

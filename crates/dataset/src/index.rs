@@ -9,6 +9,7 @@ use spdl_shard::{
     manifest::{DEFAULT_BLOCK_BYTES, Manifest, ManifestBuilder, MetadataPlace, check_names},
     store::DatasetStore,
 };
+use spdl_types::DType;
 
 use super::{
     DatasetError, DatasetProgress, DatasetReport, LeftOutReason, LeftOutTally,
@@ -32,7 +33,7 @@ use super::{
     split::Splits,
 };
 use crate::{
-    format::{FileTable, FormatScan, Takes, recognise, scan_of},
+    format::{FileTable, FormatScan, Takes, recognise, scan_of, with_token_options},
     tar::KeyEnd,
 };
 
@@ -57,6 +58,10 @@ pub struct IndexOptions {
     /// Where keys end in the names of members of tars. Default: at the first dot, as in WebDataset. With this default,
     /// it is an error if the pictures look as if each were meant as a record.
     pub key_ends_at: Option<KeyEnd>,
+    /// Of files of tokens alone: the type of the tokens. Default: what the suffix of a file states.
+    pub dtype: Option<DType>,
+    /// Of files of tokens alone: the token that ends documents. They need it, and are what is indexed if it is given without a format.
+    pub end_token: Option<i64>,
     /// How classes are numbered. Other classes than those that are given follow, by name. Default: by name.
     pub classes: ClassOrder,
     /// Size at which blocks are cut, in bytes. Default: 8 MiB. See [`PackOptions`](super::PackOptions::block_bytes).
@@ -129,6 +134,8 @@ impl Default for IndexOptions {
             name: None,
             boxes: None,
             key_ends_at: None,
+            dtype: None,
+            end_token: None,
             classes: ClassOrder::ByName,
             block_bytes: None,
             skip_bad_shards: 0,
@@ -181,12 +188,20 @@ pub async fn index_until(
     if let Some(problem) = format.refuses_boxes().filter(|_| options.boxes.is_some()) {
         return Err(DatasetError::Option { option: "boxes", problem: problem.to_owned() });
     }
+    let token_options = [("dtype", options.dtype.is_some()), ("end_token", options.end_token.is_some())];
+    if let Some((option, _)) =
+        token_options.into_iter().find(|(_, is_given)| *is_given && !format.takes_token_options())
+    {
+        let problem =
+            format!("is for files of tokens alone (`--format raw_tokens`), and not for {}", format.format().name());
+        return Err(DatasetError::Option { option, problem });
+    }
     let mut tally = DatasetTally::default();
     if options.shards == ShardList::All {
         tally.odd.left_out.join(not_objects(from).await);
         take(format, from, &mut folder, &mut tally.odd.left_out);
         if matches!(format.takes(), Takes::Shards | Takes::ShardsOrAll) {
-            options.splits.choose(from.url(), &mut folder)?;
+            options.splits.choose(from.url(), &mut folder, |name| !format.is_beside_shard(name))?;
         } else if let Splits::Named(split) = &options.splits {
             let problem = format!("is `{split}`, and is for shards of their own; here, give the folder of the split");
             return Err(DatasetError::Option { option: "split", problem });
@@ -379,13 +394,18 @@ fn format_of(
     folder: &Listing,
 ) -> Result<&'static dyn FormatScan, DatasetError> {
     let is_chosen = matches!(options.shards, ShardList::Named(_)) && !folder.is_empty();
-    let found =
-        options.format.map(scan_of).or_else(|| recognise(folder)).or(is_chosen.then(|| scan_of(DEFAULT_FORMAT)));
+    let of_options = || options.end_token.and_then(|_| with_token_options());
+    let found = options
+        .format
+        .map(scan_of)
+        .or_else(of_options)
+        .or_else(|| recognise(folder))
+        .or(is_chosen.then(|| scan_of(DEFAULT_FORMAT)));
     found.ok_or_else(|| {
         let mut others = LeftOutTally::default();
         folder.iter().for_each(|object| others.add(object.name, LeftOutReason::NoShard));
         let mut problem =
-            "shards (`*.tar`, MDS, Parquet, TFRecord or ArrayRecord) or pictures are expected; `--format tfrecord` or \
+            "shards (`*.tar`, MDS, Parquet, TFRecord, ArrayRecord or Megatron) or pictures are expected; `--format tfrecord` or \
              `array_record` takes files of any name as such, and `--format files` as records of their own"
                 .to_owned();
         if let Some(words) = others.in_words() {

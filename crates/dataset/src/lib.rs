@@ -62,7 +62,7 @@ pub use progress::DatasetProgress;
 pub(crate) use progress::ScanCounts;
 pub use report::{DatasetReport, LeftOutShard};
 pub use scalable::JpegAsItIs;
-pub(crate) use scan::{DatasetOddities, Outline, Scan, ScannedShard, ShardResult};
+pub(crate) use scan::{BadShards, DatasetOddities, Outline, Scan, ScannedShard, ShardResult};
 pub use sequences::{CountTokens, EvaluatedSequences, SequenceRequest, evaluate_sequences};
 use source::LeftOutTally;
 pub use source::{Annotations, FieldChoice, LABEL_FIELD, LeftOut, LeftOutReason, PackSource};

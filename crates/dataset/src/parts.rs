@@ -69,7 +69,7 @@ pub(super) struct ShardPart {
 }
 
 pub(super) enum PartContent {
-    /// A range of the object that is the shard.
+    /// A range of the shard, which lies in one object.
     Range(Range<u64>),
     /// The object that becomes the whole shard, of this many bytes, when it is decompressed.
     Compressed(u64),
@@ -144,14 +144,21 @@ impl ReadShard {
     /// Plans the parts of the shard.
     pub(super) fn parts(&self, wanted: &WantedOf) -> Vec<PartContent> {
         match &self.object {
-            Some(meta) => self.ranges(meta.size, wanted).into_iter().map(PartContent::Range).collect(),
+            Some(meta) => self.ranges(self.bytes_in(meta), wanted).into_iter().map(PartContent::Range).collect(),
             None if self.index().compressed().is_some() => vec![PartContent::Compressed(self.shard().bytes)],
             None if self.shard().format.is_columnar() => self.blocks(),
             None => self.files(wanted),
         }
     }
 
-    /// Divides the object of `bytes` into ranges.
+    /// Returns the number of the shard's bytes that its object has: all of the object's, unless the shard is a part of it.
+    fn bytes_in(&self, object: &ObjectMeta) -> u64 {
+        let index = self.index();
+        let part = |offset| object.size.saturating_sub(offset).min(index.shard_bytes());
+        index.offset_in_object().map_or(object.size, part)
+    }
+
+    /// Divides the `bytes` of the shard into ranges.
     fn ranges(&self, bytes: u64, wanted: &WantedOf) -> Vec<Range<u64>> {
         if bytes <= RANGE_BYTES {
             // A web server may support no ranges.

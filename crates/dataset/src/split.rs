@@ -37,11 +37,16 @@ impl Splits {
         }
     }
 
-    /// Removes all shards from a listing that are not of these splits.
-    pub(super) fn choose(&self, url: &str, shards: &mut Listing) -> Result<(), DatasetError> {
+    /// Removes all shards from a listing that are not of these splits. Those for which `is_counted` holds are counted for messages.
+    pub(super) fn choose(
+        &self,
+        url: &str,
+        shards: &mut Listing,
+        is_counted: impl Fn(&str) -> bool,
+    ) -> Result<(), DatasetError> {
         let mut found: BTreeMap<String, u64> = BTreeMap::new();
         let mut others = 0;
-        for shard in shards.iter() {
+        for shard in shards.iter().filter(|shard| is_counted(shard.name)) {
             match split_of(shard.name) {
                 Some(split) => *found.entry(split.into_owned()).or_default() += 1,
                 None => others += 1,

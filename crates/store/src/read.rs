@@ -155,13 +155,14 @@ impl StoreFolder {
             .buffered(RANGES_AT_ONCE)
     }
 
-    /// Reads a range of `relative`, which `meta` describes; all of it if it is no longer than one range.
+    /// Reads a range of `relative`, which `meta` describes. Of an object that is no longer than one range, mostly all is read.
     ///
     /// # Errors
     /// If it cannot be read, is not as long as it should be, or changed.
     pub async fn read_part(&self, relative: &str, meta: &ObjectMeta, part: Range<u64>) -> Result<Bytes, StoreError> {
-        // A web server may support neither ranges nor preconditions; a short object needs no range.
-        let range = (meta.size > RANGE_BYTES).then_some(GetRange::Bounded(part.clone()));
+        // A web server may support neither ranges nor preconditions; a short object needs no range, unless a part is wanted.
+        let needs_range = meta.size > RANGE_BYTES || part != (0..meta.size);
+        let range = needs_range.then_some(GetRange::Bounded(part.clone()));
         let if_match = meta.e_tag.clone().filter(|etag| !etag.starts_with("W/"));
         let options = GetOptions { range, if_match, ..GetOptions::default() };
         let answer = self.object.get_opts(&meta.location, options).await;

@@ -22,6 +22,7 @@ mod scalable;
 mod session;
 mod tar;
 mod texts;
+mod tokens;
 
 /// A reader of untrusted bytes.
 pub struct FuzzTarget {
@@ -82,6 +83,9 @@ pub const ALL: &[FuzzTarget] = &[
     // A page may decompress to 64 MiB more than its file states, and the library that reads footers has structs for bytes.
     FuzzTarget { max_bytes: 320 << 20, max_bytes_per_byte: 4096, ..target("parquet", parquet::file, parquet::seeds) },
     target("parquet_index", parquet::index, parquet::index_seeds),
+    target("megatron", tokens::megatron, tokens::megatron_seeds),
+    target("token_files", tokens::token_files, tokens::token_files_seeds),
+    target("token_index", tokens::index, tokens::index_seeds),
     target("tar", tar::read, tar::seeds),
     target("job", texts::job, texts::job_seeds),
     target("voc", texts::voc, texts::voc_seeds),

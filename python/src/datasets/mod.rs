@@ -18,7 +18,7 @@ use spdl_dataset::{
     pack_part_until, pack_until, tar::KeyEnd,
 };
 use spdl_shard::{
-    format::{format_called, format_names},
+    format::{format_called, format_names, token_files::raw_dtype},
     store::DatasetStore,
 };
 use spdl_store::{StoreError, StoreOptions};
@@ -136,7 +136,7 @@ pub(crate) fn pack(
 
 /// Makes a manifest for what is in a folder, and returns the report as JSON. Takes what `spdl-ctl index` takes.
 #[pyfunction]
-#[pyo3(signature = (dataset, *, format, table, out, shards, split, all_splits, name, boxes, key_ends_at, classes, block_size, skip_bad_shards, force, discard_metadata, on_progress))]
+#[pyo3(signature = (dataset, *, format, table, out, shards, split, all_splits, name, boxes, key_ends_at, dtype, end_token, classes, block_size, skip_bad_shards, force, discard_metadata, on_progress))]
 #[allow(clippy::too_many_arguments, reason = "keyword arguments of Python")]
 pub(crate) fn index(
     py: Python<'_>,
@@ -150,6 +150,8 @@ pub(crate) fn index(
     name: Option<String>,
     boxes: Option<String>,
     key_ends_at: Option<String>,
+    dtype: Option<String>,
+    end_token: Option<i64>,
     classes: Option<(String, Vec<String>)>,
     block_size: Option<ByteSize>,
     skip_bad_shards: u32,
@@ -173,6 +175,8 @@ pub(crate) fn index(
     let key_ends_at = key_ends_at
         .as_deref()
         .map(|name| KeyEnd::named(name).map_err(|known| setting(&format!("`key_ends_at` is `{name}`; {known}"))));
+    let dtype =
+        dtype.as_deref().map(|name| raw_dtype(name).map_err(|known| setting(&format!("`dtype` is `{name}`; {known}"))));
     let divided = ShardList::of_paths(&dataset, shards.map(ShardList::Named));
     let (dataset, shards) = divided.map_err(|error| of_dataset(py, &error))?;
     let options = IndexOptions {
@@ -183,6 +187,8 @@ pub(crate) fn index(
         name,
         boxes,
         key_ends_at: key_ends_at.transpose()?,
+        dtype: dtype.transpose()?,
+        end_token,
         block_bytes: block_size.map(|size| size.0),
         skip_bad_shards,
         overwrite: overwrite(force),

@@ -13,6 +13,7 @@ mod content;
 pub mod files;
 mod made_index;
 pub mod mds;
+pub mod megatron;
 mod npy;
 pub mod parquet;
 mod protobuf;
@@ -20,6 +21,8 @@ mod record_key;
 mod shard_index;
 pub mod tar;
 pub mod tfrecord;
+pub mod token_files;
+pub mod token_index;
 
 pub use checksum::{Checksum, ChecksumHasher};
 pub use compressed::{Compressed, Compression, CompressionError, Decompressor, MAX_COMPRESSED_SHARD_BYTES, seal_index};
@@ -36,8 +39,17 @@ use spdl_types::Fingerprint;
 use crate::{FormatError, manifest::Shard};
 
 /// All formats.
-static FORMATS: [&dyn Format; 6] =
-    [&tar::Tar, &mds::Mds, &parquet::Parquet, &tfrecord::TfRecord, &array_record::ArrayRecord, &files::LooseFiles];
+static FORMATS: [&dyn Format; 9] = [
+    &tar::Tar,
+    &mds::Mds,
+    &parquet::Parquet,
+    &tfrecord::TfRecord,
+    &array_record::ArrayRecord,
+    &megatron::Megatron,
+    &token_files::Datatrove,
+    &token_files::RawTokens,
+    &files::LooseFiles,
+];
 
 /// The format of manifests that name none.
 pub const DEFAULT_FORMAT: &dyn Format = &tar::Tar;

@@ -13,9 +13,9 @@ pub const SHARD_NAME: &str = "__shard__";
 pub enum RecordKey<'a> {
     /// A text in the shard's index.
     Text(&'a str),
-    /// For formats that give records no names: the prefix of all keys of the shard, and the record's number in it. The
-    /// number is written with at least six digits.
-    Numbered(&'a str, u32),
+    /// For formats that give records no names: the prefix of all keys of the shard, and the record's number in it, or in the
+    /// file that has the shard as a part. The number is written with at least six digits.
+    Numbered(&'a str, u64),
 }
 
 impl<'a> RecordKey<'a> {

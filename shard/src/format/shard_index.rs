@@ -63,9 +63,16 @@ pub trait ShardIndex: fmt::Debug + Send + Sync {
         None
     }
 
-    /// Returns the object whose bytes are those of `shard`; `None` if they lie in several objects or are compressed.
+    /// Returns the object whose bytes are those of `shard`, or that has them as a part; `None` if they lie in several objects or
+    /// are compressed.
     fn object(&self, shard: &Shard<'_>) -> Option<StoredObject> {
         shard.format.object(shard)
+    }
+
+    /// Returns where the shard's bytes begin in [its object](Self::object), if they are a part of it. Default: `None`, as they are all
+    /// of it.
+    fn offset_in_object(&self) -> Option<u64> {
+        None
     }
 
     /// Returns how the object that holds the shard is compressed, if it is. If so, [`plan`](Self::plan) returns all of
@@ -88,9 +95,7 @@ pub trait ShardIndex: fmt::Debug + Send + Sync {
     /// Plans the reading of `ranges` of `shard`: the ranges of objects that hold these bytes, in the order of the
     /// shard's bytes.
     fn plan(&self, shard: &Shard<'_>, ranges: &[Range<u64>]) -> Vec<ObjectRange> {
-        let object = self.object(shard).expect("the index of a shard in several objects names them");
-        let part = |range: &Range<u64>| ObjectRange { object: object.clone(), range: range.clone(), at: range.start };
-        ranges.iter().map(part).collect()
+        plan_of_object(self, shard, ranges)
     }
 
     /// Returns the parts of `range` of the shard that hold the fields called `fields`, in order. `range` holds whole
@@ -122,6 +127,26 @@ pub trait ShardIndex: fmt::Debug + Send + Sync {
     fn open(&self, field: &Field<'_>, fetched: &dyn Fn(Range<u64>) -> Option<Bytes>) -> Result<FieldValue, OpenError> {
         stored_bytes(self.bytes(), field, fetched).map(FieldValue::from)
     }
+}
+
+/// Plans the reading of `ranges` of a shard that lies in one object.
+///
+/// # Panics
+/// If it lies in several.
+pub(super) fn plan_of_object<I: ShardIndex + ?Sized>(
+    index: &I,
+    shard: &Shard<'_>,
+    ranges: &[Range<u64>],
+) -> Vec<ObjectRange> {
+    let object = index.object(shard).expect("the index of a shard in several objects names them");
+    let offset = index.offset_in_object().unwrap_or(0);
+    let part = |range: &Range<u64>| ObjectRange {
+        object: object.clone(),
+        range: offset + range.start..offset + range.end,
+        at: range.start,
+    };
+    // A store refuses to read nothing, which a block of empty records has.
+    ranges.iter().filter(|range| !range.is_empty()).map(part).collect()
 }
 
 /// Returns the bytes of `field`, which lie in the index's bytes or are fetched.
@@ -296,7 +321,7 @@ impl<'a> Record<'a> {
     /// If there is no such record.
     pub(super) fn numbered(index: &'a dyn ShardIndex, number: u32, prefix: &'a str, fields: usize) -> Self {
         assert!(number < index.record_count(), "record {number} of {}", index.record_count());
-        let (key, fields) = (RecordKey::Numbered(prefix, number), fields as u32);
+        let (key, fields) = (RecordKey::Numbered(prefix, number.into()), fields as u32);
         Self { index, number, key, first_sample: number, samples: 1, first_field: 0, fields }
     }
 

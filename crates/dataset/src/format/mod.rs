@@ -7,10 +7,13 @@ mod array_record;
 mod files;
 mod footer_files;
 mod mds;
+mod megatron;
 mod parquet;
 mod read_shards;
 mod tar;
 mod tfrecord;
+mod token_files;
+mod token_shards;
 
 pub use files::{FileTable, is_picture_file};
 
@@ -22,12 +25,15 @@ use spdl_shard::{format::Format, index::is_index};
 use crate::{DatasetError, Listing, Scan, ShardResult, hidden::is_hidden_shard};
 
 /// All formats. A folder for which no format is given has the first format of this table that recognises it.
-static SCANS: [&dyn FormatScan; 6] = [
+static SCANS: [&dyn FormatScan; 9] = [
     &tar::TarScan,
     &mds::MdsScan,
     &parquet::ParquetScan,
     &tfrecord::TfRecordScan,
     &array_record::ArrayRecordScan,
+    &megatron::MegatronScan,
+    &token_files::DatatroveScan,
+    &token_files::RawTokensScan,
     &files::LooseFileScan,
 ];
 
@@ -38,6 +44,16 @@ pub(crate) trait FormatScan: fmt::Debug + Send + Sync {
 
     /// Returns whether an object of this name is a shard by itself, unless it is hidden.
     fn is_shard(&self, name: &str) -> bool;
+
+    /// Returns whether an object that [is a shard](Self::is_shard) by its name belongs to one of another name.
+    fn is_beside_shard(&self, _name: &str) -> bool {
+        false
+    }
+
+    /// Returns whether [`dtype`](crate::IndexOptions::dtype) and [`end_token`](crate::IndexOptions::end_token) are for it.
+    fn takes_token_options(&self) -> bool {
+        false
+    }
 
     /// Returns which objects of a folder are taken if the user chose none. Default: its shards.
     fn takes(&self) -> Takes {
@@ -88,6 +104,11 @@ fn is_named_so(path: &str, marks: &[&str]) -> bool {
 pub(crate) fn scan_of(format: &dyn Format) -> &'static dyn FormatScan {
     let found = SCANS.into_iter().find(|scan| scan.format().name() == format.name());
     found.unwrap_or_else(|| panic!("the shards of `{}` cannot be found", format.name()))
+}
+
+/// Returns how files of tokens alone are found, which the options for them mean.
+pub(crate) fn with_token_options() -> Option<&'static dyn FormatScan> {
+    SCANS.into_iter().find(|scan| scan.takes_token_options())
 }
 
 /// Returns what the user can do with a file of this suffix, if it is a shard of a format.

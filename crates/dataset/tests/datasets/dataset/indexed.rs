@@ -49,7 +49,7 @@ async fn a_tar_that_is_cut_is_named_with_the_byte() {
     let empty = tempfile::tempdir().unwrap();
     let error = indexed(empty.path(), &Default::default()).await.unwrap_err().to_string();
     assert!(
-        error.contains("shards (`*.tar`, MDS, Parquet, TFRecord or ArrayRecord) or pictures are expected"),
+        error.contains("shards (`*.tar`, MDS, Parquet, TFRecord, ArrayRecord or Megatron) or pictures are expected"),
         "{error}"
     );
 }
