@@ -28,23 +28,21 @@ use spdl_client::{
     Batch, ClientError, Diagnoser, FreeSlot, Progress, Serving, Source, SourceEvent, StartFrom, State, WaitClock,
 };
 use spdl_control::messages::{Refusal, Session, StartReason};
-use spdl_dataset::{
-    DatasetError, Misfits, misfits,
-    view::{Undecided, evaluate},
-};
+use spdl_dataset::{DatasetError, Misfits, misfits};
 use spdl_functions::FunctionRegistry;
 use spdl_insight::{Transport, tuning::TuningSettings};
 use spdl_job::{ENDLESS_EPOCHS, Job, JobError, JobFile};
-use spdl_order::{Plan, PlanError};
+use spdl_order::PlanError;
 use spdl_shard::store::DatasetStore;
 use spdl_store::StoreError;
 use spdl_types::{Position, SessionId, StageStats};
 use spdl_worker::{
     budget::{Budget, BudgetError},
-    feed::{Access, FeedError, FeedEvent, FeedRequest, RankFeed, Resources, SlabKind, SlotFreer, StoreAccess},
+    feed::{Access, FeedError, FeedEvent, FeedRequest, RankFeed, Resources, SlabKind, SlotFreer},
     transform::TransformSettings,
 };
 
+use crate::evaluated::{EvaluateError, evaluate_job};
 use observer::Observer;
 
 /// Default time that a call waits for a batch.
