@@ -19,7 +19,7 @@ pub(crate) struct PlacedPieces {
 
 /// Which sequences get the pieces.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Packing {
+pub(crate) struct RoomPacking {
     /// The number of sequences.
     pub(crate) sequences: u32,
     /// The pieces in the order of packing, those of one room together.
@@ -55,12 +55,12 @@ struct Open {
     runs: BTreeMap<(u32, u32), (u32, u32)>,
     /// What all of them have free.
     free: u64,
-    packing: Packing,
+    packing: RoomPacking,
 }
 
 /// Packs pieces that take less than a sequence. `rooms` has each room with its number of pieces, the largest first. The
 /// `whole` sequences that one piece takes count as such in what a spread packing may cost.
-pub(crate) fn pack(capacity: Capacity, rooms: &[(u32, u32)], whole: u64) -> Packing {
+pub(crate) fn pack(capacity: Capacity, rooms: &[(u32, u32)], whole: u64) -> RoomPacking {
     let spread = spread(capacity, rooms);
     let affordable = |fewest: u64| whole + u64::from(spread.sequences) <= fewest + fewest / SPREAD_COST;
     // No packing has fewer sequences than this, so mostly there is no need to look.
@@ -74,7 +74,7 @@ pub(crate) fn pack(capacity: Capacity, rooms: &[(u32, u32)], whole: u64) -> Pack
 
 /// Deals the pieces of a room to different sequences, one to each of the fullest with room. It opens as many sequences as
 /// there are pieces, but never more than the pieces that are left will fill.
-fn spread(capacity: Capacity, rooms: &[(u32, u32)]) -> Packing {
+fn spread(capacity: Capacity, rooms: &[(u32, u32)]) -> RoomPacking {
     let mut open = Open::new(capacity, rooms);
     let mut all: u64 = rooms.iter().map(|&(room, count)| u64::from(room) * u64::from(count)).sum();
     let mut turn = Vec::new();
@@ -103,8 +103,8 @@ fn spread(capacity: Capacity, rooms: &[(u32, u32)]) -> Packing {
     open.packing
 }
 
-/// Puts each piece into the fullest sequence with room, and else into a new one: best fit decreasing (Johnson, 1973).
-fn stacked(capacity: Capacity, rooms: &[(u32, u32)]) -> Packing {
+/// Puts each piece into the fullest sequence with room, and else into a new one: best fit decreasing (Johnson et al., 1974).
+fn stacked(capacity: Capacity, rooms: &[(u32, u32)]) -> RoomPacking {
     let mut open = Open::new(capacity, rooms);
     for &(room, count) in rooms {
         let mut left = count;
@@ -132,7 +132,7 @@ fn stacked(capacity: Capacity, rooms: &[(u32, u32)]) -> Packing {
 impl Open {
     fn new(capacity: Capacity, rooms: &[(u32, u32)]) -> Self {
         let smallest = rooms.last().map_or(1, |(room, _)| *room);
-        Self { capacity, smallest, runs: BTreeMap::new(), free: 0, packing: Packing::default() }
+        Self { capacity, smallest, runs: BTreeMap::new(), free: 0, packing: RoomPacking::default() }
     }
 
     fn new_sequences(&mut self, count: u32) -> OpenSequences {
@@ -208,7 +208,7 @@ mod tests {
         sequences.into_iter().map(|(_, inside)| inside).collect()
     }
 
-    fn by_sequence(packing: &Packing) -> Vec<Vec<u32>> {
+    fn by_sequence(packing: &RoomPacking) -> Vec<Vec<u32>> {
         let (mut sequences, mut number) = (vec![Vec::new(); packing.sequences as usize], 0);
         for placed in &packing.placed {
             for i in 0..placed.sequences {

@@ -3,7 +3,7 @@
 
 use crate::{
     PackMethod, SequenceError, SequenceFill, SequenceParams,
-    best_fit::{Capacity, Packing, PlacedPieces, pack},
+    best_fit::{Capacity, PlacedPieces, RoomPacking, pack},
     params::room,
 };
 
@@ -228,7 +228,7 @@ impl BestFitLayout {
 
 /// Sorts the places by their sequences, those of a sequence in the order in which they were filled. Returns where each
 /// sequence begins, and the places.
-fn by_sequence(packing: &Packing, pieces: usize) -> (Box<[u32]>, Box<[u32]>) {
+fn by_sequence(packing: &RoomPacking, pieces: usize) -> (Box<[u32]>, Box<[u32]>) {
     // Of sequence s, element s + 1 counts the pieces, then is where the next one goes, and at last where they end.
     let mut starts = vec![0; packing.sequences as usize + 1];
     let range = |run: &PlacedPieces| run.sequence as usize + 1..(run.sequence + run.sequences) as usize + 1;

@@ -10,6 +10,7 @@ use spdl_order::{OrderParams, Plan};
 use spdl_sequence::{
     LongDocument, PackMethod, Piece, PoolCutter, PoolEpoch, PoolLayout, Pools, SequenceFill, SequenceParams,
 };
+use spdl_types::Draw;
 
 fn longs() -> impl Strategy<Value = LongDocument> {
     prop::sample::select(vec![LongDocument::Split, LongDocument::Truncate, LongDocument::Drop])
@@ -305,6 +306,22 @@ fn who_is_packed_with_whom_changes_from_epoch_to_epoch() {
     assert!(exact < 0.4, "{exact}");
     assert!(aligned < 0.03, "{aligned}");
     assert!(chunk < 0.01, "{chunk}");
+}
+
+#[test]
+fn sequences_are_full() {
+    // Lognormal lengths, median 700, sigma 1.
+    let mut draw = Draw::new(17, 0, 0);
+    let mut normal = || (-2.0 * (1.0 - draw.unit()).ln()).sqrt() * (std::f64::consts::TAU * draw.unit()).cos();
+    let lengths: Vec<u32> = (0..30_000).map(|_| (700.0 * normal().exp()) as u32).collect();
+    for seq_len in [2_048, 8_192, 32_768] {
+        for (align, least) in [(1, 0.995), (16, 0.99)] {
+            let method = PackMethod::BestFit { align, max_documents: None, long: LongDocuments::Split };
+            let params = SequenceParams { version: 1, seq_len, added_tokens: 1, method };
+            let fill = Pools::of_blocks(&params, params.default_pool_tokens(), lengths.chunks(100)).unwrap().fill();
+            assert!(fill.ratio() > least, "{seq_len} by {align}: {}", fill.ratio());
+        }
+    }
 }
 
 #[test]
