@@ -7,12 +7,14 @@ use spdl_dataset::{
     view::{EvaluatedView, Undecided, evaluate},
 };
 use spdl_job::{Job, JobError, JobFile};
-use spdl_order::{DatasetFacts, OrderParams, Plan, PlanError, view::SampleSet};
+use spdl_order::{DatasetFacts, Located, OrderParams, Plan, PlanError, view::SampleSet};
+use spdl_sequence::{Piece, PoolEpoch, PoolLayout, SequenceParams};
 use spdl_shard::{
     manifest::Manifest,
     sequences::{MadeSequences, SequenceTable},
     store::DatasetStore,
 };
+use spdl_types::SampleId;
 use spdl_worker::{decode::count_tokens, feed::StoreAccess};
 
 /// What was evaluated of a job on its dataset, or read.
@@ -112,5 +114,53 @@ impl EvaluatedJob {
     pub(crate) fn stores(&self) -> StoreAccess {
         let (views, sequences) = (self.view.iter().cloned().collect(), self.made.iter().cloned().collect());
         StoreAccess { views, sequences, ..StoreAccess::default() }
+    }
+}
+
+/// Finds the documents of a job's sequences.
+pub(crate) struct PackedDocuments {
+    table: SequenceTable,
+    view: Option<Arc<SampleSet>>,
+    params: SequenceParams,
+    seed: u64,
+    /// The pool that was used last, with its epoch and number.
+    last: Option<((u64, u32), PoolEpoch)>,
+}
+
+impl PackedDocuments {
+    /// Returns what finds the documents of `job`; `None` if the job has no sequences.
+    pub(crate) fn new(job: &Job, evaluated: EvaluatedJob) -> Option<Self> {
+        let EvaluatedJob { view, sequences, .. } = evaluated;
+        let (table, params) = (sequences?, job.sequence.as_ref()?.params());
+        Some(Self { table, view, params, seed: job.seed, last: None })
+    }
+
+    /// Returns the documents of a sequence, as samples of the dataset, in the order of their places. `at` is the folder of the
+    /// manifest.
+    ///
+    /// # Errors
+    /// If the lengths of documents cannot be read, or are not those that were packed.
+    pub(crate) async fn of(
+        &mut self,
+        at: &DatasetStore,
+        epoch: u64,
+        located: Located,
+    ) -> Result<Vec<SampleId>, DatasetError> {
+        let key = (epoch, located.block);
+        if self.last.as_ref().is_none_or(|(last, _)| *last != key) {
+            let lengths = self.table.lengths(at, located.block).await?;
+            let layout = PoolLayout::new(&self.params, lengths);
+            let layout = layout.map_err(|error| DatasetError::Sequence { problem: error.to_string() })?;
+            self.last = Some((key, PoolEpoch::new(Arc::new(layout), self.seed, epoch, located.block)));
+        }
+        let (_, pool) = self.last.as_ref().expect("it was set");
+        let mut pieces = Vec::new();
+        pool.pieces(located.index, &mut pieces);
+        let first = self.table.documents(located.block).start;
+        let document = |piece: &Piece| {
+            let number = first + u64::from(piece.document);
+            self.view.as_ref().map_or(SampleId(number), |set| set.select(number))
+        };
+        Ok(pieces.iter().map(document).collect())
     }
 }

@@ -4,7 +4,6 @@ use std::{collections::HashMap, ops::Range};
 
 use serde::Serialize;
 use spdl_order::{ItemKind, Plan, Step};
-use spdl_shard::manifest::Manifest;
 
 /// The largest number of samples from which costs are computed.
 const MOST_SAMPLES: u64 = 20_000_000;
@@ -33,8 +32,8 @@ pub(crate) struct Costs {
 }
 
 impl Costs {
-    /// Computes the costs: each node fetches a block at its first use on the node and keeps it until its last use.
-    pub(crate) fn of(plan: &Plan, manifest: &Manifest, steps: impl Iterator<Item = Step>, nodes: &NodeRanks) -> Self {
+    /// Computes the costs for a plan whose blocks have these sizes in bytes: each node fetches a block at its first use on the node and keeps it until its last use.
+    pub(crate) fn of(plan: &Plan, block_bytes: &[u64], steps: impl Iterator<Item = Step>, nodes: &NodeRanks) -> Self {
         let NodeRanks { world, ranks, ranks_per_node } = nodes.clone();
         let nodes = (ranks.len() as u32).div_ceil(ranks_per_node);
         let mut costs = Self { nodes, ..Self::default() };
@@ -69,16 +68,16 @@ impl Costs {
             }
             costs.steps += 1;
         }
-        let block_bytes = |block: u32| manifest.block(block).bytes;
-        let downloads: u64 = uses.keys().map(|(_, block)| block_bytes(*block)).sum();
-        let dataset: u64 = (0..manifest.block_count()).map(block_bytes).sum();
+        let bytes_of = |block: u32| block_bytes[block as usize];
+        let downloads: u64 = uses.keys().map(|(_, block)| bytes_of(*block)).sum();
+        let dataset: u64 = block_bytes.iter().sum();
         costs.downloads_per_dataset = downloads as f64 / dataset.max(1) as f64;
         costs.same_block_samples_per_batch = same_block as f64 / rank_batches.max(1) as f64;
         for node in 0..nodes {
             let mut changes: Vec<(u64, bool, u64)> = Vec::new();
             for ((_, block), (first, last)) in uses.iter().filter(|((of, _), _)| *of == node) {
-                changes.push((*first, true, block_bytes(*block)));
-                changes.push((*last + 1, false, block_bytes(*block)));
+                changes.push((*first, true, bytes_of(*block)));
+                changes.push((*last + 1, false, bytes_of(*block)));
             }
             // Within a step, blocks are dropped before others are fetched: `false` sorts before `true`.
             changes.sort_unstable();

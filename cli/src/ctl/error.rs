@@ -83,6 +83,11 @@ pub(crate) enum CtlError {
     ManyToTrace { jobs: String },
     #[error("world {world} is more than the global batch of {global_batch}")]
     WorldTooLarge { world: u32, global_batch: u32 },
+    #[error(
+        "job `{job}` packs documents of tokens, which are copied and not decoded: `profile` is for jobs that decode; \
+         `spdl-ctl pull --in-process` shows how many sequences a second this machine delivers"
+    )]
+    NotDecoded { job: String },
     #[error(transparent)]
     Job(Box<JobError>),
     #[error(transparent)]

@@ -126,6 +126,19 @@ impl OpenJob {
         self.evaluated.stores()
     }
 
+    /// Returns the bytes of each block of the plan: those of the dataset, or pools of them.
+    pub(crate) fn block_bytes(&self) -> Vec<u64> {
+        let bytes = |block| self.manifest.block(block).bytes;
+        match &self.evaluated.sequences {
+            None => (0..self.manifest.block_count()).map(bytes).collect(),
+            Some(table) => {
+                let pools = table.pools();
+                let of_pool = |pool| pools.blocks(pool).into_iter().flatten().map(bytes).sum();
+                (0..pools.sequences().len() as u32).map(of_pool).collect()
+            }
+        }
+    }
+
     /// Returns the bytes of all blocks of the dataset.
     pub(crate) fn dataset_bytes(&self) -> u64 {
         (0..self.manifest.block_count()).map(|block| self.manifest.block(block).bytes).sum()

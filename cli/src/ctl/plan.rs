@@ -4,14 +4,15 @@ use std::process::ExitCode;
 
 use serde::Serialize;
 use spdl_order::{BatchParams, ItemKind, OrderParams, Step};
-use spdl_types::Position;
+use spdl_sequence::SequenceFill;
+use spdl_types::{Fingerprint, Position};
 
 use super::{
     CtlError, CtlResult,
     costs::{Costs, NodeRanks},
     job_file::{self, JobFileArg, OpenJob},
     output::outln,
-    record_names::{RecordName, RecordNames},
+    record_names::{RecordName, RecordNames, SampleNames},
     report,
 };
 
@@ -62,6 +63,9 @@ pub(crate) struct StepLine {
     /// With `--keys`: the record of each sample.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) records: Vec<RecordName>,
+    /// With `--keys`, for sequences: the records of the documents that each sample has.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) documents: Vec<Vec<RecordName>>,
     /// In a trace: the position of each sample in the stream, as `[epoch, offset]`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) positions: Vec<[u64; 2]>,
@@ -77,6 +81,84 @@ struct PlanReport {
     window: u64,
     #[serde(flatten)]
     costs: Costs,
+    /// For a job with `sequence`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sequences: Option<SequenceReport>,
+}
+
+/// What becomes of the documents of a job with `sequence` in an epoch.
+#[derive(Debug, Serialize)]
+struct SequenceReport {
+    pools: Fingerprint,
+    sequences: u64,
+    documents: u64,
+    tokens: u64,
+    /// Share of the places that hold a token.
+    fill: f64,
+    padding: u64,
+    tokens_per_step: u64,
+    /// Tokens of documents that are cut, left out, or do not fill a sequence.
+    lost_tokens: u64,
+    cut_documents: u64,
+    lost_documents: u64,
+    empty_documents: u64,
+}
+
+impl SequenceReport {
+    fn of(open: &OpenJob) -> Option<Self> {
+        let table = open.evaluated.sequences.as_ref()?;
+        let SequenceFill {
+            sequences,
+            tokens,
+            lost_tokens,
+            documents,
+            empty_documents,
+            cut_documents,
+            lost_documents,
+            ..
+        } = table.fill();
+        Some(Self {
+            pools: table.fingerprint(),
+            sequences,
+            documents,
+            tokens,
+            fill: table.fill().ratio(),
+            padding: table.fill().padding(),
+            tokens_per_step: tokens * u64::from(open.job.global_batch) / sequences.max(1),
+            lost_tokens,
+            cut_documents,
+            lost_documents,
+            empty_documents,
+        })
+    }
+
+    fn print(&self) -> Result<(), CtlError> {
+        let counted = |count, one, many| report::count(count, one, many);
+        outln!(
+            "{} of {} in an epoch; pools = \"{}\"",
+            counted(self.tokens, "token", "tokens"),
+            counted(self.documents, "document", "documents"),
+            self.pools
+        )?;
+        outln!(
+            "sequences are {:.2} % full, {} of padding; {} in a step",
+            100.0 * self.fill,
+            counted(self.padding, "place", "places"),
+            counted(self.tokens_per_step, "token", "tokens")
+        )?;
+        if self.lost_tokens > 0 {
+            outln!(
+                "{} are in no sequence: {} are cut, and {} left out",
+                counted(self.lost_tokens, "token", "tokens"),
+                counted(self.cut_documents, "document", "documents"),
+                report::grouped(self.lost_documents)
+            )?;
+        }
+        if self.empty_documents > 0 {
+            outln!("{} no token", counted(self.empty_documents, "document has", "documents have"))?;
+        }
+        Ok(())
+    }
 }
 
 /// Runs `plan`.
@@ -94,10 +176,10 @@ async fn plan(args: &PlanArgs) -> CtlResult {
         print_ids(&open, args, &batches, ranks).await?;
     } else {
         let nodes = NodeRanks { world: args.world, ranks: 0..args.world, ranks_per_node: args.ranks_per_node };
-        let costs = Costs::of(&open.plan, &open.manifest, steps(&open, args, &batches), &nodes);
+        let costs = Costs::of(&open.plan, &open.block_bytes(), steps(&open, args, &batches), &nodes);
         let OrderParams { lanes, window, .. } = open.job.order;
         if args.json {
-            report::json(&PlanReport { lanes, window, costs })?;
+            report::json(&PlanReport { lanes, window, costs, sequences: SequenceReport::of(&open) })?;
         } else {
             print_costs(&open, &costs)?;
         }
@@ -156,7 +238,7 @@ async fn print_ids(
     ranks: std::ops::Range<u32>,
 ) -> Result<(), CtlError> {
     let mut items = Vec::new();
-    let mut names = if args.keys { Some(RecordNames::open(&open.job).await?) } else { None };
+    let mut names = if args.keys { Some(RecordNames::open(&open.job, &open.evaluated).await?) } else { None };
     for step in steps(open, args, batches) {
         for rank in ranks.clone() {
             open.plan.rank_items(&step, rank, args.world, &mut items);
@@ -164,16 +246,21 @@ async fn print_ids(
                 // The rank has no share of the epoch's short last batch.
                 continue;
             }
-            let ids = items.iter().filter(|item| item.kind != ItemKind::Invalid).map(|item| item.located.id.0);
-            let ids: Vec<u64> = ids.collect();
-            let mut records = Vec::new();
+            let samples = items.iter().filter(|item| item.kind != ItemKind::Invalid);
+            let samples: Vec<_> = samples.map(|item| (item.at, item.located.id)).collect();
+            let (mut records, mut documents) = (Vec::new(), Vec::new());
             if let Some(names) = &mut names {
-                for id in &ids {
-                    records.push(names.of(*id).await?);
+                for (at, id) in &samples {
+                    match names.of(*at, *id).await? {
+                        SampleNames::Record(record) => records.push(record),
+                        SampleNames::Documents(of_sample) => documents.push(of_sample),
+                    }
                 }
             }
+            let ids = samples.iter().map(|(_, id)| id.0).collect();
             let (epoch, offset) = (step.from.epoch, step.from.offset);
-            let line = StepLine { epoch, offset, rank, ids, records, positions: Vec::new(), waited_ms: None };
+            let line =
+                StepLine { epoch, offset, rank, ids, records, documents, positions: Vec::new(), waited_ms: None };
             report::json(&line)?;
         }
     }
@@ -183,15 +270,20 @@ async fn print_ids(
 fn print_costs(open: &OpenJob, costs: &Costs) -> Result<(), CtlError> {
     let Costs { steps, samples, nodes, .. } = costs;
     let OrderParams { lanes, window, .. } = open.job.order;
+    let (one, many) = if open.job.sequence.is_some() { ("sequence", "sequences") } else { ("sample", "samples") };
     outln!(
         "job `{}`: {} in {}",
         open.job.name,
-        report::count(open.plan.samples(), "sample", "samples"),
+        report::count(open.plan.samples(), one, many),
         report::count(open.manifest.block_count().into(), "block", "blocks"),
     )?;
     if let Some(view) = &open.job.view {
         let all = report::count(open.manifest.samples(), "sample", "samples");
-        outln!("the view keeps {} of {all}; samples = \"{view}\"", report::grouped(open.plan.samples()))?;
+        let kept = open.evaluated.view.as_ref().map_or(open.plan.samples(), |view| view.len());
+        outln!("the view keeps {} of {all}; samples = \"{view}\"", report::grouped(kept))?;
+    }
+    if let Some(sequences) = SequenceReport::of(open) {
+        sequences.print()?;
     }
     outln!(
         "looked at {}, {}, {}; {}, windows of {window}",

@@ -4,8 +4,15 @@ use std::{collections::HashMap, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 use spdl_job::Job;
-use spdl_shard::{format::ShardIndex, manifest::Manifest, store::DatasetStore};
+use spdl_order::Plan;
+use spdl_shard::{
+    format::ShardIndex, manifest::Manifest, sequences::open_sequences, store::DatasetStore, view::open_view,
+};
 use spdl_store::StoreError;
+use spdl_types::{Position, SampleId};
+
+use super::CtlError;
+use crate::evaluated::{EvaluatedJob, PackedDocuments};
 
 /// Maximum bytes of the indexes that are kept: consecutive samples come from few shards.
 const MAX_KEPT_BYTES: u64 = 256 << 20;
@@ -17,27 +24,63 @@ pub(crate) struct RecordName {
     pub(crate) key: String,
 }
 
-/// Finds the records of a dataset's samples.
+/// What a sample consists of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum SampleNames {
+    /// Its record.
+    Record(RecordName),
+    /// The documents of a sequence, in the order of their places.
+    Documents(Vec<RecordName>),
+}
+
+/// Finds the records of a job's samples.
 pub(crate) struct RecordNames {
     store: DatasetStore,
     manifest: Manifest,
     indexes: HashMap<u32, Arc<dyn ShardIndex>>,
     kept_bytes: u64,
+    /// The plan and the documents of sequences, if the job has them.
+    packed: Option<(Plan, PackedDocuments)>,
 }
 
 impl RecordNames {
-    /// Opens the dataset of a job.
-    pub(crate) async fn open(job: &Job) -> Result<Self, StoreError> {
+    /// Opens the dataset of a job. What was not evaluated here is read from the dataset's folder.
+    pub(crate) async fn open(job: &Job, evaluated: &EvaluatedJob) -> Result<Self, CtlError> {
         let store = DatasetStore::open(&job.dataset)?;
         let manifest = store.manifest().await?;
-        Ok(Self { store, manifest, indexes: HashMap::new(), kept_bytes: 0 })
+        let packed = match &job.sequence {
+            None => None,
+            Some(sequence) => {
+                let mut evaluated = evaluated.clone();
+                if evaluated.sequences.is_none() {
+                    evaluated.sequences = Some(open_sequences(&store, &manifest, sequence.pools).await?);
+                }
+                if let (None, Some(view)) = (&evaluated.view, job.view) {
+                    evaluated.view = Some(open_view(&store, &manifest, view).await?);
+                }
+                let plan = evaluated.plan(job, &manifest, job.order)?;
+                PackedDocuments::new(job, evaluated).map(|documents| (plan, documents))
+            }
+        };
+        Ok(Self { store, manifest, indexes: HashMap::new(), kept_bytes: 0, packed })
     }
 
-    /// Returns the name of the record that has sample `id`.
+    /// Returns what sample `id` consists of, which is at this position.
     ///
     /// # Panics
-    /// If the dataset has no such sample.
-    pub(crate) async fn of(&mut self, id: u64) -> Result<RecordName, StoreError> {
+    /// If the job has no such sample.
+    pub(crate) async fn of(&mut self, at: Position, id: SampleId) -> Result<SampleNames, CtlError> {
+        let Some((plan, documents)) = &mut self.packed else { return Ok(SampleNames::Record(self.record(id).await?)) };
+        let documents = documents.of(&self.store, at.epoch, plan.locate(id)).await?;
+        let mut names = Vec::with_capacity(documents.len());
+        for document in documents {
+            names.push(self.record(document).await?);
+        }
+        Ok(SampleNames::Documents(names))
+    }
+
+    /// Returns the name of the record that has a sample of the dataset.
+    async fn record(&mut self, SampleId(id): SampleId) -> Result<RecordName, StoreError> {
         let block = self.manifest.block_of(id).expect("a sample of the dataset");
         let number = self.manifest.block(block).shard;
         let shard = self.manifest.shard(number);

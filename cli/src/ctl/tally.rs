@@ -84,8 +84,16 @@ impl PullTally {
             let (epoch, offset, rank) = (header.epoch, header.offset, header.rank);
             let valid = batch.entries().filter(|entry| entry.flags & entry_flags::INVALID == 0);
             let (ids, positions) = valid.map(|entry| (entry.id, [entry.epoch, entry.offset])).unzip();
-            let line =
-                StepLine { epoch, offset, rank, ids, records: Vec::new(), positions, waited_ms: Some(waited_ms) };
+            let line = StepLine {
+                epoch,
+                offset,
+                rank,
+                ids,
+                records: Vec::new(),
+                documents: Vec::new(),
+                positions,
+                waited_ms: Some(waited_ms),
+            };
             let mut text = serde_json::to_string(&line).expect("plain data serialises");
             text.push('\n');
             file.write_all(text.as_bytes()).map_err(|source| CtlError::WriteFile { path: path.clone(), source })?;

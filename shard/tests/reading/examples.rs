@@ -5,10 +5,11 @@ use std::{collections::BTreeSet, fs, path::PathBuf};
 use serde_json::Value;
 use spdl_job::{
     ArgumentsFile, BadSamples, BoxFormat, BoxLabelsKeys, BoxStorage, BoxesKeys, BytesColumn, BytesKeys, CategoryKeys,
-    CenterCrop, ClassesFile, ColumnFile, ColumnKind, CropBox, DEFAULT_BAD_FRACTION, DecodeFile, DefaultFile, Fill,
-    FunctionFile, GeometryKeys, ImageKeys, ImageOp, ImageSizeKeys, Interpolation, JobFile, JsonKeys, MaskKeys, NoKeys,
-    OneHotKeys, OrderFile, RandomFlip, RandomResizedCrop, Resize, ReturnedFile, ReturnsFile, Size, SourceDigest,
-    TensorEncoding, TensorKeys, TextKeys, ValueKeys,
+    CenterCrop, ClassesFile, ColumnFile, ColumnKind, CropBox, DEFAULT_BAD_FRACTION, DecodeFile, DefaultFile,
+    DocumentIdsKeys, DocumentLengthsKeys, Fill, FunctionFile, GeometryKeys, ImageKeys, ImageOp, ImageSizeKeys,
+    Interpolation, JobFile, JsonKeys, LabelsKeys, LossMaskKeys, MaskKeys, NoKeys, OneHotKeys, OrderFile, PositionsKeys,
+    RandomFlip, RandomResizedCrop, Resize, ReturnedFile, ReturnsFile, Size, SourceDigest, TensorEncoding, TensorKeys,
+    TextKeys, TokensKeys, ValueKeys,
 };
 use spdl_order::{DatasetFacts, EpochEnd};
 use spdl_types::{DType, Fingerprint, ImageColor, ImageDepth, ImageLayout, Normalise};
@@ -90,6 +91,12 @@ fn with_every_key() -> JobFile {
             encoding: Some(TensorEncoding::Numpy),
             array: Some(String::new()),
         }),
+        DecodeFile::Tokens(TokensKeys { vocab: Some(1), max_rows: Some(1) }),
+        DecodeFile::Labels(LabelsKeys { follows: Some(String::new()), shifted: Some(true) }),
+        DecodeFile::Positions(PositionsKeys { follows: Some(String::new()) }),
+        DecodeFile::DocumentLengths(DocumentLengthsKeys { follows: Some(String::new()) }),
+        DecodeFile::DocumentIds(DocumentIdsKeys { follows: Some(String::new()) }),
+        DecodeFile::LossMask(LossMaskKeys { follows: Some(String::new()) }),
     ];
     let column = |decode| ColumnFile {
         name: String::new(),
@@ -114,6 +121,7 @@ fn with_every_key() -> JobFile {
     JobFile {
         view: None,
         mix: None,
+        sequence: None,
         name: String::new(),
         dataset: String::new(),
         seed: 0,

@@ -166,6 +166,9 @@ fn memory(args: &ProfileArgs) -> Result<u64, CtlError> {
 
 async fn profile(args: &ProfileArgs, cores: f64, memory_bytes: u64) -> Result<Profile, CtlError> {
     let open = job_file::open(&args.job.job).await?;
+    if open.job.sequence.is_some() {
+        return Err(CtlError::NotDecoded { job: open.job.name });
+    }
     let nodes = args.world.div_ceil(args.ranks_per_node);
     let batches = open.batches(None);
     if nodes > batches.global_batch {
@@ -246,7 +249,7 @@ fn order_costs(open: &OpenJob, nodes: u32, window: u64) -> Costs {
     let order = OrderParams { window, ..open.job.order };
     let plan = open.plan_with(order).expect("a smaller window is valid");
     let steps = plan.steps(Position::START, &open.batches(None)).take_while(|step| step.from.epoch == 0);
-    Costs::of(&plan, &open.manifest, steps, &NodeRanks { world: nodes, ranks: 0..1, ranks_per_node: 1 })
+    Costs::of(&plan, &open.block_bytes(), steps, &NodeRanks { world: nodes, ranks: 0..1, ranks_per_node: 1 })
 }
 
 fn facts(args: &ProfileArgs, open: &OpenJob, profiler: &Profiler, measurements: &[Measurement]) -> Facts {

@@ -11,12 +11,11 @@ use spdl_job::{
     Column, ColumnKind, ImageColumn,
     layout::{BatchView, Place, entry_flags},
 };
-use spdl_store::StoreError;
 use spdl_types::{DType, ImageColor, ImageLayout, SampleShape};
 
 use crate::ctl::{
     CtlError,
-    record_names::{RecordName, RecordNames},
+    record_names::{RecordName, RecordNames, SampleNames},
 };
 
 /// The content of `batch.json`.
@@ -37,6 +36,9 @@ struct EntryLine {
     /// Absent for an entry without a sample.
     #[serde(flatten)]
     record: Option<RecordName>,
+    /// The documents of a sequence.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    documents: Vec<RecordName>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     flags: Vec<&'static str>,
 }
@@ -45,7 +47,7 @@ struct EntryLine {
 pub(super) fn write(
     view: &BatchView<'_>,
     columns: &[Column],
-    records: Vec<Option<RecordName>>,
+    records: Vec<Option<SampleNames>>,
     folder: &Path,
 ) -> Result<(), CtlError> {
     fs::create_dir_all(folder).map_err(|source| CtlError::WriteFile { path: folder.to_owned(), source })?;
@@ -63,23 +65,25 @@ pub(super) fn write(
 pub(super) async fn records(
     view: &BatchView<'_>,
     names: &mut RecordNames,
-) -> Result<Vec<Option<RecordName>>, StoreError> {
+) -> Result<Vec<Option<SampleNames>>, CtlError> {
     let mut records = Vec::with_capacity(view.len());
     for entry in view.entries() {
         let is_sample = entry.flags & entry_flags::INVALID == 0;
-        records.push(if is_sample { Some(names.of(entry.id).await?) } else { None });
+        records.push(if is_sample { Some(names.of(entry.position(), entry.sample()).await?) } else { None });
     }
     Ok(records)
 }
 
-fn describe(view: &BatchView<'_>, records: Vec<Option<RecordName>>) -> Vec<u8> {
+fn describe(view: &BatchView<'_>, records: Vec<Option<SampleNames>>) -> Vec<u8> {
     let header = view.header();
-    let entries = view.entries().zip(records).map(|(entry, record)| EntryLine {
-        id: entry.id,
-        epoch: entry.epoch,
-        offset: entry.offset,
-        record,
-        flags: flag_names(entry.flags),
+    let entries = view.entries().zip(records).map(|(entry, names)| {
+        let (record, documents) = match names {
+            None => (None, Vec::new()),
+            Some(SampleNames::Record(record)) => (Some(record), Vec::new()),
+            Some(SampleNames::Documents(documents)) => (None, documents),
+        };
+        let flags = flag_names(entry.flags);
+        EntryLine { id: entry.id, epoch: entry.epoch, offset: entry.offset, record, documents, flags }
     });
     let (epoch, offset, rank, world) = (header.epoch, header.offset, header.rank, header.world);
     let description = Description { epoch, offset, rank, world, entries: entries.collect() };

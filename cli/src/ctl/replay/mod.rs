@@ -4,7 +4,7 @@ mod files;
 
 use std::{path::PathBuf, process::ExitCode, time::Instant};
 
-use crate::local;
+use crate::{evaluated::EvaluatedJob, local};
 use spdl_types::{Position, size::parse_bytes};
 use spdl_worker::{budget::Budget, transform::TransformSettings};
 
@@ -97,7 +97,13 @@ async fn replay(args: &ReplayArgs) -> CtlResult {
             let columns = loader.job().columns.clone();
             let names = match &mut names {
                 Some(names) => names,
-                None => names.insert(RecordNames::open(loader.job()).await?),
+                None if loader.job().sequence.is_none() => {
+                    names.insert(RecordNames::open(loader.job(), &EvaluatedJob::default()).await?)
+                }
+                None => {
+                    let open = job_file::open(&args.job.job).await?;
+                    names.insert(RecordNames::open(&open.job, &open.evaluated).await?)
+                }
             };
             let records = files::records(&batch.view(), names).await?;
             files::write(&batch.view(), &columns, records, &folder.join(format!("step-{done:05}")))?;

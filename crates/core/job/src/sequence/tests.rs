@@ -352,6 +352,36 @@ fn sequences_that_only_a_function_takes_are_refused_where_there_is_no_table() {
     assert!(error.contains("`sequence` is missing, and a column has sequences"), "{error}");
 }
 
+/// Keys of jobs without sequences, with the fingerprints of the job and of its text before there were any.
+const BEFORE: [(&str, &str, &str); 4] = [
+    ("", "d54ce29015bcf3fdfe9fe8c060b10a83", "70e254aa570925999ae056e60f26195e"),
+    (VIEW, "ab96e2fcd64c91b9d27e46ff5d6400c8", "f64d4754e8b5298b840d57e149d2f05c"),
+    ("mix = { mixup = 0.2 }", "ab05d888fa8bb660c655488031eb42e7", "529ef8668accf7140b9aaf235ea49133"),
+    (VIEW_AND_MIX, "c8cdf2b4bbbd0828db0d703ad5c46491", "adc17d72225a328b895ad031ef3ba206"),
+];
+const VIEW: &str = "view = { first = 9, samples = \"00000000000000000000000000000005\" }";
+const VIEW_AND_MIX: &str =
+    "view = { first = 9, samples = \"00000000000000000000000000000005\" }\nmix = { cutmix = 1.0 }";
+
+#[test]
+fn jobs_without_sequences_keep_their_fingerprints_and_their_text() {
+    let columns = "[[column]]\nname = \"image\"\nfrom = \"jpg\"\ndecode = \"image\"\nops = [{ random_resized_crop = 8 }]\n\
+                   [[column]]\nname = \"target\"\nfrom = \"cls\"\ndecode = \"one_hot\"\nclasses = 10\n";
+    for (keys, fingerprint, text) in BEFORE {
+        let job = job_of(keys, columns).unwrap();
+        let of_text = Fingerprint::of(&serde_json::to_vec(&job).unwrap());
+        assert_eq!([job.fingerprint().to_string(), of_text.to_string()], [fingerprint, text], "{keys}");
+    }
+}
+
+#[test]
+fn a_view_of_documents_is_in_the_fingerprint_of_their_sequences() {
+    let of = |more: &str| job_of(&format!("sequence = {{ seq_len = 64 }}\n{more}"), TOKENS).unwrap();
+    let (all, some) = (of(""), of(VIEW));
+    assert_ne!(all.fingerprint(), some.fingerprint());
+    assert_ne!(all.sample_content().source, some.sample_content().source, "others share a sequence");
+}
+
 #[test]
 fn a_job_file_survives_its_own_text() {
     let columns = format!("{TOKENS}{}", all_followers());
