@@ -395,3 +395,29 @@ fn a_source_of_very_many_files_is_listed_in_memory_that_does_not_grow_with_them(
         .error(&["train/n0000/picture_00000000.jpg", "does not exist"]);
     assert!(!path("set").exists(), "nothing is left of the names");
 }
+
+/// Writes an `.idx` of Megatron for documents of 20 tokens of 8 bits, and a `.bin` that takes no room on the disk.
+fn write_tokens(folder: &Path, stem: &str, documents: u64) {
+    const LENGTH: u64 = 20;
+    fs::create_dir_all(folder).expect("a folder");
+    let mut idx = BufWriter::new(File::create(folder.join(format!("{stem}.idx"))).expect("a file"));
+    let mut write = |bytes: &[u8]| idx.write_all(bytes).expect("room");
+    write(b"MMIDIDX\0\0");
+    write(&1_u64.to_le_bytes());
+    write(&[1]);
+    [documents, documents + 1].iter().for_each(|count| write(&count.to_le_bytes()));
+    (0..documents).for_each(|_| write(&(LENGTH as i32).to_le_bytes()));
+    (0..documents).for_each(|document| write(&(document * LENGTH).to_le_bytes()));
+    (0..=documents).for_each(|document| write(&document.to_le_bytes()));
+    sparse(&folder.join(format!("{stem}.bin")), documents * LENGTH);
+}
+
+#[test]
+fn millions_of_documents_of_tokens_are_indexed() {
+    let folder = tempfile::tempdir().unwrap();
+    // Four whose documents are found side by side, and one that is read as its shards are taken.
+    (0..4).for_each(|file| write_tokens(folder.path(), &format!("short-{file}"), 1_600_000));
+    write_tokens(folder.path(), "tall", 5_000_000);
+    let report = bounded(&mut command("index", &[folder.path()]));
+    assert_eq!((&report["records"], &report["shards"]), (&11_400_000.into(), &13.into()), "{report}");
+}

@@ -23,8 +23,11 @@ TORCH_IMPORTS = ["filelock", "fsspec", "jinja2", "networkx", "pillow", "sympy", 
 #: The frameworks of the examples. They require torch, and so the CUDA libraries; to leave these out, their other imports are
 #: listed below.
 FRAMEWORKS = ["lightning==2.6.6", "torchmetrics==1.9.0", "accelerate==1.15.0", "transformers==5.23.0", "spdl_core==0.8.0", "ray==2.60.0"]
-FRAMEWORKS += ["webdataset==1.0.2", "timm==1.0.31", "pycocotools==2.0.11", "megatron-core==0.16.1"]
+FRAMEWORKS += ["webdataset==1.0.2", "timm==1.0.31", "pycocotools==2.0.11"]
+FRAMEWORKS += ["megatron-core==0.16.1", "datatrove==0.10.0"]
 FRAMEWORKS_IMPORT = ["braceexpand", "huggingface_hub", "lightning-utilities", "packaging", "psutil", "pyyaml", "safetensors", "tqdm"]
+#: Imports of datatrove.
+FRAMEWORKS_IMPORT += ["dill", "humanize", "loguru", "multiprocess"]
 #: Imports of transformers.
 FRAMEWORKS_IMPORT += ["regex", "tokenizers", "typer"]
 #: Imports of Ray and of Ray Train.

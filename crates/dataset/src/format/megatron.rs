@@ -101,10 +101,10 @@ async fn open(scan: &TokenScan, pair: MegatronPair) -> Result<(TokenFile, IdxRun
     let MegatronPair { stem, bin, idx } = pair;
     let [bin_name, idx_name] = [BIN_SUFFIX, IDX_SUFFIX].map(|suffix| format!("{stem}{suffix}"));
     let (bin, idx) = match (bin, idx) {
-        (None, Some(idx)) => (scan.beside(None, &idx, &bin_name).await?, idx),
+        (None, Some(idx)) => (scan.beside(None, &idx, &bin_name, "").await?, idx),
         (bin, idx) => {
             let bin = bin.expect("a pair has a file");
-            let idx = scan.beside(idx, &bin, &idx_name).await?;
+            let idx = scan.beside(idx, &bin, &idx_name, "; tokens alone take `--end-token`").await?;
             (bin, idx)
         }
     };

@@ -115,7 +115,7 @@ impl TokenScan {
         if is_short { stream::iter(shards.collect::<Vec<_>>().await).boxed() } else { shards.boxed() }
     }
 
-    /// Finds the file `name`, which belongs to `other`, if it was not listed.
+    /// Finds the file `name`, which belongs to `other`, if it was not listed. `or` is what else the user can do without it.
     ///
     /// # Errors
     /// If it is not there.
@@ -124,12 +124,14 @@ impl TokenScan {
         listed: Option<StoredObject>,
         other: &StoredObject,
         name: &str,
+        or: &str,
     ) -> Result<StoredObject, DatasetError> {
         if let Some(listed) = listed {
             return Ok(listed);
         }
         let nothing = || {
-            let problem = format!("has no `{name}` beside it: copy it there, or choose other files with `--shards`");
+            let problem =
+                format!("has no `{name}` beside it: copy it there, or choose other files with `--shards`{or}");
             DatasetError::Source { path: self.from.url_of(&other.url), problem }
         };
         self.unlisted(name).await?.ok_or_else(nothing)

@@ -252,7 +252,7 @@ async fn a_long_file_is_many_shards_that_are_parts_of_it() {
         ]
     );
     let last = at(sparse.path()).index(&manifest.shard(2)).await.unwrap();
-    let plan = last.plan(&manifest.shard(2), &[0..4]);
+    let plan = last.plan(&manifest.shard(2), std::slice::from_ref(&(0..4)));
     assert_eq!(plan[0].range, mib(150) + 40..mib(150) + 44);
     assert_eq!((&plan[0].object.url[..], plan[0].object.bytes), ("a.bin", mib(150) + 47));
 }
@@ -296,7 +296,7 @@ async fn an_index_that_is_made_again_is_the_same_and_a_change_is_found() {
     assert_eq!(found.len(), 2);
     let manifest = at(folder.path()).manifest().await.unwrap();
     let index = at(folder.path()).index(&manifest.shard(0)).await.unwrap();
-    let part = &index.plan(&manifest.shard(0), &[0..4])[0];
+    let part = &index.plan(&manifest.shard(0), std::slice::from_ref(&(0..4)))[0];
     let error = at(folder.path()).read_range(part).await.unwrap_err().to_string();
     assert!(error.contains("168 bytes when it was indexed, 166 bytes in the store"), "{error}");
 }

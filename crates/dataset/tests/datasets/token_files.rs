@@ -6,7 +6,7 @@ use bytes::Bytes;
 use proptest::prelude::*;
 use spdl_dataset::{DatasetError, DatasetReport, IndexOptions, Overwrite, VerifyOptions, index, unpack, verify};
 use spdl_shard::{
-    format::{Content, FieldValue, ShardIndex, format_called},
+    format::{Content, FieldValue, format_called},
     store::DatasetStore,
 };
 use spdl_types::{DType, Fingerprint};
@@ -90,7 +90,8 @@ async fn documents(folder: &Path) -> Vec<(DType, Vec<u8>, Option<Vec<u8>>)> {
     let index = at(folder).index(&shard).await.unwrap();
     for block in manifest.shard_blocks(0).map(|block| manifest.block(block)) {
         let mut bytes = vec![0; block.bytes as usize];
-        for part in index.plan(&shard, &[block.offset..block.offset + block.bytes]) {
+        let range = block.offset..block.offset + block.bytes;
+        for part in index.plan(&shard, std::slice::from_ref(&range)) {
             let read = at(folder).read_range(&part).await.unwrap();
             let start = (part.at - block.offset) as usize;
             bytes[start..start + read.len()].copy_from_slice(&read);

@@ -109,8 +109,8 @@ async fn open(scan: &TokenScan, file: DsFile) -> Result<(TokenFile, DsRuns), Dat
     let DsFile { stem, tokens, index, loss } = file;
     let [ds, ds_index] = [DS_SUFFIX, DS_INDEX_SUFFIX].map(|suffix| format!("{stem}{suffix}"));
     let listed = [&tokens, &index, &loss].into_iter().flatten().next().expect("a file that is listed").clone();
-    let tokens = scan.beside(tokens, &listed, &ds).await?;
-    let index = scan.beside(index, &listed, &ds_index).await?;
+    let tokens = scan.beside(tokens, &listed, &ds, "").await?;
+    let index = scan.beside(index, &listed, &ds_index, "").await?;
     let loss = match loss {
         None => scan.unlisted(&format!("{ds}{LOSS_SUFFIX}")).await?,
         loss => loss,
