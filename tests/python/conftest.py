@@ -43,18 +43,19 @@ for name in [name for name in os.environ if name.startswith("SPDL_") and not nam
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "drawn(count): of the cases of this test, so many run where `SPDL_TEST_DRAW` is set to the number that draws them")
+    config.addinivalue_line("markers", "drawn(count): of the cases of this test, or of the tests of this file, so many run where `SPDL_TEST_DRAW` is set to the number that draws them")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Draws the cases of tests that take minutes, where `SPDL_TEST_DRAW` has a number. CI draws others each time; the same number draws the same."""
+    """Draws among tests that take minutes, and their cases, where `SPDL_TEST_DRAW` has a number. CI draws others each time; the same number draws the same."""
     number = os.environ.get("SPDL_TEST_DRAW")
     if not number:
         return
     cases: dict[str, list[pytest.Item]] = {}
     for item in items:
         if item.get_closest_marker("drawn"):
-            cases.setdefault(item.nodeid.split("[")[0], []).append(item)
+            own = any(marker.name == "drawn" for marker in item.own_markers)
+            cases.setdefault(item.nodeid.split("[" if own else "::")[0], []).append(item)
     left_out = set()
     for name, of_test in cases.items():
         marker = of_test[0].get_closest_marker("drawn")
