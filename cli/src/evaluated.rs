@@ -40,7 +40,7 @@ pub(crate) enum EvaluateError {
 }
 
 /// Receives how far the evaluation is, and what it is of.
-pub(crate) type OnProgress<'p> = &'p (dyn Fn(&'static str, DatasetProgress) + Send + Sync);
+pub(crate) type OnEvaluation<'p> = &'p (dyn Fn(&'static str, DatasetProgress) + Send + Sync);
 
 /// Evaluates the view and the sequences of a job, and notes their fingerprints in its file. What is noted already must be the same.
 /// Also returns the facts that freezing the job needs, and calls `warn` with what the user should know.
@@ -50,7 +50,7 @@ pub(crate) type OnProgress<'p> = &'p (dyn Fn(&'static str, DatasetProgress) + Se
 pub(crate) async fn evaluate_job(
     file: &mut JobFile,
     (store, manifest): (&DatasetStore, &Manifest),
-    progress: OnProgress<'_>,
+    progress: OnEvaluation<'_>,
     warn: &(dyn Fn(&str) + Send + Sync),
 ) -> Result<(EvaluatedJob, DatasetFacts), EvaluateError> {
     let columns = file.check()?;

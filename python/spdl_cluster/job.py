@@ -673,6 +673,8 @@ class Sequences(_SequencesRequired, total=False):
     pad: int | None
     #: Documents are packed with others of their pool: consecutive blocks with this number of tokens together, `seq_len` to 1099511627776. Larger pools have less padding, and a worker holds more lengths in memory. Default: 4194304, and at least 512 sequences.
     pool_tokens: int | None
+    #: The fingerprint of the table of pools, which `spdl-ctl plan` prints. Default: set when the job is created.
+    pools: str | None
 
 
 class View(TypedDict, total=False):

@@ -98,7 +98,7 @@ pub(crate) async fn open_frozen(job: Job) -> Result<OpenJob, CtlError> {
         evaluated.view = Some(open_view(&store, &manifest, view).await?);
     }
     if let Some(sequence) = &job.sequence {
-        evaluated.sequences = Some(open_sequences(&store, &manifest, sequence.pools).await?);
+        evaluated.sequences = Some(open_sequences(&store, &manifest, evaluated.view.as_deref(), sequence.pools).await?);
     }
     OpenJob::new(job, manifest, evaluated)
 }

@@ -52,11 +52,12 @@ impl RecordNames {
             None => None,
             Some(sequence) => {
                 let mut evaluated = evaluated.clone();
-                if evaluated.sequences.is_none() {
-                    evaluated.sequences = Some(open_sequences(&store, &manifest, sequence.pools).await?);
-                }
                 if let (None, Some(view)) = (&evaluated.view, job.view) {
                     evaluated.view = Some(open_view(&store, &manifest, view).await?);
+                }
+                if evaluated.sequences.is_none() {
+                    let view = evaluated.view.as_deref();
+                    evaluated.sequences = Some(open_sequences(&store, &manifest, view, sequence.pools).await?);
                 }
                 let plan = evaluated.plan(job, &manifest, job.order)?;
                 PackedDocuments::new(job, evaluated).map(|documents| (plan, documents))

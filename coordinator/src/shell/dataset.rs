@@ -225,12 +225,14 @@ async fn facts(
     if manifest.base().is_some() {
         limits.stores.admit(&shards).map_err(|problem| format!("`{dataset}` has its shards elsewhere: {problem}"))?;
     }
-    let mut facts = match chosen.view {
-        None => manifest.facts(),
-        Some(view) => view_facts(&manifest, &*open_view(&store, &manifest, view).await.map_err(text)?),
+    let view = match chosen.view {
+        None => None,
+        Some(view) => Some(open_view(&store, &manifest, view).await.map_err(text)?),
     };
+    let view = view.as_deref();
+    let mut facts = view.map_or_else(|| manifest.facts(), |view| view_facts(&manifest, view));
     if let Some(pools) = chosen.pools {
-        facts = open_sequences(&store, &manifest, pools).await.map_err(text)?.facts(facts);
+        facts = open_sequences(&store, &manifest, view, pools).await.map_err(text)?.facts(facts);
     }
     Ok((facts, store.pinned_url(&dataset)))
 }

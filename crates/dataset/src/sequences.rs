@@ -133,7 +133,7 @@ pub async fn evaluate_sequences(
     let wrong =
         |source| StoreError::Format { url: at.manifest_url(manifest), source: spdl_store::ContentError::from(source) };
     let made = table.finish().map_err(wrong)?;
-    let table = SequenceTable::of_memory(&made, manifest).map_err(wrong)?;
+    let table = SequenceTable::of_memory(&made, manifest, request.view.as_deref()).map_err(wrong)?;
     if table.fill().sequences == 0 {
         return Err(DatasetError::Sequence { problem: no_sequence(table.fill(), &params) });
     }

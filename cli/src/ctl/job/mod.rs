@@ -218,7 +218,7 @@ async fn prepared(path: &Path, python: Option<PathBuf>) -> Result<JobFile, CtlEr
             save_view(&folder, &manifest, set).await?;
         }
         if let Some(made) = &evaluated.made {
-            save_sequences(&folder, &manifest, made).await?;
+            save_sequences(&folder, made).await?;
         }
     }
     compare_with_dataset(&file, evaluated).await?;
@@ -238,7 +238,7 @@ async fn compare_with_dataset(file: &JobFile, evaluated: EvaluatedJob) -> Result
         let mut facts = set.as_ref().map_or_else(|| manifest.facts(), |set| view_facts(&manifest, set));
         let pools = file.sequence.as_ref().and_then(|sequence| sequence.pools);
         let table = match (evaluated.sequences, pools) {
-            (None, Some(pools)) => open_sequences(&store, &manifest, pools).await.ok(),
+            (None, Some(pools)) => open_sequences(&store, &manifest, set.as_deref(), pools).await.ok(),
             (table, _) => table,
         };
         if let Some(table) = table {

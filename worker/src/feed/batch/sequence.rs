@@ -150,7 +150,7 @@ pub(super) fn write(
         let with_targets = group.samples().iter().map(|sample| (*sample, target(sample))).collect();
         queue.push(GroupOfPieces { group, pieces: with_targets });
     }
-    let source = Pieces { feed, packed, writer, permit, queue: queue.stealer(), left: Mutex::default() };
+    let source = PieceSource { feed, packed, writer, permit, queue: queue.stealer(), left: Mutex::default() };
     feed.threads(at).run(queue.len(), &source);
     let mut left = source.left.into_inner();
     left.sort_unstable_by_key(|undecoded| undecoded.sample.entry);
@@ -164,7 +164,7 @@ struct GroupOfPieces<'b> {
 }
 
 /// The pieces that are to be written.
-struct Pieces<'b> {
+struct PieceSource<'b> {
     feed: &'b Feed,
     packed: &'b PackedBatch,
     writer: &'b SequenceWriter,
@@ -173,7 +173,7 @@ struct Pieces<'b> {
     left: Mutex<Vec<Undecoded>>,
 }
 
-impl SampleSource for Pieces<'_> {
+impl SampleSource for PieceSource<'_> {
     fn is_empty(&self) -> bool {
         self.queue.is_empty()
     }
@@ -203,7 +203,7 @@ impl SampleSource for Pieces<'_> {
     }
 }
 
-impl Pieces<'_> {
+impl PieceSource<'_> {
     fn write(
         &self,
         group: &FetchedGroup,

@@ -250,7 +250,7 @@ impl OpenDataset {
             Some(view) => Some(self.view(job, view).await?),
             None => None,
         };
-        let table = self.sequence_table(sequence.pools).await;
+        let table = self.sequence_table(view.as_deref(), sequence.pools).await;
         let table =
             table.map_err(|source| FeedError::Dataset { url: job.dataset.clone(), source: Arc::new(source) })?;
         let at = (self.store.clone(), self.requests.clone());
@@ -267,11 +267,11 @@ impl OpenDataset {
         Ok(Some(sequences))
     }
 
-    async fn sequence_table(&self, pools: Fingerprint) -> Result<SequenceTable, StoreError> {
+    async fn sequence_table(&self, view: Option<&SampleSet>, pools: Fingerprint) -> Result<SequenceTable, StoreError> {
         let Some(made) = self.made_sequences.iter().find(|made| made.fingerprint == pools) else {
-            return again(&self.requests, || open_sequences(&self.store, &self.manifest, pools)).await;
+            return again(&self.requests, || open_sequences(&self.store, &self.manifest, view, pools)).await;
         };
-        let opened = SequenceTable::of_memory(made, &self.manifest);
+        let opened = SequenceTable::of_memory(made, &self.manifest, view);
         opened.map_err(|source| StoreError::Format { url: self.url.to_string(), source: source.into() })
     }
 

@@ -332,14 +332,15 @@ column_kinds! {
     /// The lengths of the documents of a sequence.
     ///
     /// - Field: none; the column follows a `tokens` column.
-    /// - Result: the tokens of each document of the sequence, in order, with `bos` and `eos`.
+    /// - Result: the places of each document of the sequence, in order: its tokens with `bos` and `eos`, rounded up to `align`.
+    ///   Places behind the last document are padding. With `cross_documents`, the sequence is one document.
     /// - Shape: a ragged column of rows of `[]`.
     /// - Types: `i32`.
     document_lengths::DocumentLengths(DocumentLengthsColumn),
     /// The document that each token is of.
     ///
     /// - Field: none; the column follows a `tokens` column.
-    /// - Result: the number of the document within the sequence, from 0, or -1 where no document is.
+    /// - Result: the number of the document within the sequence, from 0, or -1 behind the last document.
     /// - Shape: `[seq_len]`.
     /// - Types: `i32`.
     document_ids::DocumentIds(DocumentIdsColumn),
