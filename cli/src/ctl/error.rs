@@ -85,7 +85,7 @@ pub(crate) enum CtlError {
     WorldTooLarge { world: u32, global_batch: u32 },
     #[error(
         "job `{job}` packs documents of tokens, which are copied and not decoded: `profile` is for jobs that decode; \
-         `spdl-ctl pull --in-process` shows how many sequences a second this machine delivers"
+         `spdl-ctl replay JOB --all` shows how many sequences a second this machine delivers"
     )]
     NotDecoded { job: String },
     #[error(transparent)]

@@ -165,9 +165,17 @@ impl SeenDataset {
             ),
         };
         let [name, dataset] = [name, dataset].map(|text| quoted(text));
+        // Each document is a sample, of its own length.
+        let packing = match columns.text.contains("decode = \"tokens\"") {
+            true => {
+                "# sequence = { seq_len = 2048 }  # packs documents into sequences of one length, which\n\
+                 #                                # `labels` and `document_lengths` can follow\n"
+            }
+            false => "",
+        };
         format!(
             "{what}\n# Columns read what the dataset's records have ({which} looked at).\n\
-             name = {name}\ndataset = {dataset}\n{keys}{}",
+             name = {name}\ndataset = {dataset}\n{keys}{packing}{}",
             columns.text
         )
     }

@@ -13,8 +13,9 @@ use spdl_control::{
     coordinator::JobStatus,
     messages::{FromCoordinator, JobReplacement, Refusal, ToCoordinator},
 };
-use spdl_job::{Callable, Column, Job, JobFile, OrderFile, job_file_schema};
+use spdl_job::{Callable, Column, Job, JobFile, OrderFile, Sequence, job_file_schema};
 use spdl_order::EpochEnd;
+use spdl_sequence::PackMethod;
 use spdl_shard::{
     sequences::{open_sequences, save_sequences},
     store::DatasetStore,
@@ -331,6 +332,10 @@ fn show(job: &Job) -> Result<(), CtlError> {
         ("dataset", job.dataset.clone()),
         ("", format!("{}, fingerprint {}", report::count(job.samples, "sample", "samples"), job.dataset_fingerprint)),
         ("view", job.view.map_or_else(|| "all samples".to_owned(), |view| format!("samples {view}"))),
+        (
+            "sequences",
+            job.sequence.as_deref().map_or_else(|| "none: each sample is a record".to_owned(), sequence_text),
+        ),
         ("seed", job.seed.to_string()),
         ("global batch", report::count(job.global_batch.into(), "sample", "samples")),
         ("epochs", format!("{}; {end}", report::grouped(job.epochs))),
@@ -352,6 +357,15 @@ fn show(job: &Job) -> Result<(), CtlError> {
         outln!("{:<13} {}", "column", column_text(column))?;
     }
     Ok(())
+}
+
+/// Describes how documents are packed, for example `of 2 048 tokens, by best fit; pools 7a0d...`.
+fn sequence_text(sequence: &Sequence) -> String {
+    let method = match sequence.packing {
+        PackMethod::BestFit { .. } => "by best fit",
+        PackMethod::Chunk => "end to end",
+    };
+    format!("of {}, {method}; pools {}", report::count(sequence.seq_len.into(), "token", "tokens"), sequence.pools)
 }
 
 /// Describes a column, for example `image: u8 [224, 224, 3] from jpg|png`, or `iso: i64 a number from json at camera.iso, or -1`.
