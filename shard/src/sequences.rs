@@ -6,10 +6,10 @@
 use std::{ops::Range, sync::Arc};
 
 use bytes::Bytes;
-use spdl_order::DatasetFacts;
+use spdl_order::{DatasetFacts, view::SampleSet};
 use spdl_sequence::{Pools, SequenceFill, TokenPool};
 use spdl_store::StoreError;
-use spdl_types::Fingerprint;
+use spdl_types::{Fingerprint, SampleId};
 
 use crate::{
     FormatError,
@@ -32,17 +32,11 @@ const ROW_BYTES: usize = 16;
 const LENGTH_BYTES: u64 = 4;
 /// Bytes that are read at first: the whole table of 16,000 pools.
 const FIRST_BYTES: u64 = 256 << 10;
+/// Bytes that are compared at once with a file that is there.
+const COMPARED_BYTES: usize = 16 << 20;
 
 fn name_of(sequences: Fingerprint) -> String {
     format!("{PREFIX}{sequences}{SUFFIX}")
-}
-
-/// Returns the fingerprint of evaluated sequences, if `name` is the name of their file.
-#[must_use]
-pub fn sequences_called(name: &str) -> Option<Fingerprint> {
-    let sequences = name.strip_prefix(PREFIX)?.strip_suffix(SUFFIX)?;
-    let sequences = Fingerprint(u128::from_str_radix(sequences, 16).ok()?);
-    (name_of(sequences) == name).then_some(sequences)
 }
 
 /// Collects pools in order.
@@ -129,24 +123,45 @@ const fn fill_of(numbers: [u64; 8]) -> SequenceFill {
     SequenceFill { sequences, places, tokens, lost_tokens, documents, empty_documents, cut_documents, lost_documents }
 }
 
+/// Returns whether documents can have these counts: sequences of one length, no more tokens than places, and of all documents no
+/// more that are empty, cut or lost.
+fn is_possible(fill: SequenceFill) -> bool {
+    let SequenceFill { sequences, places, tokens, documents, empty_documents, cut_documents, lost_documents, .. } =
+        fill;
+    let seq_len = places.checked_div(sequences).unwrap_or(0);
+    let others = empty_documents.checked_add(cut_documents).and_then(|sum| sum.checked_add(lost_documents));
+    let has_length = u32::try_from(seq_len).is_ok() && (seq_len > 0 || sequences == 0);
+    has_length && seq_len * sequences == places && tokens <= places && others.is_some_and(|others| others <= documents)
+}
+
 impl SequenceTable {
-    /// Opens a table that is in memory, with its lengths.
+    /// Opens a table that is in memory, with its lengths: of the whole dataset, or of this view of it.
     ///
     /// # Errors
-    /// If it is not the table with this fingerprint, or of another dataset.
-    pub fn of_memory(made: &MadeSequences, manifest: &Manifest) -> Result<Self, FormatError> {
+    /// If it is not the table with this fingerprint, or of another dataset or view.
+    pub fn of_memory(made: &MadeSequences, manifest: &Manifest, view: Option<&SampleSet>) -> Result<Self, FormatError> {
         let MadeSequences { file, fingerprint } = made;
         let end = table_end(file, manifest)?;
         if (file.len() as u64) < end {
             return Err(FormatError::Truncated { found_bytes: file.len() as u64, expected_bytes: end });
         }
-        let table = Self::open(&file[..end as usize], file.len() as u64, *fingerprint, manifest)?;
+        let table = Self::open((&file[..end as usize], file.len() as u64), *fingerprint, (manifest, view))?;
         Ok(Self { file: Some(file.clone()), ..table })
     }
 
-    /// Opens a table of a file of `file_bytes`.
-    fn open(table: &[u8], file_bytes: u64, expected: Fingerprint, manifest: &Manifest) -> Result<Self, FormatError> {
-        envelope::check_expected(&KIND, table, expected)?;
+    /// Opens a table, of a file with so many bytes.
+    fn open(
+        (table, file_bytes): (&[u8], u64),
+        expected: Fingerprint,
+        (manifest, view): (&Manifest, Option<&SampleSet>),
+    ) -> Result<Self, FormatError> {
+        envelope::check(&KIND, table)?;
+        match Fingerprint::of(table) {
+            found if found == expected => {}
+            found => {
+                return Err(FormatError::Malformed(format!("its fingerprint is {found}, and not that of its name")));
+            }
+        }
         let fill = fill_of(std::array::from_fn(|nth| u64_at(table, HEAD_BYTES + 8 + nth * 8)));
         let (mut counted, mut first_documents, mut checksums) = (Vec::new(), vec![0], Vec::new());
         for row in table[TABLE_AT..].as_chunks::<ROW_BYTES>().0 {
@@ -155,18 +170,35 @@ impl SequenceTable {
             first_documents.push(first_documents[first_documents.len() - 1] + u64::from(documents));
             checksums.push(checksum);
         }
-        let blocks = counted.last().map_or(0, |(end, _)| *end);
+        let ends: Vec<u32> = counted.iter().map(|(end, _)| *end).collect();
         let documents = first_documents[first_documents.len() - 1];
         let pools = Pools::new(counted).map(Arc::new).map_err(|error| FormatError::Malformed(error.to_string()))?;
-        if blocks != manifest.block_count() || documents > manifest.samples() {
-            return Err(wrong("it is of another dataset"));
+        let documents_before = |block: u32| match (block.checked_sub(1).map(|last| manifest.block(last)), view) {
+            (None, _) => 0,
+            (Some(last), None) => last.first_sample + u64::from(last.samples),
+            (Some(last), Some(view)) => view.below(SampleId(last.first_sample + u64::from(last.samples))),
+        };
+        let is_of_blocks = ends.last().copied().unwrap_or(0) == manifest.block_count()
+            && ends.iter().zip(&first_documents[1..]).all(|(end, documents)| documents_before(*end) == *documents);
+        if !is_of_blocks {
+            let found = view.map_or_else(|| manifest.samples(), SampleSet::len);
+            let of = if view.is_some() { "dataset or view" } else { "dataset" };
+            return Err(FormatError::Malformed(format!(
+                "it is of another {of}: it has {documents} documents, and this one {found}, or others in its blocks"
+            )));
         }
         if pools.fill().sequences != fill.sequences || fill.documents != documents {
             return Err(wrong("its pools do not add up to its counts"));
         }
+        if !is_possible(fill) {
+            return Err(wrong("its counts contradict each other"));
+        }
         let expected_bytes = table.len() as u64 + documents * LENGTH_BYTES;
-        if file_bytes != expected_bytes {
+        if file_bytes < expected_bytes {
             return Err(FormatError::Truncated { found_bytes: file_bytes, expected_bytes });
+        }
+        if file_bytes > expected_bytes {
+            return Err(FormatError::Malformed(format!("{} bytes follow its end", file_bytes - expected_bytes)));
         }
         let (first_documents, checksums) = (first_documents.into(), checksums.into());
         Ok(Self { fingerprint: expected, pools, fill, first_documents, checksums, file: None })
@@ -265,27 +297,44 @@ async fn part_of(at: &DatasetStore, name: &str, range: Range<u64>) -> Result<Byt
     }
 }
 
-/// Writes the table of sequences into the folder of the dataset's manifest, unless it is there.
+/// Writes the table of sequences into the folder of the dataset's manifest, unless it is there with all lengths.
 ///
 /// # Errors
 /// If the folder cannot be written to.
-pub async fn save_sequences(at: &DatasetStore, manifest: &Manifest, made: &MadeSequences) -> Result<(), StoreError> {
-    match open_sequences(at, manifest, made.fingerprint).await {
-        Ok(_) => Ok(()),
-        Err(StoreError::Missing { .. } | StoreError::Format { .. }) => {
-            at.put(&MetadataPlace::Hidden.path(&name_of(made.fingerprint)), made.file.clone()).await
-        }
+pub async fn save_sequences(at: &DatasetStore, made: &MadeSequences) -> Result<(), StoreError> {
+    let name = MetadataPlace::Hidden.path(&name_of(made.fingerprint));
+    match is_same(at, &name, &made.file).await {
+        Ok(true) => Ok(()),
+        Ok(false) | Err(StoreError::Missing { .. }) => at.put(&name, made.file.clone()).await,
         Err(error) => Err(error),
     }
 }
 
-/// Reads the table of sequences that were evaluated, and checks it. The lengths of documents are read when they are used.
+/// Returns whether an object has these bytes, and no more.
+async fn is_same(at: &DatasetStore, name: &str, file: &[u8]) -> Result<bool, StoreError> {
+    if at.get_range(name, Some(0..1)).await?.meta.size != file.len() as u64 {
+        return Ok(false);
+    }
+    let mut start = 0;
+    for part in file.chunks(COMPARED_BYTES) {
+        let end = start + part.len() as u64;
+        if part_of(at, name, start..end).await? != part {
+            return Ok(false);
+        }
+        start = end;
+    }
+    Ok(true)
+}
+
+/// Reads the table of sequences that were evaluated of a dataset, or of this view of it, and checks it. The lengths of documents are
+/// read when they are used.
 ///
 /// # Errors
 /// If it cannot be read, or is another.
 pub async fn open_sequences(
     at: &DatasetStore,
     manifest: &Manifest,
+    view: Option<&SampleSet>,
     sequences: Fingerprint,
 ) -> Result<SequenceTable, StoreError> {
     let name = MetadataPlace::Hidden.path(&name_of(sequences));
@@ -301,5 +350,5 @@ pub async fn open_sequences(
         }
         None => part_of(at, &name, 0..end).await?,
     };
-    SequenceTable::open(&table, file_bytes, sequences, manifest).map_err(malformed)
+    SequenceTable::open((&table, file_bytes), sequences, (manifest, view)).map_err(malformed)
 }
