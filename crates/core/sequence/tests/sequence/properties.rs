@@ -316,7 +316,7 @@ fn sequences_are_full() {
     let lengths: Vec<u32> = (0..30_000).map(|_| (700.0 * normal().exp()) as u32).collect();
     for seq_len in [2_048, 8_192, 32_768] {
         for (align, least) in [(1, 0.995), (16, 0.99)] {
-            let method = PackMethod::BestFit { align, max_documents: None, long: LongDocuments::Split };
+            let method = PackMethod::BestFit { align, max_documents: None, long: LongDocument::Split };
             let params = SequenceParams { version: 1, seq_len, added_tokens: 1, method };
             let fill = Pools::of_blocks(&params, params.default_pool_tokens(), lengths.chunks(100)).unwrap().fill();
             assert!(fill.ratio() > least, "{seq_len} by {align}: {}", fill.ratio());
