@@ -23,7 +23,7 @@ class Pool:
 
     def pack(self, method):
         """Cuts documents into pieces, and packs these in two ways, by looking at all sequences again and again."""
-        align, most = method["align"], method["max_documents"] or float("inf")
+        align, most = method["align"], method.get("max_documents") or float("inf")
         for document, tokens in enumerate(self.kept):
             for first in range(0, tokens, self.seq_len):
                 room = min(-(-min(tokens - first, self.seq_len) // align) * align, self.seq_len)
