@@ -173,7 +173,10 @@ fn every_job_file_that_ships_is_valid() {
     let files = job_files();
     assert!(files.len() >= 5, "{files:?}");
     for (path, text) in files {
-        JobFile::parse(&text, &path).and_then(|file| file.freeze(&facts)).unwrap_or_else(|error| panic!("{error}"));
+        let mut file = JobFile::parse(&text, &path).unwrap_or_else(|error| panic!("{error}"));
+        // Submitting a job packs its documents.
+        file.sequence.iter_mut().for_each(|sequence| sequence.pools = Some(Fingerprint(2)));
+        file.freeze(&facts).unwrap_or_else(|error| panic!("{error}"));
     }
 }
 
