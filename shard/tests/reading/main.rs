@@ -4,5 +4,6 @@ mod credentials;
 mod examples;
 mod index;
 mod manifest;
+mod sequences;
 mod store;
 mod tls;
