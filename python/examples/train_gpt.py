@@ -1,0 +1,132 @@
+"""Trains a small GPT on sequences of tokens, with attention that stays within documents, and goes on with any number of ranks.
+
+    spdl-run --job train.toml -- torchrun --standalone --nproc-per-node 2 python/examples/train_gpt.py --checkpoint gpt.pt --steps 20
+    torchrun --standalone --nproc-per-node 2 python/examples/train_gpt.py --job train.toml       # the pipeline in this process
+
+The job has `[sequence]`, a column `tokens`, and `labels`, `positions` and `document_ids` that follow it, as examples/tokens-train.toml has
+them. With `--checkpoint FILE` the training goes on where the file was saved, and saves it at the end, after `--every` steps, and when
+`--steps` are over.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import os
+import pathlib
+
+import spdl_cluster
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy, scaled_dot_product_attention
+from torch.nn.parallel import DistributedDataParallel
+
+
+#: What `cross_entropy` leaves out.
+NO_LABEL = -100
+
+
+class Block(nn.Module):
+    """Attention and a perceptron, each added to what it gets."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.before_attention, self.before_perceptron = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.inward, self.outward = nn.Linear(width, 3 * width, bias=False), nn.Linear(width, width, bias=False)
+        self.perceptron = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        rows, places, width = x.shape
+        of_heads = self.inward(self.before_attention(x)).view(rows, places, 3, self.heads, width // self.heads)
+        queries, keys, values = of_heads.permute(2, 0, 3, 1, 4)
+        seen = scaled_dot_product_attention(queries, keys, values, attn_mask=mask)
+        x = x + self.outward(seen.transpose(1, 2).reshape(rows, places, width))
+        return x + self.perceptron(self.before_perceptron(x))
+
+
+def waves(positions: Tensor, width: int) -> Tensor:
+    """Returns a code of each position: sines and cosines of many wavelengths."""
+    rates = 10_000 ** torch.linspace(0, -1, width // 2, device=positions.device)
+    angles = positions[..., None] * rates
+    return torch.cat([angles.sin(), angles.cos()], -1)
+
+
+class GPT(nn.Module):
+    """A decoder. A place sees those before it in its document, and no other document."""
+
+    def __init__(self, vocab: int, width: int = 64, heads: int = 4, depth: int = 2) -> None:
+        super().__init__()
+        self.tokens = nn.Embedding(vocab, width)
+        self.blocks = nn.ModuleList(Block(width, heads) for _ in range(depth))
+        self.last, self.scores = nn.LayerNorm(width), nn.Linear(width, vocab, bias=False)
+
+    def forward(self, tokens: Tensor, positions: Tensor, document_ids: Tensor) -> Tensor:
+        is_same = document_ids[:, None, :, None] == document_ids[:, None, None, :]
+        mask = is_same & torch.ones(tokens.shape[1:] * 2, dtype=torch.bool, device=tokens.device).tril()
+        x = self.tokens(tokens)
+        x = x + waves(positions, x.shape[-1])
+        for block in self.blocks:
+            x = block(x, mask)
+        return self.scores(self.last(x))
+
+
+def save(path: pathlib.Path, model: nn.Module, optimiser: torch.optim.Optimizer, loader: spdl_cluster.Loader) -> None:
+    """Saves a checkpoint atomically. The loader's part is the same on all ranks, and good for any number of them."""
+    parts = {"model": model.state_dict(), "optimiser": optimiser.state_dict(), "loader": loader.state_dict()}
+    partial = path.with_suffix(".partial")
+    torch.save(parts, partial)
+    os.replace(partial, path)
+
+
+def main() -> None:
+    """Trains to the end of the job, or for some steps."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--job", help="a job file; without it, the launcher or the SPDL_* variables name a cluster's job")
+    parser.add_argument("--checkpoint", type=pathlib.Path, help="file to save to, and to go on from where it exists")
+    parser.add_argument("--every", type=int, default=100, help="steps between two checkpoints")
+    parser.add_argument("--steps", type=int, help="steps of this launch, at most")
+    parser.add_argument("--vocab", type=int, default=257, help="that of the job's column of tokens")
+    arguments = parser.parse_args()
+
+    torch.manual_seed(17)
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    rank, world = dist.get_rank(), dist.get_world_size()
+    model = DistributedDataParallel(GPT(arguments.vocab))
+    optimiser = torch.optim.AdamW(model.parameters(), lr=3e-3)
+    state = None
+    if arguments.checkpoint and arguments.checkpoint.exists():
+        saved = torch.load(arguments.checkpoint, weights_only=True)
+        model.module.load_state_dict(saved["model"])
+        optimiser.load_state_dict(saved["optimiser"])
+        state = saved["loader"]
+
+    with spdl_cluster.local(arguments.job, state=state) if arguments.job else spdl_cluster.connect(state=state) as loader:
+        batches = (batch for _ in range(loader.epoch, loader.epochs) for batch in loader)
+        for done, batch in enumerate(itertools.islice(batches, arguments.steps), 1):
+            scores = model(batch["tokens"], batch["positions"], batch["document_ids"])
+            # Labels are shifted already, and -100, which is not counted, where nothing follows: at a document's end, and in padding.
+            labels = batch["labels"]
+            loss = cross_entropy(scores.flatten(0, 1), labels.flatten(), reduction="sum")
+            # The mean is that of the step's tokens, of which ranks have different numbers. DDP divides gradients by `world`.
+            sums = torch.stack([loss.detach(), (labels != NO_LABEL).sum()])
+            dist.all_reduce(sums)
+            total, tokens = sums.tolist()
+            optimiser.zero_grad()
+            (loss * world / tokens).backward()
+            optimiser.step()
+            if rank == 0:
+                # In one piece: all ranks write into one pipe.
+                print(f"epoch {batch.position.epoch}, sequence {batch.position.offset}: loss {total / tokens:.3f} of {tokens:.0f} tokens\n", end="", flush=True)
+                if arguments.checkpoint and done % arguments.every == 0:
+                    save(arguments.checkpoint, model.module, optimiser, loader)
+        if arguments.checkpoint and rank == 0:
+            save(arguments.checkpoint, model.module, optimiser, loader)
+        print(f"rank {rank} of {world}: audit with --receipt {loader.receipt}\n", end="", flush=True)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
