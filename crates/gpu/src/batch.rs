@@ -8,7 +8,7 @@ use spdl_order::Receipt;
 use spdl_types::{DType, Position};
 use spdl_wire::slab::Slab;
 
-use crate::{BatchPlacement, DeviceError, StreamHandle, Tensor, storage::Storage};
+use crate::{BatchPlacement, DeviceError, SequenceColumns, Sequences, StreamHandle, Tensor, storage::Storage};
 
 /// A batch whose columns lie on a device. Its memory is reused when the batch and all its [tensors](Tensor) are dropped
 /// and the work that the trainer had started on them is done.
@@ -19,6 +19,7 @@ pub struct DeviceBatch {
     header: Header,
     entries: Box<[Entry]>,
     columns: Vec<DeviceColumn>,
+    sequences: Option<Sequences>,
     bytes: Tensor,
     layout: Arc<Layout>,
     storage: Storage,
@@ -70,13 +71,21 @@ impl DeviceColumn {
 }
 
 impl DeviceBatch {
-    /// Creates a batch whose bytes lie at `start`, in the same arrangement as in its slot.
-    pub(crate) fn new(batch: &Batch, start: usize, columns: Vec<DeviceColumn>, storage: Storage) -> Self {
+    /// Creates a batch whose bytes lie at `start`, in the same arrangement as in its slot. `sequences` are the columns that
+    /// are read on the host.
+    pub(crate) fn new(
+        batch: &Batch,
+        start: usize,
+        columns: Vec<DeviceColumn>,
+        sequences: Option<SequenceColumns>,
+        storage: Storage,
+    ) -> Self {
         let length = i64::try_from(batch.bytes().len()).expect("a batch is smaller than 2^40 bytes");
         Self {
             header: *batch.header(),
             entries: batch.entries().collect(),
             columns,
+            sequences: sequences.map(|sequences| sequences.read(batch)),
             bytes: Tensor::dense(start, DType::U8, vec![length], storage.clone()),
             layout: batch.layout().clone(),
             storage,
@@ -150,6 +159,13 @@ impl DeviceBatch {
             let known: Vec<_> = self.columns.iter().map(|column| format!("`{}`", column.name)).collect();
             ColumnError::Missing { column: name.to_owned(), known: known.join(", ") }
         })
+    }
+
+    /// Returns the lengths of documents and the number of labels that count, as they were when the batch came: reading
+    /// them waits for nothing. `None` if the job has no [`SequenceColumns`].
+    #[must_use]
+    pub const fn sequences(&self) -> Option<&Sequences> {
+        self.sequences.as_ref()
     }
 
     /// Returns all bytes of the batch as they were in its slot: header, entries and columns. Columns that were computed

@@ -8,7 +8,7 @@ use spdl_types::{DType, ImageLayout};
 use spdl_wire::slab::Slab;
 
 use crate::{
-    BatchPlacement, DeviceBatch, DeviceColumn, DeviceError, DeviceOptions, StreamHandle, Tensor,
+    BatchPlacement, DeviceBatch, DeviceColumn, DeviceError, DeviceOptions, SequenceColumns, StreamHandle, Tensor,
     batch::RaggedOffsets,
     options::{CHANNELS, NormaliseColumn, PictureColumn, picture, table},
     outstanding::{BatchHold, OutstandingBatches},
@@ -62,15 +62,17 @@ impl BatchStorage for HostBatch {
 pub(crate) struct HostCopies {
     outstanding: Arc<OutstandingBatches>,
     normalise: Vec<(NormaliseColumn, Vec<u8>)>,
+    sequences: Option<SequenceColumns>,
 }
 
 impl HostCopies {
-    pub(crate) fn new(options: DeviceOptions) -> Self {
+    pub(crate) fn new(options: DeviceOptions, sequences: Option<SequenceColumns>) -> Self {
         let normalise = options.normalise.into_iter().map(|column| {
             let table = table(&column);
             (column, table)
         });
-        Self { outstanding: OutstandingBatches::new(u32::MAX, "slots (`SPDL_SLOTS`)"), normalise: normalise.collect() }
+        let outstanding = OutstandingBatches::new(u32::MAX, "slots (`SPDL_SLOTS`)");
+        Self { outstanding, normalise: normalise.collect(), sequences }
     }
 
     pub(crate) const fn outstanding(&self) -> &Arc<OutstandingBatches> {
@@ -101,7 +103,8 @@ impl HostCopies {
                 None => in_place(batch, index, column, batch.bytes().as_ptr() as usize, &storage),
             }
         });
-        Ok(DeviceBatch::new(batch, batch.bytes().as_ptr() as usize, columns.collect(), storage.clone()))
+        let start = batch.bytes().as_ptr() as usize;
+        Ok(DeviceBatch::new(batch, start, columns.collect(), self.sequences, storage.clone()))
     }
 }
 

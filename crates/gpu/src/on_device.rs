@@ -6,7 +6,10 @@ use spdl_client::{Batch, ClientError, Loader, Progress, Serving, Source, SourceE
 use spdl_job::layout::Layout;
 use spdl_types::{Position, StageStats};
 
-use crate::{Device, DeviceBatch, DeviceError, DeviceOptions, cuda::Prefetcher, device::DeviceKind, host::HostCopies};
+use crate::{
+    Device, DeviceBatch, DeviceError, DeviceOptions, SequenceColumns, cuda::Prefetcher, device::DeviceKind,
+    host::HostCopies,
+};
 
 /// Puts the batches of a [`Loader`] on a device.
 pub trait LoaderExt<S: Source<Batch = Batch, Error = ClientError>> {
@@ -26,7 +29,8 @@ impl<S: Source<Batch = Batch, Error = ClientError>> LoaderExt<S> for Loader<S> {
         let layout = self.session().layout();
         options.check(&layout)?;
         device.check_world(self.session().world)?;
-        self.try_map_source(|source| OnDevice::new(source, device, &layout, options))
+        let sequences = SequenceColumns::of(self.job());
+        self.try_map_source(|source| OnDevice::new(source, device, &layout, options, sequences))
     }
 }
 
@@ -41,10 +45,18 @@ enum OnDeviceKind<S> {
 }
 
 impl<S: Source<Batch = Batch, Error = ClientError>> OnDevice<S> {
-    fn new(source: S, device: &Device, layout: &Layout, options: DeviceOptions) -> Result<Self, DeviceError> {
+    fn new(
+        source: S,
+        device: &Device,
+        layout: &Layout,
+        options: DeviceOptions,
+        sequences: Option<SequenceColumns>,
+    ) -> Result<Self, DeviceError> {
         let kind = match device.kind() {
-            DeviceKind::Host => OnDeviceKind::Host { source, copies: HostCopies::new(options) },
-            DeviceKind::Cuda(context) => OnDeviceKind::Cuda(Prefetcher::start(source, context, layout, options)?),
+            DeviceKind::Host => OnDeviceKind::Host { source, copies: HostCopies::new(options, sequences) },
+            DeviceKind::Cuda(context) => {
+                OnDeviceKind::Cuda(Prefetcher::start(source, context, layout, options, sequences)?)
+            }
         };
         Ok(Self { kind })
     }

@@ -23,7 +23,7 @@ use super::{
     pending_copy::PendingCopy,
 };
 use crate::{
-    DeviceBatch, DeviceError, DeviceOptions,
+    DeviceBatch, DeviceError, DeviceOptions, SequenceColumns,
     host::{in_place, normalised, steps},
     options::{Flip, NormaliseColumn, PictureColumn, picture, table},
     storage::Storage,
@@ -46,6 +46,7 @@ pub(crate) struct CopyStream {
     /// A separate stream for kernels, so that the next copy does not wait for a kernel.
     kernels: Option<Arc<Stream>>,
     normalise: Vec<Normaliser>,
+    sequences: Option<SequenceColumns>,
     capacity: usize,
     /// The least and the most bytes that a batch of the job takes.
     rooms: RangeInclusive<usize>,
@@ -72,7 +73,12 @@ impl Normaliser {
 }
 
 impl CopyStream {
-    pub(crate) fn new(context: &Arc<Context>, layout: &Layout, options: DeviceOptions) -> Result<Self, DeviceError> {
+    pub(crate) fn new(
+        context: &Arc<Context>,
+        layout: &Layout,
+        options: DeviceOptions,
+        sequences: Option<SequenceColumns>,
+    ) -> Result<Self, DeviceError> {
         let kernels = if options.normalise.is_empty() { None } else { Some(Arc::new(Stream::new(context)?)) };
         let mut normalise = Vec::with_capacity(options.normalise.len());
         for (by, kernels) in options.normalise.into_iter().zip(kernels.iter().cycle()) {
@@ -88,6 +94,7 @@ impl CopyStream {
             copies: Arc::new(Stream::new(context)?),
             kernels,
             normalise,
+            sequences,
             capacity: layout.capacity() as usize,
             rooms: layout.fixed_bytes()..=layout.slot_bytes(),
             spare_flips: Mutex::default(),
@@ -242,7 +249,7 @@ impl CopyStream {
                 None => in_place(batch, index, column, start, &storage),
             }
         });
-        let batch = DeviceBatch::new(batch, start, columns.collect(), storage);
+        let batch = DeviceBatch::new(batch, start, columns.collect(), self.sequences, storage);
         CopiedBatch { batch, held }
     }
 

@@ -24,7 +24,7 @@ use super::{
     driver::Context,
     page_locks::{LockedPages, PageLocks, on_other_thread},
 };
-use crate::{DeviceBatch, DeviceError, DeviceOptions, outstanding::OutstandingBatches};
+use crate::{DeviceBatch, DeviceError, DeviceOptions, SequenceColumns, outstanding::OutstandingBatches};
 
 /// How long the task may take to answer a request.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
@@ -59,10 +59,11 @@ impl Prefetcher {
         context: &Arc<Context>,
         layout: &spdl_job::layout::Layout,
         options: DeviceOptions,
+        sequences: Option<SequenceColumns>,
     ) -> Result<Self, DeviceError> {
         let buffers = options.buffers;
         let page_locks = PageLocks::new(context.clone(), options.page_lock_max_bytes);
-        let copy_stream = Arc::new(CopyStream::new(context, layout, options)?);
+        let copy_stream = Arc::new(CopyStream::new(context, layout, options, sequences)?);
         let free = copy_stream.buffers(buffers)?;
         let (to_ready, ready) = mpsc::unbounded_channel();
         let (commands, to_task) = mpsc::unbounded_channel();
