@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from .job import Column, Function, Job
     from .loader import Epoch, Loader, Start
     from .opening import connect, local
+    from .packed import MicroBatch, TokenColumns
     from .reading import Dataset, Record, open
     from .sheet import Sheet, show
     from .writer import Writer
@@ -71,6 +72,7 @@ __all__ = [
     "LoaderStats",
     "LoaderTimeout",
     "LoaderWindow",
+    "MicroBatch",
     "Normalise",
     "PartReport",
     "PipelineFailure",
@@ -85,6 +87,7 @@ __all__ = [
     "SpdlError",
     "Start",
     "StateError",
+    "TokenColumns",
     "UsageError",
     "Writer",
     "__version__",
@@ -114,6 +117,7 @@ _MODULES = {
     **dict.fromkeys(["Column", "Function", "Job"], "job"),
     **dict.fromkeys(["Epoch", "Loader", "Start"], "loader"),
     **dict.fromkeys(["connect", "local"], "opening"),
+    **dict.fromkeys(["MicroBatch", "TokenColumns"], "packed"),
     **dict.fromkeys(["Dataset", "Record", "open"], "reading"),
     **dict.fromkeys(["Sheet", "show"], "sheet"),
     "Writer": "writer",

@@ -16,6 +16,7 @@ from typing import Any
 from ._native import LoaderFacts, NativeBatch
 from .batch import Batch, Dealt, Position, Ragged
 from .errors import SettingError
+from .packed import Packing
 
 #: What a batch has of each entry beside the columns, under keys that no column has.
 _ENTRY = {name: ("entry", name) for name in ("ids", "epochs", "offsets", "flags")}
@@ -83,15 +84,16 @@ def deal_evenly(batch: Batch | None, facts: LoaderFacts, rank: int, world: int, 
     samples = facts.samples % facts.global_batch
     size = -(-samples // world)
     first = rank * size
-    columns: dict[Any, Any] = {}
+    mine: dict[Any, list[Any]] = {}
     for name in shares[0]:
         rows = [row for share in shares for row in share[name].rows]
-        mine = [rows[min(first + entry, samples - 1)] for entry in range(size)]
-        columns[name] = _column(mine, shares[0][name].is_ragged, device)
+        mine[name] = [rows[min(first + entry, samples - 1)] for entry in range(size)]
+    columns = {name: _column(rows, shares[0][name].is_ragged, device) for name, rows in mine.items()}
     entries = {name: columns.pop(key) for name, key in _ENTRY.items()}
     entries["flags"][max(0, samples - first) :] |= NativeBatch.flag_bits()["padding"]
     position = Position(next_position.epoch - 1, facts.samples - samples)
-    return Dealt(position, next_position, size, **entries).batch(columns, device)
+    packing = Packing.of(facts)
+    return Dealt(position, next_position, size, **entries, counted=packing.count(mine)).batch(columns, device, packing)
 
 
 def _rows(column: Any) -> list[Any]:

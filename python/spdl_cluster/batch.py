@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, cast
 
 from ._native import DlpackColumn, NativeBatch, StreamPosition
 from .errors import SettingError
+from .packed import Counted, MicroBatch, Packing
 from .tensors import Tensors
 
 _BITS = NativeBatch.flag_bits()
@@ -110,15 +111,17 @@ class Batch(dict[str, Any]):
     and so on belong to the original batch.
     """
 
-    __slots__ = ("_made_of", "_tensors")
+    __slots__ = ("_made_of", "_tensors", "_packing")
 
     _made_of: NativeBatch | Dealt | None
     _tensors: Tensors | None
+    _packing: Packing | None
 
     def __init__(self, columns: Mapping[str, Any] | None = None) -> None:
         super().__init__(columns or {})
         self._made_of = None
         self._tensors = None
+        self._packing = None
 
     @property
     def position(self) -> Position:
@@ -135,6 +138,17 @@ class Batch(dict[str, Any]):
         """The number of entries."""
         return self._source().samples
 
+    def packed(self, rows: int | None = None) -> Iterator[MicroBatch]:
+        """Divides a batch of sequences, of a job with `sequence`, into micro-batches of `rows` sequences; the last one has
+        what is left. By default, it is one of all. They are views of the batch, with the bounds of documents and the number
+        of labels that count. No GPU is waited for.
+
+        Raises `SettingError` if the job has no `sequence`, or no column of `document_lengths`.
+        """
+        source = self._source()
+        assert self._packing is not None, "set together with the source"
+        return self._packing.divide(self, source.sequences(), rows)
+
     def to(self, device: Any, non_blocking: bool = False) -> Batch:
         """Copies the columns to a device; those that are there already share this batch's memory. `ids`, `valid`, `position` and
         so on come along; `receipt`, `slab`, `slot` and `content_digest()` stay with this batch. The columns must be torch's.
@@ -146,11 +160,12 @@ class Batch(dict[str, Any]):
             if not hasattr(column, "to"):
                 raise SettingError(f"column `{name}` is no tensor of torch, and only these go to a device", 'give `tensors="torch"` to the loader')
             columns[name] = column.to(device, non_blocking=non_blocking)
-        if self._made_of is None:
+        if self._made_of is None or self._packing is None:
             return Batch(columns)
         # Copies, which hold no memory of this batch. They follow to the device when they are asked for.
         entries = {name: getattr(self, name).clone() for name in ("ids", "epochs", "offsets", "flags")}
-        return Dealt(self.position, self.next_position, self.samples, **entries).batch(columns, device)
+        made = Dealt(self.position, self.next_position, self.samples, **entries, counted=self._made_of.sequences())
+        return made.batch(columns, device, self._packing)
 
     def wait_on(self, stream: Any) -> None:
         """Allows use of the batch on `stream`: work that is enqueued there from now on waits for the batch, and when
@@ -235,7 +250,7 @@ class Batch(dict[str, Any]):
     def _source(self) -> NativeBatch:
         if self._made_of is None:
             raise AttributeError(
-                "only a batch that comes from a loader has `valid`, `ids`, `position` and so on; this one was made from tensors, as some frameworks do "
+                "only a batch that comes from a loader has `valid`, `ids`, `position`, `packed` and so on; this one was made from tensors, as some frameworks do "
                 "on the way to a device. Take what you need before; `batch.to(device)` keeps it"
             )
         # `Dealt` has what its own tensors need.
@@ -257,8 +272,9 @@ class Dealt:
     epochs: Any
     offsets: Any
     flags: Any
+    counted: Counted | None
 
-    def batch(self, columns: Mapping[str, Any], device: Any) -> Batch:
+    def batch(self, columns: Mapping[str, Any], device: Any, packing: Packing) -> Batch:
         """Makes the batch with these columns, which are on the device."""
 
         def on_device(entries: Any) -> Any:
@@ -267,17 +283,23 @@ class Dealt:
         batch = Batch(columns)
         batch._made_of = self
         batch._tensors = Tensors("torch", on_device, on_device, False)
+        batch._packing = packing
         return batch
+
+    def sequences(self) -> Counted | None:
+        """Returns the lengths of documents and the number of labels that count."""
+        return self.counted
 
     def wait_on(self, stream: Any) -> None:
         """Does nothing: the tensors are torch's."""
 
 
-def of_native(native: NativeBatch, tensors: Tensors) -> Batch:
+def of_native(native: NativeBatch, tensors: Tensors, packing: Packing) -> Batch:
     """Makes the batch with its tensors."""
     batch = Batch()
     batch._made_of = native
     batch._tensors = tensors
+    batch._packing = packing
 
     def ragged(values: DlpackColumn, offsets: DlpackColumn, host_offsets: bytes) -> Ragged:
         return Ragged(tensors.of_column(values), tensors.of_column(offsets), array("q", host_offsets))

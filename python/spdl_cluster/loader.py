@@ -16,6 +16,7 @@ from . import accelerate, classes, environment, insight, misuse, sheet, tensors
 from ._native import NativeBatch, NativeLoader
 from .batch import Batch, Position, of_native
 from .errors import FinishedError, SettingError, StateError, UsageError
+from .packed import Packing
 
 _open: weakref.WeakSet[Loader] = weakref.WeakSet()
 
@@ -74,7 +75,8 @@ class Loader:
         self._loops = 0
         #: Whether no batch was delivered since the loader was made or loaded a state.
         self._is_fresh = True
-        self._tensors: tensors.Tensors | None = None
+        #: What makes batches, once there was one.
+        self._makers: tuple[tensors.Tensors, Packing] | None = None
         #: A state of the job at any position, for `state_dict(after=...)`.
         self._job_state: dict[str, Any] | None = None
         _open.add(self)
@@ -93,7 +95,7 @@ class Loader:
         self._ranks.check()
         native = self._native.next()
         self._is_fresh = self._has_state = False
-        return None if native is None else of_native(native, self._tensors or self._choose())
+        return None if native is None else of_native(native, *(self._makers or self._choose()))
 
     @property
     def position(self) -> Position:
@@ -317,7 +319,7 @@ class Loader:
         self._native.__reduce__()
         raise AssertionError("a native loader refuses to be pickled")
 
-    def _choose(self) -> tensors.Tensors:
+    def _choose(self) -> tuple[tensors.Tensors, Packing]:
         facts, world = self._native.facts, self.world
         columns = [column.name for column in facts.columns]
         for name in self._tuples or ():
@@ -327,7 +329,7 @@ class Loader:
                 raise SettingError(f"`tuples` has `{name}`, and job `{facts.job}` has no such column", hint)
         if not self._own_classes:
             classes.check(self._native, [other._native for other in list(_open) if other is not self and not other._own_classes])
-        self._tensors = tensors.choose(self._kind, self.device, facts.columns)
+        self._makers = tensors.choose(self._kind, self.device, facts.columns), Packing.of(facts)
         if facts.global_batch % world and not facts.is_in_order and self.rank == 0:
             fewer = facts.global_batch // world
             warnings.warn(
@@ -336,7 +338,7 @@ class Loader:
                 stacklevel=4,
             )
         self._job_state = json.loads(self._native.state())
-        return self._tensors
+        return self._makers
 
     def _warn_of_masked(self) -> None:
         """Warns at the end of a pass of an evaluation, whose samples come once each, of those that are missing in it."""
@@ -427,7 +429,7 @@ class Epoch:
         self._is_over = self.end_of_dataloader = native.ends_epoch
         if self._is_over:
             loader._warn_of_masked()
-        batch = of_native(native, loader._tensors or loader._choose())
+        batch = of_native(native, *(loader._makers or loader._choose()))
         if self._accelerate is None:
             return self._given(batch)
         facts, offset = loader._native.facts, native.position.offset

@@ -7,12 +7,12 @@ use pyo3::{
     prelude::*,
     types::{PyBytes, PyCapsule, PyDict},
 };
-use spdl_gpu::{BatchPlacement, StreamHandle};
+use spdl_gpu::{BatchPlacement, SequenceColumns, Sequences, StreamHandle};
 use spdl_job::layout::{Entry, Header, entry_flags};
 use spdl_types::DType;
 
 use crate::{
-    batch_memory::{Offsets, SharedBatch},
+    batch_memory::{BatchMemory, Offsets, SharedBatch},
     dlpack,
     errors::{self, ErrorKind},
     tensor_view::TensorView,
@@ -25,11 +25,13 @@ pub(crate) struct NativeBatch {
     shared: Arc<SharedBatch>,
     /// Whether the loader's epoch ends with this batch.
     ends_epoch: bool,
+    /// The columns that say how long documents are.
+    sequences: Option<SequenceColumns>,
 }
 
 impl NativeBatch {
-    pub(crate) fn new(shared: Arc<SharedBatch>, ends_epoch: bool) -> Self {
-        Self { shared, ends_epoch }
+    pub(crate) fn new(shared: Arc<SharedBatch>, ends_epoch: bool, sequences: Option<SequenceColumns>) -> Self {
+        Self { shared, ends_epoch, sequences }
     }
 
     fn entry_column(&self, dtype: DType, field: usize) -> DlpackColumn {
@@ -99,6 +101,18 @@ impl NativeBatch {
     /// its memory is reused only after the work that was enqueued there. No effect on the host.
     fn wait_on(&self, py: Python<'_>, stream: usize) -> PyResult<()> {
         wait_on(py, &self.shared, dlpack::stream(stream))
+    }
+
+    /// Returns for each sequence the lengths of its documents, and the number of its labels that are not -100, if there are
+    /// labels. `None` if the job has no column of lengths. Of a batch on a device, it reads the host's copy.
+    #[allow(clippy::type_complexity, reason = "a tuple in Python")]
+    fn sequences(&self, py: Python<'_>) -> Option<(Vec<Vec<i32>>, Option<Vec<u64>>)> {
+        let columns = self.sequences?;
+        let read = match &**self.shared {
+            BatchMemory::Slot(batch) => Some(py.detach(|| columns.read(batch))),
+            BatchMemory::Device(batch) => batch.sequences().cloned(),
+        };
+        read.map(|Sequences { document_lengths, loss_tokens }| (document_lengths, loss_tokens))
     }
 
     /// Whether the loader's epoch ends with this batch.

@@ -164,7 +164,7 @@ impl NativeLoader {
     }
 
     fn share(&self, received: ReceivedBatch) -> NativeBatch {
-        let ReceivedBatch { memory, ends_epoch } = received;
+        let ReceivedBatch { memory, ends_epoch, sequences } = received;
         let slab = memory.slot().map(|(slab, _)| (slab.as_ptr().addr(), slab.slots()));
         let (address, slots) = slab.unwrap_or_else(|| (0, self.config.buffers()));
         let mut held_batches = self.held_batches.lock();
@@ -176,7 +176,7 @@ impl NativeLoader {
         if held_batches.held.load(Ordering::Relaxed) < slots {
             held_batches.is_warned = false;
         }
-        NativeBatch::new(Arc::new(shared), ends_epoch)
+        NativeBatch::new(Arc::new(shared), ends_epoch, sequences)
     }
 }
 

@@ -16,7 +16,7 @@ use spdl_client::{
     Batch, Blocking, BlockingDiagnoser, Builder, Client, ClientError, Loader, Settings, Source, StartFrom, Started,
     State, Stats,
 };
-use spdl_gpu::{DeviceError, LoaderExt};
+use spdl_gpu::{DeviceError, LoaderExt, SequenceColumns};
 use spdl_insight::tuning::{Setting, TuningSettings};
 use spdl_job::{ENDLESS_EPOCHS, JobFile};
 use spdl_order::Receipt;
@@ -195,6 +195,8 @@ pub(crate) struct ReceivedBatch {
     pub(crate) memory: BatchMemory,
     /// Whether the loader's epoch ends with the batch.
     pub(crate) ends_epoch: bool,
+    /// The columns of its job that say how long documents are, if its samples are sequences.
+    pub(crate) sequences: Option<SequenceColumns>,
 }
 
 /// A loader of either source.
@@ -229,7 +231,8 @@ impl<S: Source<Batch: Into<BatchMemory>, Error: Into<DeviceError>>> AnyLoader fo
         Ok(taken.map(|batch| {
             batch.map(|batch| {
                 let ends_epoch = self.loader().ends_epoch(&batch);
-                ReceivedBatch { memory: batch.into(), ends_epoch }
+                let sequences = SequenceColumns::of(self.loader().job());
+                ReceivedBatch { memory: batch.into(), ends_epoch, sequences }
             })
         }))
     }
@@ -280,8 +283,11 @@ impl<S: Source<Batch: Into<BatchMemory>, Error: Into<DeviceError>>> AnyLoader fo
 
     fn facts(&self) -> LoaderFacts {
         let (job, session) = (self.loader().job(), self.loader().session());
-        let columns =
-            job.columns.iter().map(|column| ColumnType { name: column.name.clone(), dtype: column.dtype.name() });
+        let columns = job.columns.iter().map(|column| ColumnType {
+            name: column.name.clone(),
+            kind: column.kind.name(),
+            dtype: column.dtype.name(),
+        });
         LoaderFacts {
             job: job.name.clone(),
             samples: job.samples,
@@ -291,6 +297,7 @@ impl<S: Source<Batch: Into<BatchMemory>, Error: Into<DeviceError>>> AnyLoader fo
             is_evaluation: job.is_evaluation(),
             is_in_order: job.is_in_order(),
             epoch_end: job.epoch_end.name(),
+            seq_len: job.sequence.as_ref().map(|sequence| sequence.seq_len),
             columns: columns.collect(),
         }
     }

@@ -61,14 +61,18 @@ pub(crate) struct LoaderFacts {
     pub(crate) is_in_order: bool,
     /// The policy at the end of an epoch, as a job names it.
     pub(crate) epoch_end: &'static str,
+    /// The tokens of a sequence, if samples are sequences.
+    pub(crate) seq_len: Option<u32>,
     pub(crate) columns: Vec<ColumnType>,
 }
 
-/// The name of a column and the type of its elements.
+/// The name of a column, its kind and the type of its elements.
 #[pyclass(frozen, get_all, module = "spdl_cluster._native")]
 #[derive(Clone, Debug)]
 pub(crate) struct ColumnType {
     pub(crate) name: String,
+    /// The kind, as `decode` in a job names it.
+    pub(crate) kind: &'static str,
     pub(crate) dtype: &'static str,
 }
 

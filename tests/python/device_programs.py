@@ -315,6 +315,72 @@ def torch(job: Job) -> None:
     driver.check_clean()
 
 
+def packed(job: Job) -> None:
+    """Micro-batches of sequences on a device are views of its memory, with what is known on the host; no call waits for the device."""
+    import torch
+    from unittest.mock import patch
+
+    with spdl_cluster.local(job, tensors="numpy") as loader:
+        expected = [
+            [(m.segment_lengths, m.max_seqlen, m.loss_tokens, m.cu_seqlens.tolist(), m.tokens.tobytes()) for m in batch.packed(2)] for batch in loader
+        ]
+    driver = Driver()
+    own = driver.stream(0)
+    #: What is copied from page-locked memory.
+    locked: list[Any] = []
+
+    def lock(tensor: torch.Tensor) -> torch.Tensor:
+        assert tensor.device.type == "cpu"
+        locked.append(tensor)
+        return tensor
+
+    def copy(tensor: torch.Tensor, device: torch.device, non_blocking: bool = False) -> torch.Tensor:
+        assert tensor is locked[-1] and device.type == "cuda" and non_blocking
+        return tensor
+
+    def cut(tensor: torch.Tensor, key: Any) -> torch.Tensor:
+        """Does what torch's own `[]` does, which asks the runtime for the current device first."""
+        for axis, part in enumerate(key if isinstance(key, tuple) else (key,)):
+            begin, end, step = part.indices(tensor.shape[axis])
+            shape, strides = list(tensor.shape), list(tensor.stride())
+            shape[axis], at = len(range(begin, end, step)), tensor.storage_offset() + begin * strides[axis]
+            strides[axis] *= step
+            tensor = tensor.as_strided(shape, strides, at)
+        return tensor
+
+    def waits() -> dict[str, int]:
+        calls = driver.report()["calls"]
+        return {name: calls.get(name, 0) for name in ("cuStreamSynchronize", "cuCtxSynchronize", "cuMemcpyDtoH_v2", "cuMemcpyDtoHAsync_v2")}
+
+    with (
+        patch("torch.cuda.is_available", lambda: True),
+        patch("torch.cuda._lazy_init", lambda: None),
+        patch("torch.cuda.current_stream", lambda device: type("Stream", (), {"cuda_stream": own})),
+        spdl_cluster.local(job, tensors="torch", device="cuda:0") as loader,
+    ):
+        for batch, wanted in zip(loader, expected, strict=True):
+            before = waits()
+            with patch.object(torch.Tensor, "__getitem__", cut):
+                micros = list(batch.packed(2))
+                halves = [micro.cp_slice(1, 2, "headtail").tokens for micro in micros]
+            with patch.object(torch.Tensor, "pin_memory", lock), patch.object(torch.Tensor, "to", copy):
+                seen = [(m.segment_lengths, m.max_seqlen, m.loss_tokens, m.cu_seqlens.tolist()) for m in micros]
+            assert waits() == before and len(locked) == len(micros)
+            assert seen == [each[:4] for each in wanted]
+            for number, (micro, half) in enumerate(zip(micros, halves)):
+                tokens = micro.tokens
+                assert tokens.device == torch.device("cuda", 0) and tokens.data_ptr() == batch["text"].data_ptr() + number * 2 * 64 * 4
+                assert driver.read(own, tokens.data_ptr(), tokens.nbytes) == wanted[number][4]
+                # The second and the third quarter of each sequence.
+                assert half.shape == (2, 2, 16) and half.stride() == (64, 16, 1) and half.data_ptr() == tokens.data_ptr() + 16 * 4
+            locked.clear()
+            del batch, micros, micro, tokens, halves, half
+    del loader
+    gc.collect()
+    driver.end(own, 0)
+    driver.check_clean()
+
+
 if __name__ == "__main__":
     program, *files = sys.argv[1:]
     globals()[program](*(json.loads(open(file).read()) for file in files))
