@@ -19,6 +19,7 @@ mod operations;
 mod parquet;
 mod pem;
 mod scalable;
+mod sequences;
 mod session;
 mod tar;
 mod texts;
@@ -86,6 +87,7 @@ pub const ALL: &[FuzzTarget] = &[
     target("megatron", tokens::megatron, tokens::megatron_seeds),
     target("token_files", tokens::token_files, tokens::token_files_seeds),
     target("token_index", tokens::index, tokens::index_seeds),
+    target("sequences", sequences::read, sequences::seeds),
     target("tar", tar::read, tar::seeds),
     target("job", texts::job, texts::job_seeds),
     target("voc", texts::voc, texts::voc_seeds),
