@@ -113,13 +113,14 @@ def main() -> None:
             # The mean is that of the step's tokens, of which ranks have different numbers. DDP divides gradients by `world`.
             sums = torch.stack([loss.detach(), (labels != NO_LABEL).sum()])
             dist.all_reduce(sums)
-            total, tokens = sums.tolist()
+            total, tokens = sums[0].item(), max(int(sums[1]), 1)
             optimiser.zero_grad()
             (loss * world / tokens).backward()
             optimiser.step()
             if rank == 0:
                 # In one piece: all ranks write into one pipe.
-                print(f"epoch {batch.position.epoch}, sequence {batch.position.offset}: loss {total / tokens:.3f} of {tokens:.0f} tokens\n", end="", flush=True)
+                at = batch.position
+                print(f"epoch {at.epoch}, sequence {at.offset}: loss {total / tokens:.3f} of {tokens} tokens\n", end="", flush=True)
                 if arguments.checkpoint and done % arguments.every == 0:
                     save(arguments.checkpoint, model.module, optimiser, loader)
         if arguments.checkpoint and rank == 0:

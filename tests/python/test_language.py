@@ -17,6 +17,7 @@ import mds
 import numpy
 import pytest
 import spdl_cluster
+import torchrun
 from conftest import ctl
 from numpy.typing import NDArray
 from test_recipes import ABSENT, BLOCK, ROOT, Recipe, needs_torch
@@ -117,6 +118,19 @@ def test_the_page_leads_from_a_folder_of_tokens_to_a_training_that_resumes(page:
     [_, view] = [text for language, text in BLOCK.findall((ROOT / "docs/guide/language.md").read_text()) if language == "toml"]
     (tmp_path / "viewed.toml").write_text((tmp_path / "train.toml").read_text() + view)
     assert re.search(r"^the view keeps [1-9]\d of 300 samples", ctl("plan", tmp_path / "viewed.toml").stdout, re.MULTILINE)
+
+
+def test_the_losses_do_not_depend_on_the_number_of_ranks(page: Recipe, tmp_path: pathlib.Path) -> None:
+    """Ranks have different numbers of labels: a mean of their means would be another one."""
+    needs_torch()
+    page.run("spdl-ctl index tokens")
+    example = ROOT / "python/examples/train_gpt.py"
+    alone, both = [
+        losses(torchrun.finish(torchrun.torchrun(example, world, "--job", tmp_path / "train.toml", "--steps", 3))) for world in (1, 2)
+    ]
+    assert [at for at, _ in alone] == [at for at, _ in both] == [(0, 0), (0, STEP), (0, 2 * STEP)]
+    assert [loss for _, loss in alone] == pytest.approx([loss for _, loss in both], abs=0.002)
+    assert alone[2][1] < alone[0][1]
 
 
 def test_the_example_has_what_the_page_has(page: Recipe, tmp_path: pathlib.Path) -> None:
