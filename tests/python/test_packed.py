@@ -183,27 +183,47 @@ def test_ranks_of_context_parallelism_get_their_chunks(texts: pathlib.Path, rank
                     assert sorted(every) == list(range(micro.rows * SEQ_LEN))
 
 
-def test_a_document_that_does_not_divide_is_named(texts: pathlib.Path) -> None:
+@pytest.mark.parametrize(("seq_len", "method", "ranks"), [(64, BEST_FIT_1, 2), (72, BEST_FIT_16, 8)])
+def test_a_document_that_does_not_divide_is_named(texts: pathlib.Path, seq_len: int, method: dict[str, Any], ranks: int) -> None:
+    named, chunks = set(), 2 * ranks
+    with spdl_cluster.local(make(texts, {**method, "seq_len": seq_len}), tensors="numpy") as loader:
+        for batch in loader:
+            for number, (micro, cuts) in enumerate(zip(batch.packed(1), batch["cuts"], strict=True)):
+                lengths = cuts.tolist()
+                odd = [(at, length) for at, length in enumerate([*lengths, seq_len - sum(lengths)]) if length % chunks]
+                if not odd:
+                    micro.cp_slice(1, ranks, "document")
+                    continue
+                at, length = odd[0]
+                what = f"document {at} of" if at < len(lengths) else "the padding behind the documents of"
+                named.add(what.split()[0])
+                text = f"{what} sequence {number} of the batch has {length} places, which do not divide into {chunks} equal chunks for {ranks} ranks"
+                with pytest.raises(SettingError, match=text):
+                    micro.cp_slice(1, ranks, "document")
+    assert named == ({"document"} if seq_len == 64 else {"document", "the"})
+
+
+def test_a_part_of_a_sequence_that_there_is_not_is_refused(texts: pathlib.Path) -> None:
     with spdl_cluster.local(make(texts, BEST_FIT_1), tensors="numpy") as loader:
-        batch = next(iter(loader))
-        lengths = [row.tolist() for row in batch["cuts"]]
-        for number, micro in enumerate(batch.packed(1)):
-            odd = [(at, length) for at, length in enumerate([*lengths[number], SEQ_LEN - sum(lengths[number])]) if length % 4]
-            if not odd:
-                micro.cp_slice(1, 2, "document")
-                continue
-            at, length = odd[0]
-            who = f"document {at} of" if at < len(lengths[number]) else "the padding behind the documents of"
-            with pytest.raises(SettingError, match=f"{who} sequence {number} of the batch has {length} places, which do not divide into 4 equal chunks"):
-                micro.cp_slice(1, 2, "document")
-        assert any(length % 4 for row in lengths for length in row)
-        micro = next(batch.packed())
+        micro = next(next(iter(loader)).packed())
         with pytest.raises(SettingError, match="`seq_len` of job `packed` is 64, which does not divide into 6 equal chunks for 3 ranks"):
             micro.cp_slice(0, 3, "headtail")
         with pytest.raises(SettingError, match="rank 2 of 2 is none"):
             micro.cp_slice(2, 2, "headtail")
         with pytest.raises(SettingError, match='`slicing` is \'zigzag\', not "headtail"'):
             micro.cp_slice(0, 2, "zigzag")  # type: ignore[arg-type]
+
+
+def test_of_two_columns_of_a_kind_the_first_counts(texts: pathlib.Path) -> None:
+    made = make(texts, {**BEST_FIT_16, "eos_in_loss": False})
+    unshifted = {"name": "unshifted", "decode": "labels", "follows": "text", "shifted": False}
+    for name, columns in (("targets", [*made["column"], unshifted]), ("unshifted", [unshifted, *made["column"]])):
+        with spdl_cluster.local({**made, "column": columns}, tensors="numpy") as loader:
+            for batch in loader:
+                for number, micro in enumerate(batch.packed(1)):
+                    assert numpy.array_equal(micro.labels[0], batch[name][number])
+                    assert micro.loss_tokens == (batch[name][number] != -100).sum()
+                assert not numpy.array_equal(batch["targets"], batch["unshifted"])
 
 
 def test_what_the_job_lacks_is_named(texts: pathlib.Path) -> None:
