@@ -21,6 +21,7 @@ use crate::{
     DatasetError, DatasetProgress, MemoryBound, Undecided,
     open_block::{BlockFields, OpenBlock, ReadBlock, open_blocks},
     slice,
+    view::add_limit,
 };
 
 /// Number of blocks that are read and measured at once, if the bound on memory allows it.
@@ -109,7 +110,7 @@ pub async fn evaluate_sequences(
         tally.unread.records += block.unread;
         if let Some(error) = block.first_unread {
             if tally.unread.records > request.unread_allowed {
-                return Err(error);
+                return Err(beyond(error, request.unread_allowed));
             }
             tally.unread.first.get_or_insert_with(|| error.to_string());
         }
@@ -140,6 +141,14 @@ pub async fn evaluate_sequences(
     let facts = request.view.as_ref().map_or_else(|| manifest.facts(), |set| view_facts(manifest, set));
     let facts = table.facts(facts);
     Ok(EvaluatedSequences { made, table, facts, bytes, unread })
+}
+
+/// Returns the error for a document beyond the `allowed` ones that may be left out.
+fn beyond(mut error: DatasetError, allowed: u64) -> DatasetError {
+    if let DatasetError::Undecided { problem, .. } = &mut error {
+        add_limit(problem, "the packing", allowed);
+    }
+    error
 }
 
 /// Says why documents make no sequence.

@@ -64,15 +64,20 @@ pub(super) struct UndecidedRecord {
     problem: String,
 }
 
+/// Adds to a problem that no more than `allowed` records are left out by `what`, if some are.
+pub(crate) fn add_limit(problem: &mut String, what: &str, allowed: u64) {
+    if allowed > 0 {
+        problem.push_str(&format!(
+            "; {what} leaves out {allowed} such records, and no more: `max_bad_fraction` of the job allows others"
+        ));
+    }
+}
+
 impl UndecidedRecord {
     /// Returns the error for a record beyond the `allowed` ones that the view may leave out.
     pub(super) fn beyond(self, allowed: u64) -> DatasetError {
         let Self { shard, record, mut problem } = self;
-        if allowed > 0 {
-            problem.push_str(&format!(
-                "; the view leaves out {allowed} such records, and no more: `max_bad_fraction` of the job allows others"
-            ));
-        }
+        add_limit(&mut problem, "the view", allowed);
         DatasetError::Undecided { shard, record, problem }
     }
 }

@@ -10,5 +10,6 @@ mod evaluate;
 mod field;
 mod keys;
 
+pub(crate) use block::add_limit;
 pub use evaluate::{EvaluatedView, Undecided, evaluate};
 pub use keys::MissingKeys;

@@ -18,6 +18,7 @@ mod parquet_classes;
 mod parquet_footers;
 mod parquet_numbers;
 mod report;
+mod sequences;
 mod splits;
 mod tar;
 mod tfrecord;

@@ -1,0 +1,288 @@
+//! Documents of several formats, measured and packed into sequences: what is read for that, what is left out, and what is refused.
+
+use std::{
+    fs,
+    path::Path,
+    sync::{Arc, atomic::Ordering::Relaxed},
+};
+
+use parquet::{
+    data_type::Int32Type,
+    file::{properties::WriterProperties, writer::SerializedFileWriter},
+    schema::parser::parse_message_type,
+};
+use spdl_dataset::{
+    EvaluatedSequences, IndexOptions, SequenceRequest, evaluate_sequences, index,
+    tar::{TAR_END, append_member},
+};
+use spdl_order::view::{SampleSet, SampleSetBuilder};
+use spdl_sequence::{LongDocument, PackMethod, Pools, SequenceParams};
+use spdl_shard::{
+    format::{Content, FieldValue},
+    manifest::Manifest,
+    sequences::{open_sequences, save_sequences},
+    store::DatasetStore,
+};
+use spdl_testkit::tokens::write_megatron;
+use spdl_types::SampleId;
+
+use crate::counting::counted;
+
+const DOCUMENTS: usize = 200;
+/// One pool for all documents.
+const ONE_POOL: u64 = 1 << 40;
+
+fn at(folder: &Path) -> DatasetStore {
+    DatasetStore::open(folder.to_str().unwrap()).unwrap()
+}
+
+/// Returns the tokens of a document: of some none, and of some more than a sequence has.
+fn document(number: usize) -> Vec<u16> {
+    (0..(number * number * 31 % 90) * usize::from(number % 9 > 0)).map(|place| (number + place * 7) as u16).collect()
+}
+
+fn lengths() -> Vec<u32> {
+    (0..DOCUMENTS).map(|number| document(number).len() as u32).collect()
+}
+
+fn npy(tokens: &[u16]) -> Vec<u8> {
+    let header = format!("{{'descr': '<u2', 'fortran_order': False, 'shape': ({},), }}\n", tokens.len());
+    let elements: Vec<u8> = tokens.iter().flat_map(|token| token.to_le_bytes()).collect();
+    [b"\x93NUMPY\x01\x00", &(header.len() as u16).to_le_bytes()[..], header.as_bytes(), &elements].concat()
+}
+
+fn write_tar(folder: &Path, document: impl Fn(usize) -> Vec<u8>) {
+    let mut tar = Vec::new();
+    for number in 0..DOCUMENTS {
+        append_member(&mut tar, &format!("{number:04}.npy"), &document(number));
+        append_member(&mut tar, &format!("{number:04}.txt"), &[b'x'; 700]);
+    }
+    tar.extend(TAR_END);
+    fs::write(folder.join("0.tar"), tar).unwrap();
+}
+
+/// Writes lists of numbers; `None` is a null.
+fn write_parquet(folder: &Path, document: impl Fn(usize) -> Option<Vec<u16>>) {
+    let schema = "message rows { optional group tokens (LIST) { repeated group list { required int32 element; } } }";
+    let (schema, properties) = (parse_message_type(schema).unwrap(), WriterProperties::builder());
+    let properties = properties.set_data_page_size_limit(512).set_write_batch_size(8).build();
+    let mut writer = SerializedFileWriter::new(Vec::new(), Arc::new(schema), Arc::new(properties)).unwrap();
+    for rows in [0..DOCUMENTS / 2, DOCUMENTS / 2..DOCUMENTS] {
+        let (mut values, mut definitions, mut repetitions) = (Vec::new(), Vec::new(), Vec::new());
+        for tokens in rows.map(&document) {
+            let level = if tokens.is_some() { 1 } else { 0 };
+            let tokens = tokens.unwrap_or_default();
+            let levels = tokens.len().max(1);
+            definitions.extend(vec![if tokens.is_empty() { level } else { 2 }; levels]);
+            repetitions.extend((0..levels).map(|place| i16::from(place > 0)));
+            values.extend(tokens.into_iter().map(i32::from));
+        }
+        let mut group = writer.next_row_group().unwrap();
+        let mut column = group.next_column().unwrap().unwrap();
+        column.typed::<Int32Type>().write_batch(&values, Some(&definitions), Some(&repetitions)).unwrap();
+        column.close().unwrap();
+        group.close().unwrap();
+    }
+    fs::write(folder.join("a.parquet"), writer.into_inner().unwrap()).unwrap();
+}
+
+/// Writes Megatron's pairs: two, with the documents in order.
+fn write_pairs(folder: &Path) {
+    let documents: Vec<Vec<u16>> = (0..DOCUMENTS).map(document).collect();
+    write_megatron(folder, "a", &documents[..70]);
+    write_megatron(folder, "b", &documents[70..]);
+}
+
+/// Indexes a folder, with new blocks if it was indexed before.
+async fn indexed(folder: &Path, block_bytes: u64) -> Manifest {
+    let _ = fs::remove_dir_all(folder.join(".spdl"));
+    let options =
+        IndexOptions { name: Some("texts".into()), block_bytes: Some(block_bytes), ..IndexOptions::default() };
+    let report = index(&at(folder), &at(folder), &options, &|_| {}).await.unwrap();
+    assert_eq!(report.samples as usize, DOCUMENTS);
+    at(folder).manifest().await.unwrap()
+}
+
+/// Counts tokens as a worker does.
+fn count(value: &FieldValue) -> Result<u64, String> {
+    match value {
+        FieldValue::One(Content::Array(array)) => Ok(array.shape[0]),
+        FieldValue::One(Content::File(file)) if file.starts_with(b"\x93NUMPY") => {
+            let elements = 10 + usize::from(u16::from_le_bytes([file[8], file[9]]));
+            Ok((file.len() - elements) as u64 / 2)
+        }
+        FieldValue::List(files) if files.is_empty() => Ok(0),
+        _ => Err("is no array".to_owned()),
+    }
+}
+
+fn request(from: &str, long: LongDocument) -> SequenceRequest {
+    let method = PackMethod::BestFit { align: 4, max_documents: Some(5), long };
+    SequenceRequest {
+        from: vec!["other".to_owned(), from.to_owned()],
+        params: SequenceParams { version: 1, seq_len: 64, added_tokens: 1, method },
+        pool_tokens: ONE_POOL,
+        view: None,
+        unread_allowed: 0,
+        count: Arc::new(count),
+    }
+}
+
+async fn evaluated(
+    store: &DatasetStore,
+    manifest: &Manifest,
+    request: SequenceRequest,
+) -> Result<EvaluatedSequences, String> {
+    evaluate_sequences(store, manifest, request, &|_| ()).await.map_err(|error| error.to_string())
+}
+
+/// Returns the lengths of all documents, as they are read from the dataset's folder.
+async fn stored_lengths(
+    store: &DatasetStore,
+    manifest: &Manifest,
+    found: &EvaluatedSequences,
+    view: Option<&SampleSet>,
+) -> Vec<u32> {
+    save_sequences(store, &found.made).await.unwrap();
+    let table = open_sequences(store, manifest, view, found.made.fingerprint).await.unwrap();
+    let mut lengths = Vec::new();
+    for pool in 0..table.pools().sequences().len() as u32 {
+        lengths.extend(table.lengths(store, pool).await.unwrap());
+    }
+    lengths
+}
+
+#[tokio::test]
+async fn documents_of_all_formats_make_the_same_sequences_and_indexes_that_know_lengths_read_none() {
+    let folders = [(); 3].map(|()| tempfile::tempdir().unwrap());
+    write_pairs(folders[0].path());
+    write_parquet(folders[1].path(), |number| Some(document(number)));
+    write_tar(folders[2].path(), |number| npy(&document(number)));
+    for (folder, field, suffix, has_lengths) in [
+        (&folders[0], "tokens", ".bin", true),
+        (&folders[1], "tokens", ".parquet", false),
+        (&folders[2], "npy", ".tar", false),
+    ] {
+        let mut fingerprints = Vec::new();
+        for block_bytes in [1 << 9, 1 << 12, 1 << 23] {
+            let manifest = indexed(folder.path(), block_bytes).await;
+            let (store, read) = counted(at(folder.path()), suffix);
+            for pool_tokens in [100, 1000, ONE_POOL] {
+                let request = SequenceRequest { pool_tokens, ..request(field, LongDocument::Split) };
+                let params = request.params;
+                let found = evaluated(&store, &manifest, request.clone()).await.unwrap();
+                let what = format!("{suffix}, blocks of {block_bytes}, pools of {pool_tokens}");
+                assert_eq!((found.unread.records, found.bytes == 0), (0, has_lengths), "{what}");
+                assert_eq!(read.load(Relaxed) == 0, has_lengths, "{what}");
+                let lengths = lengths();
+                assert_eq!(stored_lengths(&store, &manifest, &found, None).await, lengths, "{what}");
+                let mut rest = &lengths[..];
+                let blocks = manifest.block_samples();
+                let blocks = blocks.iter().map(|samples| rest.split_off(..*samples as usize).unwrap());
+                let expected = Pools::of_blocks(&params, pool_tokens, blocks).unwrap();
+                assert_eq!(**found.table.pools(), Pools::new(expected_counts(&expected)).unwrap(), "{what}");
+                assert_eq!(found.table.fill(), expected.fill(), "{what}");
+                let facts = (found.facts.samples, found.facts.fingerprint);
+                assert_eq!(facts, (expected.fill().sequences, manifest.fingerprint()));
+                let again = evaluated(&store, &manifest, request).await.unwrap();
+                assert_eq!(again.made.fingerprint, found.made.fingerprint, "{what}");
+                if pool_tokens == ONE_POOL {
+                    assert_eq!(found.table.pools().sequences().len(), 1);
+                    fingerprints.push(found.table.fill());
+                }
+            }
+        }
+        assert!(fingerprints.iter().all(|fill| *fill == fingerprints[0]), "{fingerprints:?}");
+    }
+}
+
+/// Returns what a table has of pools: where each ends, and its sequences.
+fn expected_counts(pools: &Pools) -> Vec<(u32, spdl_sequence::SequenceFill)> {
+    let fill = |sequences: u32| spdl_sequence::SequenceFill { sequences: sequences.into(), ..Default::default() };
+    let end = |pool: usize| pools.blocks(pool as u32).unwrap().end;
+    pools.sequences().iter().enumerate().map(|(pool, sequences)| (end(pool), fill(*sequences))).collect()
+}
+
+#[tokio::test]
+async fn documents_that_a_view_leaves_out_are_in_no_sequence_and_not_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let is_kept = |number: &usize| number % 5 == 2 || (100..130).contains(number);
+    // Those that are left out cannot be read.
+    write_tar(folder.path(), |number| if is_kept(&number) { npy(&document(number)) } else { b"damaged".repeat(30) });
+    let manifest = indexed(folder.path(), 1 << 12).await;
+    let mut builder = SampleSetBuilder::default();
+    (0..DOCUMENTS).filter(is_kept).for_each(|number| builder.keep(SampleId(number as u64)).unwrap());
+    let view = Arc::new(builder.finish(DOCUMENTS as u64).unwrap());
+    let expected: Vec<u32> = (0..DOCUMENTS).filter(is_kept).map(|number| document(number).len() as u32).collect();
+    let of_view = SequenceRequest { view: Some(view.clone()), pool_tokens: 500, ..request("npy", LongDocument::Split) };
+    let store = at(folder.path());
+    let found = evaluated(&store, &manifest, of_view.clone()).await.unwrap();
+    assert_eq!(stored_lengths(&store, &manifest, &found, Some(&view)).await, expected);
+    assert_eq!((found.table.fill().documents, found.unread.records), (expected.len() as u64, 0));
+    assert!(found.table.pools().sequences().len() > 1);
+    let error = open_sequences(&store, &manifest, None, found.made.fingerprint).await.unwrap_err().to_string();
+    assert!(error.contains("is of another dataset"), "{error}");
+    let all = evaluated(&store, &manifest, SequenceRequest { view: None, ..of_view }).await.unwrap_err();
+    assert_eq!(all, "shard `0.tar`, record `0000`: field `npy` is no array");
+}
+
+#[tokio::test]
+async fn documents_that_cannot_be_read_are_empty_as_far_as_that_is_allowed() {
+    let bad = [3, 77, 150];
+    let [tars, rows] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    write_tar(tars.path(), |number| if bad.contains(&number) { b"damaged".to_vec() } else { npy(&document(number)) });
+    write_parquet(rows.path(), |number| (!bad.contains(&number)).then(|| document(number)));
+    let expected: Vec<u32> =
+        lengths().into_iter().enumerate().map(|(number, length)| length * u32::from(!bad.contains(&number))).collect();
+    for (folder, field, first, problem) in [
+        (&tars, "npy", "shard `0.tar`, record `0003`: ", "field `npy` is no array"),
+        (&rows, "tokens", "shard `a.parquet`, record `a/000003`: ", "field `tokens` has no value"),
+    ] {
+        let (manifest, store) = (indexed(folder.path(), 1 << 10).await, at(folder.path()));
+        for allowed in [3, 4] {
+            let allowing = SequenceRequest { unread_allowed: allowed, ..request(field, LongDocument::Truncate) };
+            let found = evaluated(&store, &manifest, allowing).await.unwrap();
+            assert_eq!(found.unread.records, 3);
+            assert_eq!(found.unread.first, Some(format!("{first}{problem}")));
+            assert_eq!(stored_lengths(&store, &manifest, &found, None).await, expected);
+        }
+        let error = evaluated(&store, &manifest, request(field, LongDocument::Truncate)).await.unwrap_err();
+        assert_eq!(error, format!("{first}{problem}"));
+        let two = SequenceRequest { unread_allowed: 2, ..request(field, LongDocument::Truncate) };
+        let error = evaluated(&store, &manifest, two).await.unwrap_err();
+        let hint = "; the packing leaves out 2 such records, and no more: `max_bad_fraction` of the job allows others";
+        assert!(error.contains("150`: field") && error.ends_with(&format!("{problem}{hint}")), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_field_that_no_record_has_and_documents_without_a_sequence_are_refused_in_words() {
+    let folder = tempfile::tempdir().unwrap();
+    write_tar(folder.path(), |number| npy(&document(number)));
+    let (manifest, store) = (indexed(folder.path(), 1 << 12).await, at(folder.path()));
+    let error = evaluated(&store, &manifest, request("input_ids", LongDocument::Split)).await.unwrap_err();
+    let expected = "shard `0.tar`, record `0000`: it has no field `other` or `input_ids`; it has npy, txt";
+    assert_eq!(error, expected);
+
+    let folder = tempfile::tempdir().unwrap();
+    let documents: Vec<Vec<u16>> = (0..DOCUMENTS).map(|number| vec![7; 70 * usize::from(number % 4 == 1)]).collect();
+    write_megatron(folder.path(), "a", &documents);
+    let (manifest, store) = (indexed(folder.path(), 1 << 12).await, at(folder.path()));
+    let error = evaluated(&store, &manifest, request("tokens", LongDocument::Drop)).await.unwrap_err();
+    assert_eq!(
+        error,
+        "`sequence` makes no sequence of 64 tokens: of 200 documents 150 are empty, and 50 with 3550 tokens are left out; see \
+         `seq_len` and `long`"
+    );
+    let chunk = SequenceRequest {
+        params: SequenceParams { version: 1, seq_len: 1 << 20, added_tokens: 0, method: PackMethod::Chunk },
+        ..request("tokens", LongDocument::Split)
+    };
+    let error = evaluated(&store, &manifest, chunk).await.unwrap_err();
+    assert!(
+        error.contains("makes no sequence of 1048576 tokens: of 200 documents 150 are empty, and 50 with 3500"),
+        "{error}"
+    );
+    let zero = SequenceRequest { pool_tokens: 0, ..request("tokens", LongDocument::Split) };
+    assert!(evaluated(&store, &manifest, zero).await.unwrap_err().contains("`pool_tokens` is 0"));
+}
