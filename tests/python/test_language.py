@@ -144,13 +144,30 @@ def test_the_example_has_what_the_page_has(page: Recipe, tmp_path: pathlib.Path)
     assert all(column in job["column"] for column in changed["column"])
 
 
-def shapes(folder: pathlib.Path) -> Any:
-    """Returns the page's functions for other programs."""
-    spec = importlib.util.spec_from_file_location("shapes", folder / "shapes.py")
+def test_a_place_of_the_example_sees_what_is_before_it_in_its_document_alone() -> None:
+    needs_torch()
+    import torch
+
+    torch.manual_seed(1)
+    model = module(ROOT / "python/examples/train_gpt.py").GPT(EOS + 1)
+    ids, positions = torch.tensor([[0, 0, 0, 1, 1, 1, -1, -1]]), torch.tensor([[0, 1, 2, 0, 1, 2, 0, 1]])
+    tokens = torch.arange(8)[None]
+    with torch.no_grad():
+        before = model(tokens, positions, ids)
+        for place in range(8):
+            changed = tokens.clone()
+            changed[0, place] = 100
+            sees = (model(changed, positions, ids) != before).any(-1)[0]
+            assert torch.equal(sees, (ids[0] == ids[0, place]) & (torch.arange(8) >= place))
+
+
+def module(path: pathlib.Path) -> Any:
+    """Returns a program as a module."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    made = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(made)
+    return made
 
 
 def a_batch(job: dict[str, Any]) -> spdl_cluster.Batch:
@@ -166,14 +183,14 @@ def test_the_shapes_for_torchtitan_and_megatron_are_of_the_same_documents(page: 
     page.run("spdl-ctl index tokens")
     batch = a_batch(the_job(tmp_path, sequence={"seq_len": 512}))
     assert int(batch["document_ids"].max()) > 0, "several documents in a sequence"
-    inputs, labels = shapes(tmp_path).torchtitan(batch)
+    inputs, labels = module(tmp_path / "shapes.py").torchtitan(batch)
     flat = batch["document_ids"].flatten()
     # Documents are where positions begin again. The padding of a row is one of them.
     begins = torch.cat([torch.ones(1, dtype=torch.bool), flat[1:] != flat[:-1]])
     begins[:: batch["tokens"].shape[1]] = True
     assert torch.equal(inputs["positions"] == 0, begins)
     assert inputs["input"].shape == labels.shape == flat.shape and labels.dtype == torch.int64
-    theirs = shapes(tmp_path).megatron(batch)
+    theirs = module(tmp_path / "shapes.py").megatron(batch)
     scores = torch.randn(*batch["tokens"].shape, EOS + 1, generator=torch.Generator().manual_seed(1))
     each = torch.nn.functional.cross_entropy(scores.flatten(0, 1), theirs["labels"].flatten(), reduction="none")
     masked = (each * theirs["loss_mask"].flatten()).sum() / theirs["loss_mask"].sum()
@@ -198,7 +215,7 @@ def test_a_model_of_transformers_has_the_loss_of_its_documents_one_by_one(
     sizes = {"vocab_size": EOS + 1, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}
     model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes, initializer_range=0.5)).eval()
     with torch.no_grad():
-        given = shapes(tmp_path).transformers(batch)
+        given = module(tmp_path / "shapes.py").transformers(batch)
         packed, total, count = model(**given).loss, 0.0, 0
         with_cache = model(**{**given, "use_cache": True}).loss
         for tokens, labels, ids in zip(given["input_ids"], given["labels"], batch["document_ids"]):
