@@ -17,6 +17,7 @@ mod rust_function;
 mod rust_trainer;
 mod same_stream;
 mod scale;
+mod sequences;
 mod sharing;
 mod stage_times;
 mod trace;

@@ -19,6 +19,7 @@ pub mod python;
 pub mod s3;
 pub mod stored;
 pub mod terminal;
+pub mod tokens;
 pub mod udp_link;
 
 use std::{
