@@ -77,5 +77,5 @@ pub fn view_facts(manifest: &Manifest, set: &SampleSet) -> DatasetFacts {
         set.below(end) > set.below(start)
     };
     let blocks = (0..manifest.block_count()).filter(has_samples).count() as u64;
-    DatasetFacts { samples: set.len(), blocks, ..facts }
+    DatasetFacts { samples: set.len(), documents: set.len(), blocks, ..facts }
 }

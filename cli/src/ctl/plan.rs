@@ -124,7 +124,7 @@ impl SequenceReport {
             tokens,
             fill: table.fill().ratio(),
             padding: table.fill().padding(),
-            tokens_per_step: tokens * u64::from(open.job.global_batch) / sequences.max(1),
+            tokens_per_step: tokens * u64::from(open.job.global_batch).min(sequences) / sequences.max(1),
             lost_tokens,
             cut_documents,
             lost_documents,
@@ -133,11 +133,11 @@ impl SequenceReport {
     }
 
     fn print(&self) -> Result<(), CtlError> {
-        let counted = |count, one, many| report::count(count, one, many);
+        let counted = report::count;
         outln!(
             "{} of {} in an epoch; pools = \"{}\"",
             counted(self.tokens, "token", "tokens"),
-            counted(self.documents, "document", "documents"),
+            counted(self.documents - self.lost_documents - self.empty_documents, "document", "documents"),
             self.pools
         )?;
         outln!(
@@ -146,13 +146,15 @@ impl SequenceReport {
             counted(self.padding, "place", "places"),
             counted(self.tokens_per_step, "token", "tokens")
         )?;
-        if self.lost_tokens > 0 {
+        if self.cut_documents + self.lost_documents > 0 {
             outln!(
                 "{} are in no sequence: {} are cut, and {} left out",
                 counted(self.lost_tokens, "token", "tokens"),
                 counted(self.cut_documents, "document", "documents"),
                 report::grouped(self.lost_documents)
             )?;
+        } else if self.lost_tokens > 0 {
+            outln!("{} at the ends of pools are in no sequence", counted(self.lost_tokens, "token", "tokens"))?;
         }
         if self.empty_documents > 0 {
             outln!("{} no token", counted(self.empty_documents, "document has", "documents have"))?;
@@ -288,7 +290,7 @@ fn print_costs(open: &OpenJob, costs: &Costs) -> Result<(), CtlError> {
     outln!(
         "looked at {}, {}, {}; {}, windows of {window}",
         report::count(*steps, "step", "steps"),
-        report::count(*samples, "sample", "samples"),
+        report::count(*samples, one, many),
         report::count((*nodes).into(), "node", "nodes"),
         report::count(lanes.into(), "lane", "lanes"),
     )?;

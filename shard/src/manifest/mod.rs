@@ -146,6 +146,7 @@ impl Manifest {
         DatasetFacts {
             fingerprint: self.fingerprint(),
             samples: self.samples(),
+            documents: self.samples(),
             blocks,
             block_bytes: bytes.div_ceil(blocks.max(1)),
             has_classes: self.sections.classes > 0,

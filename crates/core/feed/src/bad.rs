@@ -176,7 +176,7 @@ impl BadLedger {
         let verdict = Err(TooManyBad {
             job: job.name.clone(),
             bad,
-            samples: job.samples,
+            samples: job.countable_samples(),
             allowed: job.bad_samples_allowed(),
             causes: match &kind.question {
                 Some(question) if ledger.kinds.len() == 1 => question.clone(),

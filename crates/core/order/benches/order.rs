@@ -34,6 +34,7 @@ impl BenchDataset {
         let facts = DatasetFacts {
             fingerprint: Fingerprint(0),
             samples,
+            documents: samples,
             blocks: u64::from(self.blocks),
             block_bytes: 1 << 20,
             has_classes: true,

@@ -38,7 +38,9 @@ fn at(folder: &Path) -> DatasetStore {
 
 /// Returns the tokens of a document: of some none, and of some more than a sequence has.
 fn document(number: usize) -> Vec<u16> {
-    (0..(number * number * 31 % 90) * usize::from(number % 9 > 0)).map(|place| (number + place * 7) as u16).collect()
+    (0..(number * number * 31 % 90) * usize::from(!number.is_multiple_of(9)))
+        .map(|place| (number + place * 7) as u16)
+        .collect()
 }
 
 fn lengths() -> Vec<u32> {

@@ -191,7 +191,9 @@ impl CoordinatorCore {
     /// Counts a bad sample that a worker reported, and fails the job when there are too many.
     pub(super) fn record_bad_sample(&mut self, worker: &str, bad: BadSample) {
         let Some(state) = self.jobs.get_mut(&bad.job) else { return };
-        if bad.sample.0 >= state.job.samples {
+        // Of a view, and of documents in sequences, the numbers are those of the dataset, which the job does not have.
+        let is_part = state.job.view.is_some() || state.job.sequence.is_some();
+        if bad.sample.0 >= state.job.samples && !is_part {
             let worker = worker.to_owned();
             return self.log(ClusterNote::UnknownSample { worker, job: bad.job, sample: bad.sample });
         }

@@ -66,7 +66,7 @@ impl Ledger {
         let mut text = format!(
             "{} of {} samples are bad (a fraction of {:.6}) and {rule}",
             self.count(),
-            job.samples,
+            job.countable_samples(),
             self.fraction(job)
         );
         for (sample, bad) in self.named.iter().take(ERROR_SAMPLES) {
@@ -90,7 +90,7 @@ impl Ledger {
     /// Returns the distinct bad samples as a fraction of the dataset.
     #[must_use]
     pub fn fraction(&self, job: &Job) -> f64 {
-        self.count() as f64 / job.samples.max(1) as f64
+        self.count() as f64 / job.countable_samples().max(1) as f64
     }
 
     /// Returns the first bad samples, with their shard, key and cause.

@@ -50,16 +50,22 @@ impl JobFile {
 }
 
 impl Job {
+    /// Returns among how many samples bad ones are counted: where samples are sequences, these are documents.
+    #[must_use]
+    pub fn countable_samples(&self) -> u64 {
+        self.sequence.as_ref().map_or(self.samples, |sequence| sequence.documents)
+    }
+
     /// Returns the number of bad samples above which the job fails.
     #[must_use]
     pub fn bad_samples_allowed(&self) -> u64 {
-        (self.max_bad_fraction * self.samples as f64) as u64
+        (self.max_bad_fraction * self.countable_samples() as f64) as u64
     }
 
     /// Returns whether the job may have fewer good samples than bad ones, because its file says so.
     #[must_use]
     pub fn is_of_few_good_samples(&self) -> bool {
-        self.max_bad_fraction > default_bad_fraction(self.samples).max(0.5)
+        self.max_bad_fraction > default_bad_fraction(self.countable_samples()).max(0.5)
     }
 }
 

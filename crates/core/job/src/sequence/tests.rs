@@ -45,6 +45,7 @@ fn keys_that_are_left_out_have_their_defaults() {
         packing: PackMethod::BestFit { align: 16, max_documents: None, long: LongDocument::Split },
         pool_tokens: 4 << 20,
         pools: POOLS,
+        documents: 1000,
         cross_documents: false,
         bos: None,
         eos: None,
@@ -107,7 +108,7 @@ fn a_job_has_its_sequences_in_the_object_of_the_order() {
     let order = &form(&job("seq_len = 64, eos = 9").unwrap())["order"];
     let expected = serde_json::json!({
         "version": 1, "seq_len": 64, "packing": { "best_fit": { "align": 16, "long": "split" } },
-        "pool_tokens": 4_194_304, "pools": "00000000000000000000000000000005", "cross_documents": false,
+        "pool_tokens": 4_194_304, "pools": "00000000000000000000000000000005", "documents": 1000, "cross_documents": false,
         "eos": 9, "pad": 0, "eos_in_loss": true,
     });
     assert_eq!(order["sequence"], expected);

@@ -140,13 +140,22 @@ fn sequence() -> impl Strategy<Value = Sequence> {
         ];
     let ids = [option::of(any::<u32>()), option::of(any::<u32>())];
     let pools = any::<u128>().prop_map(Fingerprint);
-    (any::<[u32; 2]>(), packing, any::<u64>(), pools, ids, any::<u32>(), any::<[bool; 2]>()).prop_map(
-        |([version, seq_len], packing, pool_tokens, pools, [bos, eos], pad, [cross_documents, eos_in_loss])| Sequence {
+    (any::<[u32; 2]>(), packing, any::<[u64; 2]>(), pools, ids, any::<u32>(), any::<[bool; 2]>()).prop_map(
+        |(
+            [version, seq_len],
+            packing,
+            [pool_tokens, documents],
+            pools,
+            [bos, eos],
+            pad,
+            [cross_documents, eos_in_loss],
+        )| Sequence {
             version,
             seq_len,
             packing,
             pool_tokens,
             pools,
+            documents,
             cross_documents,
             bos,
             eos,

@@ -3,12 +3,13 @@
 use crate::{
     coordinator::{
         Change,
-        testing::{bad_sample, heartbeat, join, worker},
+        testing::{bad_sample, heartbeat, job, join, worker},
         tests::world::CoordinatorWorld,
     },
     messages::{Refusal, WorkerHeartbeat},
 };
-use spdl_types::{BadSample, SampleId};
+use spdl_job::Job;
+use spdl_types::{BadSample, Fingerprint, SampleId};
 
 fn report(world: &mut CoordinatorWorld, samples: &[u64]) {
     let bad_samples = samples.iter().map(|sample| bad_sample(*sample)).collect();
@@ -27,6 +28,17 @@ fn a_bad_sample_is_logged_counted_and_kept_once() {
     assert_eq!(lines, ["bad sample 7 of job `j` in shard `train-0.tar`, key `n01/7`: ends after 12 bytes"]);
     let kept = world.changes.iter().filter(|change| matches!(change, Change::PutBadSample(_))).count();
     assert_eq!(kept, 1);
+}
+
+#[test]
+fn samples_of_a_view_have_the_numbers_of_the_dataset_and_others_are_below_their_count() {
+    let mut world = CoordinatorWorld::new();
+    world.create(Job { view: Some(Fingerprint(9)), samples: 100, ..job("part") });
+    let beyond = BadSample { job: "part".to_owned(), ..bad_sample(7_000) };
+    let bad_samples = vec![beyond, bad_sample(10_000)];
+    world.worker(WorkerHeartbeat { bad_samples, ..worker(1, "a") });
+    let counts = |name: &str| world.core.status().jobs.iter().find(|job| job.name == name).unwrap().bad_sample_count;
+    assert_eq!([counts("part"), counts("j")], [1, 0]);
 }
 
 #[test]
