@@ -82,9 +82,9 @@ pub struct Shard<'a> {
     /// The dataset's format.
     pub format: &'static dyn Format,
     /// Path of the shard, relative to the folder of the shards, with `/` between parts. A shard that consists of
-    /// several files has one name for all of them.
+    /// several files has one name for all of them, and one that is a part of a file has a name below the file's.
     pub url: &'a str,
-    /// Size in bytes of the stored object, or of all of its files.
+    /// Size in bytes of the stored object, of all of its files, or of its part of a file.
     pub bytes: u64,
     /// Etag that the store gave the object when the manifest was made, if it gave one.
     pub etag: Option<&'a str>,

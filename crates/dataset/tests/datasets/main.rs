@@ -13,6 +13,7 @@ mod in_memory;
 mod look;
 mod mds;
 mod megatron;
+mod megatron_lies;
 mod parquet;
 mod parquet_classes;
 mod parquet_footers;
