@@ -400,13 +400,15 @@ fn format_of(
         .map(scan_of)
         .or_else(of_options)
         .or_else(|| recognise(folder))
+        .or_else(|| options.dtype.and_then(|_| with_token_options()))
         .or(is_chosen.then(|| scan_of(DEFAULT_FORMAT)));
     found.ok_or_else(|| {
         let mut others = LeftOutTally::default();
         folder.iter().for_each(|object| others.add(object.name, LeftOutReason::NoShard));
         let mut problem =
             "shards (`*.tar`, MDS, Parquet, TFRecord, ArrayRecord or Megatron) or pictures are expected; `--format tfrecord` or \
-             `array_record` takes files of any name as such, and `--format files` as records of their own"
+             `array_record` takes files of any name as such, `--format files` as records of their own, and `--dtype` with \
+             `--end-token` as ids of tokens"
                 .to_owned();
         if let Some(words) = others.in_words() {
             problem.push_str(&format!("; it contains: {words}"));
