@@ -21,28 +21,29 @@ PAGE = "docs/reference/job.md"
 GUIDE = "../guide/job.md"
 #: The sections of the guide with examples, by what they are about.
 SHOWN = {
-    "The job": "the-smallest-job-that-trains",
-    "BadSamples": "bad-samples",
-    "ColumnFile": "a-column",
-    "EpochEnd": "the-end-of-an-epoch",
-    "FunctionFile": "a-function",
-    "ImageColor": "channels-and-transparency",
-    "ImageDepth": "16-bits-and-floats",
-    "MixFile": "a-mix",
-    "Normalise": "normalisation",
-    "OrderFile": "the-order",
-    "ViewFile": "a-view",
-    "boxes": "boxes",
-    "box_labels": "boxes",
-    "five_crop": "several-views-of-a-picture",
-    "geometry": "back-to-the-picture",
-    "image": "lists-of-pictures",
-    "image_size": "back-to-the-picture",
-    "mask": "masks",
-    "one_hot": "a-mix",
-    "operations": "operations",
-    "ten_crop": "several-views-of-a-picture",
-    "tokens": "tokens",
+    "The job": "job.md#the-smallest-job-that-trains",
+    "BadSamples": "job.md#bad-samples",
+    "ColumnFile": "job.md#a-column",
+    "EpochEnd": "job.md#the-end-of-an-epoch",
+    "FunctionFile": "job.md#a-function",
+    "ImageColor": "columns.md#channels-and-depths",
+    "ImageDepth": "columns.md#channels-and-depths",
+    "MixFile": "job.md#a-mix",
+    "Normalise": "job.md#normalisation",
+    "OrderFile": "job.md#the-order",
+    "SequenceFile": "language.md#2-the-job",
+    "ViewFile": "job.md#a-view",
+    "boxes": "job.md#boxes",
+    "box_labels": "job.md#boxes",
+    "five_crop": "columns.md#several-views-of-a-picture",
+    "geometry": "job.md#back-to-the-picture",
+    "image": "columns.md#lists-of-pictures",
+    "image_size": "job.md#back-to-the-picture",
+    "mask": "job.md#masks",
+    "one_hot": "job.md#a-mix",
+    "operations": "job.md#operations",
+    "ten_crop": "columns.md#several-views-of-a-picture",
+    "tokens": "columns.md#tokens",
 }
 #: Headings of tables, as they are written in a job file, and of values.
 HEADINGS = {
@@ -111,7 +112,7 @@ class Reference:
     def _show(self, name: str) -> None:
         """Adds a link to the part of the guide about it."""
         if name in SHOWN:
-            self._add(f"[How it is used]({GUIDE}#{SHOWN[name]}).")
+            self._add(f"[How it is used](../guide/{SHOWN[name]}).")
 
     def _table(self, name: str, level: str = "##") -> None:
         """Adds the section of a table, and those of the tables in it."""
