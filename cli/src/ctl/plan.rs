@@ -124,7 +124,8 @@ impl SequenceReport {
             tokens,
             fill: table.fill().ratio(),
             padding: table.fill().padding(),
-            tokens_per_step: tokens * u64::from(open.job.global_batch).min(sequences) / sequences.max(1),
+            tokens_per_step: (u128::from(tokens) * u128::from(open.job.global_batch).min(sequences.into())
+                / u128::from(sequences.max(1))) as u64,
             lost_tokens,
             cut_documents,
             lost_documents,
