@@ -125,6 +125,8 @@ fn what_a_killed_cluster_leaves_is_recognised() {
     signal(u32::try_from(pid).expect("a process"), Signal::KILL);
     wait_until("the end of the servers", || processes(&folder.path("a")).is_empty());
     assert!(folder.path("a/certs/client/key.pem").exists());
+    // What is dying has no command line any more, and holds the cluster's lock until its files are closed.
+    wait_until("the end of the cluster", || !run(&mut folder.dev("a", "status")).status.success());
     run(&mut folder.dev("a", "status")).error(&["no cluster is up in"]);
     let up = folder.up("a", 1, &[]);
     assert!(up.stderr.contains("warning: removed what a killed cluster had left"), "{}", up.stderr);

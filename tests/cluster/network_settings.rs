@@ -1,8 +1,12 @@
 //! The settings of QUIC reach all programs, and change nothing that a rank receives.
 
-use std::{collections::HashSet, fs};
+use std::{
+    collections::HashSet,
+    fs, thread,
+    time::{Duration, Instant},
+};
 
-use spdl_testkit::processes::{Cluster, ServerProcess, TestDataset, ctl, run, sum, undisturbed};
+use spdl_testkit::processes::{Cluster, ServerProcess, TestDataset, ctl, limit, run, sum, undisturbed};
 
 /// Settings for paths that are long, lossy, slow, or carry only small packets.
 const SETTINGS: [&str; 4] = [
@@ -37,13 +41,14 @@ fn ranks_with_three_connections_lose_nothing_when_workers_are_killed() {
     let job = dataset.job("network", "epochs = 1000000");
     let mut cluster = Cluster::start_with(2, &[], vec![("SPDL_QUIC".into(), "connections=3".into())]);
     cluster.submit(&job);
-    let args = ["--steps", "60", "--from", "0:0", "--rate", "100", "--progress"];
+    // Enough that no rank is done while a busy machine starts the workers again.
+    let args = ["--steps", "150", "--from", "0:0", "--rate", "100", "--progress"];
     let pull = |rank| ServerProcess::spawn(&mut cluster.pull("network", rank, 2, "elsewhere", &args));
     let mut ranks = [0, 1].map(pull);
     for life in 0..4 {
         for rank in &mut ranks {
             rank.progress_to(120 * life + 1);
-            assert_eq!(endpoints(rank.pid()), 3);
+            await_endpoints(rank.pid(), 3);
         }
         let worker = (life % 2) as usize;
         cluster.workers[worker].process.kill();
@@ -51,7 +56,7 @@ fn ranks_with_three_connections_lose_nothing_when_workers_are_killed() {
     }
     let reports = ranks.map(ServerProcess::finish);
     assert!(reports.iter().all(|report| report["transport"] == "quic"), "{reports:?}");
-    let expected = undisturbed(&job, 60, &[]);
+    let expected = undisturbed(&job, 150, &[]);
     for field in ["receipt", "content_digest"] {
         assert_eq!(expected[field], sum(&reports, field), "{field}");
     }
@@ -69,6 +74,15 @@ fn endpoints(pid: u32) -> usize {
             && fields.get(9).is_some_and(|inode| targets.contains(&format!("socket:[{inode}]")))
     };
     tables.iter().flat_map(|table| table.lines()).filter(is_own).count()
+}
+
+/// Waits until a process has so many endpoints: while a rank moves to another home, it has some of both.
+fn await_endpoints(pid: u32, count: usize) {
+    let deadline = Instant::now() + limit();
+    while endpoints(pid) != count {
+        assert!(Instant::now() < deadline, "{} endpoints", endpoints(pid));
+        thread::sleep(Duration::from_millis(10));
+    }
 }
 
 #[test]
