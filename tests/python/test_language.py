@@ -1,4 +1,4 @@
-"""Plays the page on language models: its commands, its programs and its formats, on the sections of the project's own pages as documents,
+"""Plays the page on language models: its commands, its programs and its formats, on the text of the project's own pages, cut into documents,
 whose bytes are their tokens."""
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ Tokens = NDArray[numpy.uint16]
 
 
 def documents() -> list[Tokens]:
-    """Returns documents: short ones, some that are longer than sequences, and an empty one."""
-    pages = sorted((ROOT / "docs").rglob("*.md"))
-    sections = [section for page in pages for section in page.read_text(encoding="utf-8").split("\n## ")][: DOCUMENTS - 1]
-    cut = [section.encode()[: 4000 if number % 20 == 7 else 80 + number % 9 * 40] for number, section in enumerate(sections)]
-    assert len(cut) == DOCUMENTS - 1 and sum(map(len, cut)) > 80_000
-    return [numpy.frombuffer(section, "uint8").astype("uint16") for section in [*cut[:5], b"", *cut[5:]]]
+    """Returns documents: the text of the project's pages cut into short ones, some that are longer than sequences, and an empty one."""
+    text = numpy.frombuffer(b"".join(page.read_bytes() for page in sorted((ROOT / "docs").rglob("*.md"))), "uint8").astype("uint16")
+    lengths = [0 if number == 5 else 4000 if number % 20 == 7 else 80 + number % 9 * 40 for number in range(DOCUMENTS)]
+    ends = numpy.cumsum(lengths)
+    assert ends[-1] <= len(text), "the pages have become too few for the documents of this test"
+    return numpy.split(text[: ends[-1]], ends[:-1])
 
 
 def write_megatron(folder: pathlib.Path, name: str, of_file: list[Tokens]) -> None:
