@@ -8,7 +8,7 @@ use std::{ops::Range, sync::Arc};
 use bytes::Bytes;
 use spdl_order::{DatasetFacts, view::SampleSet};
 use spdl_sequence::{PoolLayout, Pools, SequenceFill, SequenceParams, TokenPool};
-use spdl_store::{StoreError, blocking};
+use spdl_store::{ContentError, StoreError, blocking};
 use spdl_types::{Fingerprint, SampleId};
 
 use crate::{
@@ -34,6 +34,17 @@ const LENGTH_BYTES: u64 = 4;
 const FIRST_BYTES: u64 = 256 << 10;
 /// Bytes that are compared at once with a file that is there.
 const COMPARED_BYTES: usize = 16 << 20;
+
+/// The hint about a table that is damaged.
+const SUBMIT_AGAIN: &str = "submit the job again, without `pools`: that writes the table anew";
+
+/// Returns the error about a table that is not what it should be.
+fn wrong_table(at: &DatasetStore, name: &str, source: FormatError) -> StoreError {
+    // A table is cut off if the store says so of its size: reading it again does not help.
+    let is_retryable = matches!(source, FormatError::Checksum);
+    let source = ContentError { is_retryable, hint: SUBMIT_AGAIN, ..source.into() };
+    StoreError::Format { url: at.url_of(name), source }
+}
 
 fn name_of(sequences: Fingerprint) -> String {
     format!("{PREFIX}{sequences}{SUFFIX}")
@@ -302,7 +313,7 @@ impl SequenceTable {
             None => part_of(at, &name, range).await?,
         };
         if crc32c::crc32c(&bytes) != self.checksums[pool as usize] {
-            return Err(StoreError::Format { url: at.url_of(&name), source: FormatError::Checksum.into() });
+            return Err(wrong_table(at, &name, FormatError::Checksum));
         }
         Ok(bytes.as_chunks::<4>().0.iter().map(|length| u32::from_le_bytes(*length)).collect())
     }
@@ -382,17 +393,17 @@ pub async fn open_sequences(
     sequences: Fingerprint,
 ) -> Result<SequenceTable, StoreError> {
     let name = MetadataPlace::Hidden.path(&name_of(sequences));
-    let malformed = |source: FormatError| StoreError::Format { url: at.url_of(&name), source: source.into() };
+    let wrong = |source| wrong_table(at, &name, source);
     let answer = at.get_range(&name, Some(0..FIRST_BYTES)).await?;
     let (sent, file_bytes) = (answer.range.clone(), answer.meta.size);
     let first = at.body(&name, answer, sent.end - sent.start).await?;
-    let end = table_end(&first, manifest).map_err(malformed)?;
+    let end = table_end(&first, manifest).map_err(wrong)?;
     let table = match first.get(..end as usize) {
         Some(table) => first.slice_ref(table),
         None if file_bytes < end => {
-            return Err(malformed(FormatError::Truncated { found_bytes: file_bytes, expected_bytes: end }));
+            return Err(wrong(FormatError::Truncated { found_bytes: file_bytes, expected_bytes: end }));
         }
         None => part_of(at, &name, 0..end).await?,
     };
-    SequenceTable::open((&table, file_bytes), sequences, (manifest, view)).map_err(malformed)
+    SequenceTable::open((&table, file_bytes), sequences, (manifest, view)).map_err(wrong)
 }

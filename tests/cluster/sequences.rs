@@ -299,17 +299,22 @@ fn a_table_that_is_away_or_another_is_refused_in_one_line_wherever_it_is_read() 
         (None, "does not exist"),
         (Some(fs::read(&their_path).unwrap()), "its fingerprint is"),
         (Some(file[..99].to_vec()), "is cut off: 99 bytes of "),
+        (Some(file[..file.len() - 1].to_vec()), "is cut off: "),
+        (Some([&file[..60], &[file[60] ^ 1], &file[61..]].concat()), "its checksum does not match"),
     ] {
         match &content {
             None => fs::remove_file(&path).unwrap(),
             Some(content) => fs::write(&path, content).unwrap(),
         }
         one_line(submit("refused", &pools), &[&ours_name, problem]);
-        // A rank waits while a file is cut off, since that may be on its way.
-        if content.is_none_or(|content| content.len() != 99) {
-            one_line(cluster.pull("ours", 0, 1, "node-0", &["--steps", "1"]), &[&ours_name, problem]);
-        }
+        one_line(cluster.pull("ours", 0, 1, "node-0", &["--steps", "1"]), &[&ours_name, problem]);
     }
+    // The lengths of documents are read when the pool is used.
+    let mut other_length = file.clone();
+    let first_length = 112 + 16 * u32::from_le_bytes(*file[40..].first_chunk().unwrap()) as usize;
+    other_length[first_length..].iter_mut().for_each(|byte| *byte ^= 1);
+    fs::write(&path, other_length).unwrap();
+    one_line(cluster.pull("ours", 0, 1, "node-0", &["--steps", "1"]), &[&ours_name, "its checksum does not match"]);
     // Submitting the job without the fingerprint packs again, and writes the table where it was.
     cluster.submit(&job);
     assert_eq!(fs::read(&path).unwrap(), file);

@@ -19,7 +19,7 @@ use spdl_shard::{
     store::DatasetStore,
     view::open_view,
 };
-use spdl_store::{StoreError, StoreLayer};
+use spdl_store::{ContentError, StoreError, StoreLayer};
 use spdl_types::{Fingerprint, SampleId};
 use tokio::sync::OnceCell;
 
@@ -298,7 +298,8 @@ impl OpenDataset {
     }
 }
 
-/// Reads again, with back-off, while the bytes are damaged. All other retries are made by the [`StoreClient`].
+/// Reads again, with back-off, while the bytes are damaged. What is damaged each time is so where it lies: no other worker could read
+/// it either, so the error is final. All other retries are made by the [`StoreClient`].
 async fn again<T, F>(requests: &StoreClient, read: impl Fn() -> F) -> Result<T, StoreError>
 where
     F: Future<Output = Result<T, StoreError>>,
@@ -316,5 +317,10 @@ where
             result => return result,
         }
     }
-    read().await
+    read().await.map_err(|error| match error {
+        StoreError::Format { url, source } => {
+            StoreError::Format { url, source: ContentError { is_retryable: false, ..source } }
+        }
+        error => error,
+    })
 }
