@@ -273,7 +273,7 @@ impl SequenceTable {
     pub(crate) fn facts(&self, facts: DatasetFacts) -> DatasetFacts {
         let pools = self.pools.sequences().iter().filter(|sequences| **sequences > 0).count() as u64;
         let block_bytes = facts.block_bytes.saturating_mul(facts.blocks) / pools.max(1);
-        DatasetFacts { samples: self.fill.sequences, blocks: pools, block_bytes, ..facts }
+        DatasetFacts { samples: self.fill.sequences, tokens: self.fill.tokens, blocks: pools, block_bytes, ..facts }
     }
 
     /// Reads the lengths of a pool's documents, and lays them out.

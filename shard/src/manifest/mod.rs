@@ -147,6 +147,7 @@ impl Manifest {
             fingerprint: self.fingerprint(),
             samples: self.samples(),
             documents: self.samples(),
+            tokens: 0,
             blocks,
             block_bytes: bytes.div_ceil(blocks.max(1)),
             has_classes: self.sections.classes > 0,

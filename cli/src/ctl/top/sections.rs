@@ -11,7 +11,7 @@ use super::{
 };
 use crate::ctl::{
     report::{bytes, count, duration_s},
-    status::{cores, is_live, progress, recent, rounded, shares, summary},
+    status::{SampleWords, cores, fill, is_live, progress, recent, rounded, shares, summary},
     tally::transport_name,
 };
 
@@ -59,14 +59,16 @@ pub(super) fn session(status: &Status, session: &SessionStatus, width: usize) ->
     };
     let run = if run == job { String::new() } else { format!(", run `{run}`") };
     let rate = session.progress.samples_per_s;
-    let rate = rate.map_or_else(String::new, |rate| format!(", {} samples/s", rounded(rate)));
-    let bad = status.jobs.iter().find(|known| known.name == *job).map_or(0, |job| job.bad_sample_count);
-    let bad = if bad > 0 { format!(", {}", count(bad, "bad sample", "bad samples")) } else { String::new() };
+    let known = status.jobs.iter().find(|known| known.name == *job);
+    let words = SampleWords::of(known);
+    let rate = rate.map_or_else(String::new, |rate| format!(", {}", words.rate(rate)));
+    let bad = known.map_or(0, |job| job.bad_sample_count);
+    let bad = if bad > 0 { format!(", {}", words.bad(bad)) } else { String::new() };
     let ranks = count((*world).into(), "rank", "ranks");
     let text = format!("session {id} of job `{job}`{run}: {state}, {alive} of {ranks}, at {acknowledged}{rate}{bad}");
     let mut lines = paragraph(style::STRONG, &text, width);
-    let progress = if is_live(session) { Some(progress(session)) } else { summary(session) };
-    for text in progress.iter().chain(&session.verdict) {
+    let progress = if is_live(session) { Some(progress(session, words)) } else { summary(session, words) };
+    for text in known.and_then(fill).iter().chain(&progress).chain(&session.verdict) {
         lines.extend(paragraph(style::PLAIN, text, width));
     }
     for stall in stalls(status, session) {

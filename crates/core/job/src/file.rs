@@ -72,7 +72,9 @@ impl JobFile {
         let order = self.order_or(OrderParams::default_for(facts, self.global_batch, self.shuffle));
         let lanes = if order.shuffle { order.lanes } else { 1 };
         let mix = self.mix(&columns, MixParams::default_distance(lanes, self.global_batch))?;
-        let sequence = self.sequence_keys()?.map(|keys| Box::new(Sequence { documents: facts.documents, ..keys }));
+        let sequence = self
+            .sequence_keys()?
+            .map(|keys| Box::new(Sequence { documents: facts.documents, tokens: facts.tokens, ..keys }));
         if self.sequence.as_ref().is_some_and(|sequence| sequence.pools.is_none()) {
             let problem =
                 "is not evaluated: `spdl-ctl job submit` does that, or set `pools` to what `spdl-ctl plan` prints";

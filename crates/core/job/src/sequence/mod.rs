@@ -94,6 +94,8 @@ pub struct Sequence {
     pub pools: Fingerprint,
     /// Number of documents, among which bad ones are counted.
     pub documents: u64,
+    /// Number of tokens in all sequences.
+    pub tokens: u64,
     /// Whether labels and positions go on across the ends of documents.
     pub cross_documents: bool,
     /// The id before each document, if there is one.
@@ -147,6 +149,7 @@ impl SequenceFile {
             cross_documents: method == SequenceMethod::Chunk && self.cross_documents.unwrap_or(true),
             pools: self.pools.unwrap_or(Fingerprint(0)),
             documents: 0,
+            tokens: 0,
             pool_tokens: 0,
             bos: self.bos,
             eos: self.eos,

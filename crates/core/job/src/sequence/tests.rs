@@ -46,6 +46,7 @@ fn keys_that_are_left_out_have_their_defaults() {
         pool_tokens: 4 << 20,
         pools: POOLS,
         documents: 1000,
+        tokens: 0,
         cross_documents: false,
         bos: None,
         eos: None,
