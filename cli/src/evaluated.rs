@@ -55,7 +55,7 @@ pub(crate) async fn evaluate_job(
 ) -> Result<EvaluatedJob, EvaluateError> {
     let columns = file.check()?;
     let mut found = EvaluatedJob::default();
-    let undecided_allowed = file.undecided_allowed(manifest.records());
+    let undecided_allowed = file.bad_allowed(manifest.records());
     if let Some(view) = &mut file.view {
         let on_progress = |at| progress("evaluating view", at);
         let EvaluatedView { set, samples, missing_keys, undecided, .. } =
@@ -70,6 +70,8 @@ pub(crate) async fn evaluate_job(
         }
         found.samples = JobSamples::View(set);
     }
+    let documents = found.samples.view().map_or_else(|| manifest.samples(), |view| view.len());
+    let unread_allowed = file.bad_allowed(documents);
     if let (Some(keys), Some(sequence)) = (file.sequence_keys()?, &mut file.sequence) {
         let tokens = columns.iter().find(|column| column.kind.name() == "tokens").expect("a checked job has one");
         let request = SequenceRequest {
@@ -77,7 +79,7 @@ pub(crate) async fn evaluate_job(
             params: keys.params(),
             pool_tokens: keys.pool_tokens,
             view: found.samples.view().cloned(),
-            unread_allowed: undecided_allowed,
+            unread_allowed,
             count: Arc::new(count_tokens),
         };
         let on_progress = |at| progress("packing documents", at);

@@ -126,7 +126,7 @@ fn lines(status: &Status, details: bool) -> Vec<String> {
     }
     let mut header = HEADER;
     if !status.jobs.is_empty() && status.jobs.iter().all(|job| job.sequence.is_some()) {
-        header[3].0 = "SEQUENCES/S";
+        header[3].0 = "SEQ/S";
     }
     let mut table = Table::new(header, "");
     let mut notes = Vec::new();
@@ -278,19 +278,17 @@ fn session_rows(session: &SessionStatus, is_live: bool, table: &mut Table<5>) {
     }
 }
 
-/// Adds the rows of a worker. What it decodes is counted as samples, or as documents where samples are sequences of several.
+/// Adds the rows of a worker. What it decodes are samples, or documents where samples are sequences of several.
 fn worker_rows(worker: &WorkerStatus, details: bool, counts_samples: bool, table: &mut Table<5>) {
     let state = if worker.draining { "draining" } else { "ready" };
     let rate = |stage: &Stage| recent(worker).iter().find(|rate| rate.stage == *stage);
     let decode = rate(&Stage::Decode);
-    let mut cores = decode
+    let cores = decode
         .map_or_else(|| cores(worker.cores), |decode| format!("{:.1} of {} decode", decode.busy, cores(worker.cores)));
     let ranks = report::count(worker.ranks.len() as u64, "rank", "ranks");
     let mut row = StatusRow::new(format!("worker {}", worker.name), state);
     if counts_samples {
         row = row.rate(decode.map(|stage| stage.items_per_s));
-    } else if let Some(decode) = decode {
-        cores = format!("{cores}, {} documents/s", rounded(decode.items_per_s));
     }
     row.push(table, format!("{ranks}, {cores}, node {}", worker.node));
     if !details {

@@ -265,16 +265,17 @@ impl Sequence {
                 }
             }
             kind if !kind.reads_field() => Ok(()),
-            kind => Err((
-                "decode",
-                format!(
-                    "is `{}`, and a sample of a job with `sequence` is several documents; such a job has `tokens` and columns \
-                     that follow it",
-                    kind.name()
-                ),
-            )),
+            kind => Err(no_tokens(kind.name())),
         }
     }
+}
+
+/// Returns what is wrong with a column of this kind, which reads a field of a document.
+pub(super) fn no_tokens(kind: &str) -> KeyProblem {
+    let problem = format!(
+        "is `{kind}`, and a sample of a job with `sequence` is several documents; such a job has `tokens` and columns that follow it"
+    );
+    ("decode", problem)
 }
 
 #[cfg(test)]

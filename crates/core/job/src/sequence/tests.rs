@@ -223,6 +223,11 @@ fn what_a_job_with_sequences_cannot_have_is_named_with_what_to_do() {
         ),
         (
             packed,
+            column("n", "decode = \"tensor\""),
+            "column `n`: `decode` is `tensor`, and a sample of a job with `sequence` is several documents; such a job has `tokens`",
+        ),
+        (
+            packed,
             format!("{TOKENS}{image}"),
             "column `image`: `decode` is `image`, and a sample of a job with `sequence`",
         ),
