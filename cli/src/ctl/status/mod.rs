@@ -63,14 +63,12 @@ pub(crate) fn run(args: &StatusArgs, details: bool) -> CtlResult {
     Ok(ExitCode::SUCCESS)
 }
 
-const SAMPLES_PER_S: &str = "SAMPLES/S";
-
 /// The header of the table.
 const HEADER: [(&str, Alignment); 5] = [
     ("", Alignment::Left),
     ("STATE", Alignment::Left),
     ("POSITION", Alignment::Right),
-    (SAMPLES_PER_S, Alignment::Right),
+    ("SAMPLES/S", Alignment::Right),
     ("WAITING", Alignment::Right),
 ];
 
@@ -124,10 +122,10 @@ fn lines(status: &Status, details: bool) -> Vec<String> {
         append(&mut lines, steps);
         return lines;
     }
+    // Rates are of samples unless all jobs have sequences.
+    let words = SampleWords::of(status.jobs.iter().find(|job| job.sequence.is_none()).or(status.jobs.first()));
     let mut header = HEADER;
-    if !status.jobs.is_empty() && status.jobs.iter().all(|job| job.sequence.is_some()) {
-        header[3].0 = "SEQ/S";
-    }
+    header[3].0 = words.header();
     let mut table = Table::new(header, "");
     let mut notes = Vec::new();
     for problem in &status.job_problems {
@@ -137,7 +135,7 @@ fn lines(status: &Status, details: bool) -> Vec<String> {
         job_rows(status, job, details, &mut table, &mut notes);
     }
     for worker in &status.workers {
-        worker_rows(worker, details, header[3].0 == SAMPLES_PER_S, &mut table);
+        worker_rows(worker, details, !words.are_sequences(), &mut table);
         for rank in &worker.ranks {
             if let Some(stall) = &rank.stall {
                 notes.push(format!("rank {} of session {}: {stall}", rank.rank, rank.session));

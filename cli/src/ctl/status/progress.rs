@@ -36,6 +36,16 @@ impl SampleWords {
         count(number, self.bad[0], self.bad[1])
     }
 
+    /// Returns the header of a column of rates.
+    pub(crate) const fn header(self) -> &'static str {
+        if self.are_sequences() { "SEQ/S" } else { "SAMPLES/S" }
+    }
+
+    /// Returns whether samples are sequences, each of several documents.
+    pub(super) const fn are_sequences(self) -> bool {
+        self.tokens.is_some()
+    }
+
     /// Returns a rate: `37 sequences/s, 151 000 tokens/s`.
     pub(crate) fn rate(self, per_s: f64) -> String {
         let mut text = format!("{} {}/s", rounded(per_s), self.sample[1]);
@@ -81,7 +91,7 @@ pub(crate) fn progress(session: &SessionStatus, words: SampleWords) -> String {
         let (all, epoch) = (duration_s(all_ms / 1_000), duration_s(epoch_ms / 1_000));
         text.push_str(&format!("; {all} left, {epoch} of this epoch"));
     }
-    if let Some(rate) = progress.samples_per_s.filter(|_| words.tokens.is_some()) {
+    if let Some(rate) = progress.samples_per_s.filter(|_| words.are_sequences()) {
         text.push_str(&format!("; {}", words.rate(rate)));
     }
     text

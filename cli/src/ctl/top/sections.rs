@@ -60,7 +60,7 @@ pub(super) fn session(status: &Status, session: &SessionStatus, width: usize) ->
     let run = if run == job { String::new() } else { format!(", run `{run}`") };
     let rate = session.progress.samples_per_s;
     let known = status.jobs.iter().find(|known| known.name == *job);
-    let words = SampleWords::of(known);
+    let words = words(status, session);
     let rate = rate.map_or_else(String::new, |rate| format!(", {}", words.rate(rate)));
     let bad = known.map_or(0, |job| job.bad_sample_count);
     let bad = if bad > 0 { format!(", {}", words.bad(bad)) } else { String::new() };
@@ -75,6 +75,11 @@ pub(super) fn session(status: &Status, session: &SessionStatus, width: usize) ->
         lines.extend(paragraph(style::ALARM, &stall, width));
     }
     lines
+}
+
+/// Returns what the samples of a session are called.
+fn words(status: &Status, session: &SessionStatus) -> SampleWords {
+    SampleWords::of(status.jobs.iter().find(|job| job.name == session.job))
 }
 
 /// Describes what ranks are waiting for that stand still while their trainers wait.
@@ -95,6 +100,7 @@ const STANDSTILL_MS: u64 = 3_000;
 /// Returns the table of a session's ranks, in at most `most` lines, but at least those of a few ranks. If not all have
 /// room, those that wait most are shown.
 pub(super) fn ranks(
+    status: &Status,
     session: &SessionStatus,
     waits: &WaitHistory,
     glyphs: &Glyphs,
@@ -103,7 +109,12 @@ pub(super) fn ranks(
 ) -> Vec<Line<'static>> {
     let header = format!(
         "{:>6}  {:<6}  {:>10}  {:<15}  {:<NAME_WIDTH$}  {:>7}",
-        "RANK", "STATE", "SAMPLES/S", "LIMIT", "HOME", "WAITING"
+        "RANK",
+        "STATE",
+        words(status, session).header(),
+        "LIMIT",
+        "HOME",
+        "WAITING"
     );
     let spark_width = width.saturating_sub(header.chars().count() + 1).min(MAX_SPARK);
     let mut lines = vec![span(style::FAINT, header).into()];
