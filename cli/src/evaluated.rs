@@ -1,30 +1,30 @@
 //! What a job chooses and packs of its dataset: the samples of its view, and the sequences of its documents.
 
-use std::sync::Arc;
+use std::{collections::HashMap, sync::Arc};
 
 use spdl_dataset::{
     DatasetError, DatasetProgress, EvaluatedSequences, SequenceRequest, evaluate_sequences,
     view::{EvaluatedView, Undecided, evaluate},
 };
 use spdl_job::{Job, JobError, JobFile};
-use spdl_order::{DatasetFacts, Located, OrderParams, Plan, PlanError, view::SampleSet};
-use spdl_sequence::{Piece, PoolEpoch, PoolLayout, SequenceParams};
+use spdl_order::Located;
+use spdl_sequence::{PoolEpoch, SequenceParams};
 use spdl_shard::{
     manifest::Manifest,
+    samples::JobSamples,
     sequences::{MadeSequences, SequenceTable},
     store::DatasetStore,
 };
+use spdl_store::StoreError;
 use spdl_types::SampleId;
 use spdl_worker::{decode::count_tokens, feed::StoreAccess};
 
 /// What was evaluated of a job on its dataset, or read.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct EvaluatedJob {
-    /// The samples of the view, if the job has one.
-    pub(crate) view: Option<Arc<SampleSet>>,
-    /// The sequences, if the job packs documents.
-    pub(crate) sequences: Option<SequenceTable>,
-    /// Their file, if they were evaluated here.
+    /// What its samples are.
+    pub(crate) samples: JobSamples,
+    /// The file of its sequences, if they were evaluated here.
     pub(crate) made: Option<MadeSequences>,
 }
 
@@ -43,7 +43,7 @@ pub(crate) enum EvaluateError {
 pub(crate) type OnEvaluation<'p> = &'p (dyn Fn(&'static str, DatasetProgress) + Send + Sync);
 
 /// Evaluates the view and the sequences of a job, and notes their fingerprints in its file. What is noted already must be the same.
-/// Also returns the facts that freezing the job needs, and calls `warn` with what the user should know.
+/// Calls `warn` with what the user should know.
 ///
 /// # Errors
 /// If the job is not valid, or the dataset cannot be read.
@@ -52,13 +52,13 @@ pub(crate) async fn evaluate_job(
     (store, manifest): (&DatasetStore, &Manifest),
     progress: OnEvaluation<'_>,
     warn: &(dyn Fn(&str) + Send + Sync),
-) -> Result<(EvaluatedJob, DatasetFacts), EvaluateError> {
+) -> Result<EvaluatedJob, EvaluateError> {
     let columns = file.check()?;
-    let (mut found, mut facts) = (EvaluatedJob::default(), manifest.facts());
-    let undecided_allowed = file.undecided_allowed(manifest.records());
+    let mut found = EvaluatedJob::default();
+    let undecided_allowed = file.bad_allowed(manifest.records());
     if let Some(view) = &mut file.view {
         let on_progress = |at| progress("evaluating view", at);
-        let EvaluatedView { set, samples, facts: of_view, missing_keys, undecided, .. } =
+        let EvaluatedView { set, samples, missing_keys, undecided, .. } =
             evaluate(store, manifest, view, undecided_allowed, &on_progress).await?;
         if let Undecided { records, first: Some(first) } = &undecided {
             warn(&format!("the view leaves out {records} of the dataset's records, which cannot be read: {first}"));
@@ -68,20 +68,22 @@ pub(crate) async fn evaluate_job(
             let problem = format!("is {noted}; evaluating it gives {samples}");
             return Err(DatasetError::View { key: "samples", problem }.into());
         }
-        (found.view, facts) = (Some(set), of_view);
+        found.samples = JobSamples::View(set);
     }
+    let documents = found.samples.view().map_or_else(|| manifest.samples(), |view| view.len());
+    let unread_allowed = file.bad_allowed(documents);
     if let (Some(keys), Some(sequence)) = (file.sequence_keys()?, &mut file.sequence) {
         let tokens = columns.iter().find(|column| column.kind.name() == "tokens").expect("a checked job has one");
         let request = SequenceRequest {
             from: tokens.from.clone(),
             params: keys.params(),
             pool_tokens: keys.pool_tokens,
-            view: found.view.clone(),
-            unread_allowed: undecided_allowed,
+            view: found.samples.view().cloned(),
+            unread_allowed,
             count: Arc::new(count_tokens),
         };
         let on_progress = |at| progress("packing documents", at);
-        let EvaluatedSequences { made, table, facts: of_sequences, unread, .. } =
+        let EvaluatedSequences { made, table, unread, .. } =
             evaluate_sequences(store, manifest, request, &on_progress).await?;
         if let Undecided { records, first: Some(first) } = &unread {
             warn(&format!("{records} documents are left out, which cannot be read: {first}"));
@@ -91,28 +93,16 @@ pub(crate) async fn evaluate_job(
             let problem = format!("`pools` is {noted}; packing the documents gives {pools}");
             return Err(DatasetError::Sequence { problem }.into());
         }
-        (found.sequences, found.made, facts) = (Some(table), Some(made), of_sequences);
+        found = EvaluatedJob { samples: JobSamples::Sequences(table), made: Some(made) };
     }
-    Ok((found, facts))
+    Ok(found)
 }
 
 impl EvaluatedJob {
-    /// Returns the plan of a job with these parameters of the order.
-    ///
-    /// # Errors
-    /// [`PlanError`] if there is none.
-    pub(crate) fn plan(&self, job: &Job, manifest: &Manifest, order: OrderParams) -> Result<Plan, PlanError> {
-        let blocks = || manifest.block_samples();
-        match (&self.sequences, &self.view) {
-            (Some(sequences), _) => Plan::new(sequences.pools().sequences(), job.seed, order),
-            (None, None) => Plan::new(&blocks(), job.seed, order),
-            (None, Some(view)) => Plan::of_view(&blocks(), view, job.seed, order),
-        }
-    }
-
     /// Returns how the dataset is read: what was evaluated here need not be stored.
     pub(crate) fn stores(&self) -> StoreAccess {
-        let (views, sequences) = (self.view.iter().cloned().collect(), self.made.iter().cloned().collect());
+        let (views, sequences) =
+            (self.samples.view().cloned().into_iter().collect(), self.made.iter().cloned().collect());
         StoreAccess { views, sequences, ..StoreAccess::default() }
     }
 }
@@ -120,19 +110,20 @@ impl EvaluatedJob {
 /// Finds the documents of a job's sequences.
 pub(crate) struct PackedDocuments {
     table: SequenceTable,
-    view: Option<Arc<SampleSet>>,
     params: SequenceParams,
     seed: u64,
-    /// The pool that was used last, with its epoch and number.
-    last: Option<((u64, u32), PoolEpoch)>,
+    /// The pools that were used last, by their epochs and numbers.
+    pools: HashMap<(u64, u32), PoolEpoch>,
+    /// Number of pools that are kept.
+    kept_pools: usize,
 }
 
 impl PackedDocuments {
-    /// Returns what finds the documents of `job`; `None` if the job has no sequences.
-    pub(crate) fn new(job: &Job, evaluated: EvaluatedJob) -> Option<Self> {
-        let EvaluatedJob { view, sequences, .. } = evaluated;
-        let (table, params) = (sequences?, job.sequence.as_ref()?.params());
-        Some(Self { table, view, params, seed: job.seed, last: None })
+    /// Returns what finds the documents of `job`; `None` if its samples are no sequences.
+    pub(crate) fn new(job: &Job, samples: &JobSamples) -> Option<Self> {
+        let (table, params) = (samples.sequences()?.clone(), job.sequence.as_ref()?.params());
+        let kept_pools = 2 * job.order.lanes as usize;
+        Some(Self { table, params, seed: job.seed, pools: HashMap::new(), kept_pools })
     }
 
     /// Returns the documents of a sequence, as samples of the dataset, in the order of their places. `at` is the folder of the
@@ -145,22 +136,17 @@ impl PackedDocuments {
         at: &DatasetStore,
         epoch: u64,
         located: Located,
-    ) -> Result<Vec<SampleId>, DatasetError> {
-        let key = (epoch, located.block);
-        if self.last.as_ref().is_none_or(|(last, _)| *last != key) {
-            let lengths = self.table.lengths(at, located.block).await?;
-            let layout = PoolLayout::new(&self.params, lengths);
-            let layout = layout.map_err(|error| DatasetError::Sequence { problem: error.to_string() })?;
-            self.last = Some((key, PoolEpoch::new(Arc::new(layout), self.seed, epoch, located.block)));
+    ) -> Result<Vec<SampleId>, StoreError> {
+        let Located { block: pool, index, .. } = located;
+        if !self.pools.contains_key(&(epoch, pool)) {
+            let layout = self.table.layout(at, self.params, pool).await?;
+            if self.pools.len() >= self.kept_pools {
+                self.pools.clear();
+            }
+            self.pools.insert((epoch, pool), PoolEpoch::new(Arc::new(layout), self.seed, epoch, pool));
         }
-        let (_, pool) = self.last.as_ref().expect("it was set");
         let mut pieces = Vec::new();
-        pool.pieces(located.index, &mut pieces);
-        let first = self.table.documents(located.block).start;
-        let document = |piece: &Piece| {
-            let number = first + u64::from(piece.document);
-            self.view.as_ref().map_or(SampleId(number), |set| set.select(number))
-        };
-        Ok(pieces.iter().map(document).collect())
+        self.pools[&(epoch, pool)].pieces(index, &mut pieces);
+        Ok(pieces.iter().map(|piece| self.table.document(pool, piece.document)).collect())
     }
 }

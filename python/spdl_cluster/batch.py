@@ -138,16 +138,20 @@ class Batch(dict[str, Any]):
         """The number of entries."""
         return self._source().samples
 
-    def packed(self, rows: int | None = None) -> Iterator[MicroBatch]:
+    def packed(self, rows: int | None = None, *, pad_to: int | None = None) -> Iterator[MicroBatch]:
         """Divides a batch of sequences, of a job with `sequence`, into micro-batches of `rows` sequences; the last one has
         what is left. By default, it is one of all. They are views of the batch, with the bounds of documents and the number
         of labels that count. No GPU is waited for.
 
-        Raises `SettingError` if the job has no `sequence`, or no column of `document_lengths`.
+        pad_to: the number of elements of `cu_seqlens`, whatever the number of documents, as CUDA graphs need it: its end is repeated.
+            Of a job with `max_documents`, `rows * (max_documents + 1) + 1` is always enough.
+
+        Raises `SettingError` if the job has no `sequence`, or no column of `document_lengths`, or if a micro-batch has more
+        segments than `pad_to` has room for.
         """
         source = self._source()
         assert self._packing is not None, "set together with the source"
-        return self._packing.divide(self, source.sequences(), rows)
+        return self._packing.divide(self, source.sequences(), rows, pad_to)
 
     def to(self, device: Any, non_blocking: bool = False) -> Batch:
         """Copies the columns to a device; those that are there already share this batch's memory. `ids`, `valid`, `position` and

@@ -43,7 +43,7 @@ class Packing:
             return None
         return [row.tolist() for row in lengths], None if labels is None else [int((row != _NO_LABEL).sum()) for row in labels]
 
-    def divide(self, columns: Mapping[str, Any], counted: Counted | None, rows: int | None) -> Iterator[MicroBatch]:
+    def divide(self, columns: Mapping[str, Any], counted: Counted | None, rows: int | None, pad_to: int | None) -> Iterator[MicroBatch]:
         """Returns the micro-batches of a batch with these columns."""
         if self.seq_len is None:
             raise SettingError(
@@ -60,16 +60,23 @@ class Packing:
                 "`packed` makes tensors, and the columns of this loader are neither torch's nor numpy's",
                 'install numpy (`pip install numpy`), or import torch before the first batch; with `tensors="dlpack"`, read `document_lengths`',
             )
-        return self._divided(self.seq_len, places, counted, rows)
+        return self._divided(self.seq_len, places, counted, rows, pad_to)
 
-    def _divided(self, seq_len: int, places: Mapping[str, Any], counted: Counted, rows: int | None) -> Iterator[MicroBatch]:
+    def _divided(self, seq_len: int, places: Mapping[str, Any], counted: Counted, rows: int | None, pad_to: int | None) -> Iterator[MicroBatch]:
         documents, loss_tokens = counted
         step = rows or max(1, len(documents))
         for first in range(0, len(documents), step):
             end = min(first + step, len(documents))
             columns = {kind: column[first:end] for kind, column in places.items()}
             learned = None if loss_tokens is None else sum(loss_tokens[first:end])
-            yield MicroBatch(self.job, columns, seq_len, first, documents[first:end], learned)
+            micro = MicroBatch(self.job, columns, seq_len, first, documents[first:end], learned, pad_to)
+            if pad_to is not None and len(micro.segment_lengths) >= pad_to:
+                raise SettingError(
+                    f"`pad_to` of `packed` is {pad_to}, and sequences {first} to {end - 1} of the batch have {len(micro.segment_lengths)} segments, "
+                    f"which take {len(micro.segment_lengths) + 1} elements of `cu_seqlens`",
+                    f"with `max_documents = n` in the job's `sequence`, rows * (n + 1) + 1 is always enough: {end - first} * (n + 1) + 1 here",
+                )
+            yield micro
 
 
 class TokenColumns:
@@ -123,10 +130,17 @@ class MicroBatch(TokenColumns):
     Nothing here waits for a GPU: lengths and numbers of labels are known on the host.
     """
 
-    __slots__ = ("_seq_len", "_first", "_documents", "_segments", "_loss_tokens", "_cu_seqlens")
+    __slots__ = ("_seq_len", "_first", "_documents", "_segments", "_loss_tokens", "_pad_to", "_cu_seqlens")
 
     def __init__(
-        self, job: str, columns: Mapping[str, Any], seq_len: int, first: int, documents: Sequence[Sequence[int]], loss_tokens: int | None
+        self,
+        job: str,
+        columns: Mapping[str, Any],
+        seq_len: int,
+        first: int,
+        documents: Sequence[Sequence[int]],
+        loss_tokens: int | None,
+        pad_to: int | None,
     ) -> None:
         """Not for callers: use `Batch.packed`."""
         super().__init__(job, columns)
@@ -137,6 +151,7 @@ class MicroBatch(TokenColumns):
         self._documents = documents
         self._segments = [[*lengths, rest] if (rest := seq_len - sum(lengths)) else lengths for lengths in documents]
         self._loss_tokens = loss_tokens
+        self._pad_to = pad_to
         self._cu_seqlens: Any = None
 
     @property
@@ -153,9 +168,11 @@ class MicroBatch(TokenColumns):
     @property
     def cu_seqlens(self) -> Any:
         """Where each segment of the flat micro-batch begins, and where the last one ends, on the device of the columns:
-        int32, `[segments + 1]`, from 0 to `rows * seq_len`. Kernels of attention over packed sequences take it, with `max_seqlen`."""
+        int32, `[segments + 1]`, from 0 to `rows * seq_len`. Kernels of attention over packed sequences take it, with `max_seqlen`.
+        With `pad_to`, it is `[pad_to]`: the end is repeated, which kernels and Megatron take for segments without a place."""
         if self._cu_seqlens is None:
-            self._cu_seqlens = _ints([0, *accumulate(self.segment_lengths)], "int32", self.tokens)
+            ends = [0, *accumulate(self.segment_lengths)]
+            self._cu_seqlens = _ints(ends + ends[-1:] * ((self._pad_to or 0) - len(ends)), "int32", self.tokens)
         return self._cu_seqlens
 
     @property

@@ -11,6 +11,7 @@ mod job_file;
 pub mod json;
 pub mod manifest;
 pub mod ranges;
+pub mod samples;
 pub mod sequences;
 pub mod store;
 pub mod view;

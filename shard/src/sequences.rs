@@ -7,8 +7,8 @@ use std::{ops::Range, sync::Arc};
 
 use bytes::Bytes;
 use spdl_order::{DatasetFacts, view::SampleSet};
-use spdl_sequence::{Pools, SequenceFill, TokenPool};
-use spdl_store::StoreError;
+use spdl_sequence::{PoolLayout, Pools, SequenceFill, SequenceParams, TokenPool};
+use spdl_store::{ContentError, StoreError, blocking};
 use spdl_types::{Fingerprint, SampleId};
 
 use crate::{
@@ -34,6 +34,17 @@ const LENGTH_BYTES: u64 = 4;
 const FIRST_BYTES: u64 = 256 << 10;
 /// Bytes that are compared at once with a file that is there.
 const COMPARED_BYTES: usize = 16 << 20;
+
+/// The hint about a table that is damaged.
+const SUBMIT_AGAIN: &str = "submit the job again, without `pools`: that writes the table anew";
+
+/// Returns the error about a table that is not what it should be.
+fn wrong_table(at: &DatasetStore, name: &str, source: FormatError) -> StoreError {
+    // A table is cut off if the store says so of its size: reading it again does not help.
+    let is_retryable = matches!(source, FormatError::Checksum);
+    let source = ContentError { is_retryable, hint: SUBMIT_AGAIN, ..source.into() };
+    StoreError::Format { url: at.url_of(name), source }
+}
 
 fn name_of(sequences: Fingerprint) -> String {
     format!("{PREFIX}{sequences}{SUFFIX}")
@@ -68,6 +79,8 @@ pub struct SequenceTable {
     checksums: Box<[u32]>,
     /// The whole file, if it is in memory.
     file: Option<Bytes>,
+    /// The samples that are documents; `None` for all.
+    view: Option<Arc<SampleSet>>,
 }
 
 impl SequenceTableBuilder {
@@ -139,7 +152,11 @@ impl SequenceTable {
     ///
     /// # Errors
     /// If it is not the table with this fingerprint, or of another dataset or view.
-    pub fn of_memory(made: &MadeSequences, manifest: &Manifest, view: Option<&SampleSet>) -> Result<Self, FormatError> {
+    pub fn of_memory(
+        made: &MadeSequences,
+        manifest: &Manifest,
+        view: Option<Arc<SampleSet>>,
+    ) -> Result<Self, FormatError> {
         let MadeSequences { file, fingerprint } = made;
         let end = table_end(file, manifest)?;
         if (file.len() as u64) < end {
@@ -153,7 +170,7 @@ impl SequenceTable {
     fn open(
         (table, file_bytes): (&[u8], u64),
         expected: Fingerprint,
-        (manifest, view): (&Manifest, Option<&SampleSet>),
+        (manifest, view): (&Manifest, Option<Arc<SampleSet>>),
     ) -> Result<Self, FormatError> {
         envelope::check(&KIND, table)?;
         match Fingerprint::of(table) {
@@ -173,15 +190,12 @@ impl SequenceTable {
         let ends: Vec<u32> = counted.iter().map(|(end, _)| *end).collect();
         let documents = first_documents[first_documents.len() - 1];
         let pools = Pools::new(counted).map(Arc::new).map_err(|error| FormatError::Malformed(error.to_string()))?;
-        let documents_before = |block: u32| match (block.checked_sub(1).map(|last| manifest.block(last)), view) {
-            (None, _) => 0,
-            (Some(last), None) => last.first_sample + u64::from(last.samples),
-            (Some(last), Some(view)) => view.below(SampleId(last.first_sample + u64::from(last.samples))),
-        };
+        let documents_before =
+            |block: u32| block.checked_sub(1).map_or(0, |last| manifest.kept_samples(last, view.as_deref()).end);
         let is_of_blocks = ends.last().copied().unwrap_or(0) == manifest.block_count()
             && ends.iter().zip(&first_documents[1..]).all(|(end, documents)| documents_before(*end) == *documents);
         if !is_of_blocks {
-            let found = view.map_or_else(|| manifest.samples(), SampleSet::len);
+            let found = view.as_ref().map_or_else(|| manifest.samples(), |view| view.len());
             let of = if view.is_some() { "dataset or view" } else { "dataset" };
             return Err(FormatError::Malformed(format!(
                 "it is of another {of}: it has {documents} documents, and this one {found}, or others in its blocks"
@@ -201,7 +215,7 @@ impl SequenceTable {
             return Err(FormatError::Malformed(format!("{} bytes follow its end", file_bytes - expected_bytes)));
         }
         let (first_documents, checksums) = (first_documents.into(), checksums.into());
-        Ok(Self { fingerprint: expected, pools, fill, first_documents, checksums, file: None })
+        Ok(Self { fingerprint: expected, pools, fill, first_documents, checksums, file: None, view })
     }
 
     /// Returns what identifies the table.
@@ -222,6 +236,12 @@ impl SequenceTable {
         self.fill
     }
 
+    /// Returns the samples that are documents, if not all are.
+    #[must_use]
+    pub const fn view(&self) -> Option<&Arc<SampleSet>> {
+        self.view.as_ref()
+    }
+
     /// Returns the numbers of a pool's documents among those of the dataset, or of its view.
     ///
     /// # Panics
@@ -232,12 +252,46 @@ impl SequenceTable {
         self.first_documents[pool]..self.first_documents[pool + 1]
     }
 
-    /// Returns the facts that creating a job on the sequences needs: of a dataset, or of a view of it, with these facts.
+    /// Returns the sample of the dataset that is document number `document` of a pool.
+    ///
+    /// # Panics
+    /// If there is no such pool.
     #[must_use]
-    pub fn facts(&self, facts: DatasetFacts) -> DatasetFacts {
+    pub fn document(&self, pool: u32, document: u32) -> SampleId {
+        let number = self.documents(pool).start + u64::from(document);
+        self.view.as_ref().map_or(SampleId(number), |view| view.select(number))
+    }
+
+    /// Returns the numbers of the blocks that hold documents of a pool.
+    pub fn blocks<'m>(&'m self, pool: u32, manifest: &'m Manifest) -> impl Iterator<Item = u32> + 'm {
+        let view = self.view.as_deref();
+        let is_kept = move |block: &u32| !manifest.kept_samples(*block, view).is_empty();
+        self.pools.blocks(pool).into_iter().flatten().filter(is_kept)
+    }
+
+    /// Returns the facts that creating a job on the sequences needs: of a dataset, or of a view of it, with these facts.
+    pub(crate) fn facts(&self, facts: DatasetFacts) -> DatasetFacts {
         let pools = self.pools.sequences().iter().filter(|sequences| **sequences > 0).count() as u64;
         let block_bytes = facts.block_bytes.saturating_mul(facts.blocks) / pools.max(1);
-        DatasetFacts { samples: self.fill.sequences, blocks: pools, block_bytes, ..facts }
+        DatasetFacts { samples: self.fill.sequences, tokens: self.fill.tokens, blocks: pools, block_bytes, ..facts }
+    }
+
+    /// Reads the lengths of a pool's documents, and lays them out.
+    ///
+    /// # Errors
+    /// If the lengths cannot be read, or are not those that were packed.
+    ///
+    /// # Panics
+    /// If there is no such pool.
+    pub async fn layout(&self, at: &DatasetStore, params: SequenceParams, pool: u32) -> Result<PoolLayout, StoreError> {
+        let lengths = self.lengths(at, pool).await?;
+        let sequences = self.pools.sequences()[pool as usize];
+        let problem = match blocking(move || PoolLayout::new(&params, lengths)).await {
+            Ok(layout) if layout.sequences() == sequences => return Ok(layout),
+            Ok(layout) => format!("pool {pool} fills {} sequences, and its table has {sequences}", layout.sequences()),
+            Err(error) => error.to_string(),
+        };
+        Err(StoreError::Changed { url: at.url().to_owned(), problem })
     }
 
     /// Reads the lengths of a pool's documents, in tokens.
@@ -259,7 +313,7 @@ impl SequenceTable {
             None => part_of(at, &name, range).await?,
         };
         if crc32c::crc32c(&bytes) != self.checksums[pool as usize] {
-            return Err(StoreError::Format { url: at.url_of(&name), source: FormatError::Checksum.into() });
+            return Err(wrong_table(at, &name, FormatError::Checksum));
         }
         Ok(bytes.as_chunks::<4>().0.iter().map(|length| u32::from_le_bytes(*length)).collect())
     }
@@ -312,13 +366,14 @@ pub async fn save_sequences(at: &DatasetStore, made: &MadeSequences) -> Result<(
 
 /// Returns whether an object has these bytes, and no more.
 async fn is_same(at: &DatasetStore, name: &str, file: &[u8]) -> Result<bool, StoreError> {
-    if at.get_range(name, None).await?.meta.size != file.len() as u64 {
+    let meta = at.meta(name).await?;
+    if meta.size != file.len() as u64 {
         return Ok(false);
     }
     let mut start = 0;
     for part in file.chunks(COMPARED_BYTES) {
         let end = start + part.len() as u64;
-        if part_of(at, name, start..end).await? != part {
+        if at.read_part(name, &meta, start..end).await? != part {
             return Ok(false);
         }
         start = end;
@@ -334,21 +389,21 @@ async fn is_same(at: &DatasetStore, name: &str, file: &[u8]) -> Result<bool, Sto
 pub async fn open_sequences(
     at: &DatasetStore,
     manifest: &Manifest,
-    view: Option<&SampleSet>,
+    view: Option<Arc<SampleSet>>,
     sequences: Fingerprint,
 ) -> Result<SequenceTable, StoreError> {
     let name = MetadataPlace::Hidden.path(&name_of(sequences));
-    let malformed = |source: FormatError| StoreError::Format { url: at.url_of(&name), source: source.into() };
+    let wrong = |source| wrong_table(at, &name, source);
     let answer = at.get_range(&name, Some(0..FIRST_BYTES)).await?;
     let (sent, file_bytes) = (answer.range.clone(), answer.meta.size);
     let first = at.body(&name, answer, sent.end - sent.start).await?;
-    let end = table_end(&first, manifest).map_err(malformed)?;
+    let end = table_end(&first, manifest).map_err(wrong)?;
     let table = match first.get(..end as usize) {
         Some(table) => first.slice_ref(table),
         None if file_bytes < end => {
-            return Err(malformed(FormatError::Truncated { found_bytes: file_bytes, expected_bytes: end }));
+            return Err(wrong(FormatError::Truncated { found_bytes: file_bytes, expected_bytes: end }));
         }
         None => part_of(at, &name, 0..end).await?,
     };
-    SequenceTable::open((&table, file_bytes), sequences, (manifest, view)).map_err(malformed)
+    SequenceTable::open((&table, file_bytes), sequences, (manifest, view)).map_err(wrong)
 }

@@ -2,12 +2,9 @@
 
 use std::sync::Arc;
 
-use spdl_order::{
-    DatasetFacts,
-    view::{MAX_VIEW_BYTES, SampleSet},
-};
+use spdl_order::view::{MAX_VIEW_BYTES, SampleSet};
 use spdl_store::StoreError;
-use spdl_types::{Fingerprint, SampleId};
+use spdl_types::Fingerprint;
 
 use crate::{
     FormatError,
@@ -65,17 +62,4 @@ pub async fn open_view(
     }
     let set = SampleSet::decode(&bytes, manifest.samples());
     set.map(Arc::new).map_err(|error| wrong(FormatError::Malformed(format!("it {error}"))))
-}
-
-/// Returns the facts about a view that creating a job needs: of the samples that it keeps, and the blocks that hold them.
-#[must_use]
-pub fn view_facts(manifest: &Manifest, set: &SampleSet) -> DatasetFacts {
-    let facts = manifest.facts();
-    let has_samples = |block: &u32| {
-        let block = manifest.block(*block);
-        let [start, end] = [block.first_sample, block.first_sample + u64::from(block.samples)].map(SampleId);
-        set.below(end) > set.below(start)
-    };
-    let blocks = (0..manifest.block_count()).filter(has_samples).count() as u64;
-    DatasetFacts { samples: set.len(), documents: set.len(), blocks, ..facts }
 }

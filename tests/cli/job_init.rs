@@ -2,7 +2,10 @@
 
 use std::{fs, path::Path, process::Command};
 
-use spdl_testkit::processes::{Cluster, Finished, TestDataset, ctl, run, write_pictures};
+use spdl_testkit::{
+    processes::{Cluster, Finished, TestDataset, ctl, run, write_pictures},
+    tokens::write_megatron,
+};
 
 fn init(folder: &Path, arguments: &[&str]) -> Finished {
     run(ctl().args(["job", "init"]).args(arguments).current_dir(folder))
@@ -169,4 +172,45 @@ fn what_is_no_dataset_is_named_with_what_makes_one() {
             .count(),
         0
     );
+}
+
+#[test]
+fn the_first_job_of_documents_of_tokens_packs_them_and_runs_as_it_is_written() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let folder = folder.path();
+    let documents = |count: usize| -> Vec<Vec<u16>> {
+        (0..count).map(|number| vec![(number % 9000) as u16; 1 + number * 37 % 500]).collect()
+    };
+    // A corpus of some size, and one that has hardly a sequence.
+    for (dataset, count, seq_len) in [("corpus", 4000, 2048), ("few", 3, 128)] {
+        fs::create_dir(folder.join(dataset)).expect("it is made");
+        write_megatron(&folder.join(dataset), "web_text_document", &documents(count));
+        run(ctl().arg("index").arg(folder.join(dataset)).arg("--json")).json();
+        let file = format!("{dataset}.toml");
+        let done = init(folder, &[dataset, "--out", &file]);
+        assert!(done.status.success(), "{}", done.stderr);
+        let first =
+            format!("{file}: job `{dataset}`, {count} documents of {dataset}, in sequences of {seq_len} tokens, ");
+        let first = first.replace("4000", "4 000");
+        assert!(done.stdout.starts_with(&first), "{}", done.stdout);
+        let written = text(folder, &file);
+        for part in ["[sequence]", format!("seq_len = {seq_len} ").as_str(), "# eos = ID", "# vocab = SIZE"] {
+            assert!(written.contains(part), "`{part}` is not in\n{written}");
+        }
+        for kind in ["tokens", "labels", "positions", "document_lengths"] {
+            assert!(written.contains(&format!("decode = \"{kind}\"")), "{kind}:\n{written}");
+        }
+        let plan = run(ctl().args(["plan", &file, "--json"]).current_dir(folder)).json();
+        let sequences = plan["sequences"]["sequences"].as_u64().expect("a number");
+        assert!(plan["steps"].as_u64() > Some(0) && sequences > 0, "{plan}");
+        let pulled = replayed(folder, &file);
+        assert!(pulled > 0 && pulled <= 10 * sequences, "{pulled} of {sequences}");
+    }
+    let largest = "the largest id that was seen is ";
+    let seen = text(folder, "few.toml");
+    assert!(seen.contains(&format!("{largest}2\n")), "{seen}");
+    let cluster = Cluster::start(1);
+    cluster.submit(&folder.join("corpus.toml"));
+    let from = run(&mut cluster.pull("corpus", 0, 1, "node-0", &["--steps", "2"])).json();
+    assert!(from["samples"].as_u64() > Some(0), "{from}");
 }

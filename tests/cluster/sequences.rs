@@ -101,6 +101,17 @@ fn sequences_have_one_receipt_and_one_content_at_each_world_in_every_way() {
 
     let cluster = Cluster::start(1);
     cluster.submit(&job);
+    let plan = run(ctl().arg("plan").arg(&job).arg("--json")).json();
+    let (planned, status) = (&plan["sequences"], run(&mut cluster.ctl("admin", ["status", "--json"])).json());
+    let job_status = &status["jobs"][0];
+    assert_eq!(job_status["samples"], planned["sequences"]);
+    for field in ["tokens", "padding", "documents"] {
+        assert_eq!(job_status["sequence"][field], planned[field], "{field}: {status}");
+    }
+    let text = run(&mut cluster.ctl("admin", ["status"])).stdout;
+    for part in [" SEQ/S ", &format!("2 epochs of {sequences} sequences"), "sequences of 256 tokens, "] {
+        assert!(text.contains(part) && !text.contains("sample"), "`{part}` is not in {text}");
+    }
     // Submitting it again finds the table, and writes no other one.
     cluster.submit(&job);
     table(&dataset);
@@ -299,20 +310,63 @@ fn a_table_that_is_away_or_another_is_refused_in_one_line_wherever_it_is_read() 
         (None, "does not exist"),
         (Some(fs::read(&their_path).unwrap()), "its fingerprint is"),
         (Some(file[..99].to_vec()), "is cut off: 99 bytes of "),
+        (Some(file[..file.len() - 1].to_vec()), "is cut off: "),
+        (Some([&file[..60], &[file[60] ^ 1], &file[61..]].concat()), "its checksum does not match"),
     ] {
         match &content {
             None => fs::remove_file(&path).unwrap(),
             Some(content) => fs::write(&path, content).unwrap(),
         }
         one_line(submit("refused", &pools), &[&ours_name, problem]);
-        // A rank waits while a file is cut off, since that may be on its way.
-        if content.is_none_or(|content| content.len() != 99) {
-            one_line(cluster.pull("ours", 0, 1, "node-0", &["--steps", "1"]), &[&ours_name, problem]);
-        }
+        one_line(cluster.pull("ours", 0, 1, "node-0", &["--steps", "1"]), &[&ours_name, problem]);
     }
+    // The lengths of documents are read when the pool is used.
+    let mut other_length = file.clone();
+    let first_length = 112 + 16 * u32::from_le_bytes(*file[40..].first_chunk().unwrap()) as usize;
+    other_length[first_length..].iter_mut().for_each(|byte| *byte ^= 1);
+    fs::write(&path, other_length).unwrap();
+    one_line(cluster.pull("ours", 0, 1, "node-0", &["--steps", "1"]), &[&ours_name, "its checksum does not match"]);
     // Submitting the job without the fingerprint packs again, and writes the table where it was.
     cluster.submit(&job);
     assert_eq!(fs::read(&path).unwrap(), file);
     let pulled = cluster.pull_all("ours", 1, &["node-0"], &["--from", "0:0", "--steps", "2"]);
     assert_eq!(digests(&pulled), digests(&[replay(&job, &["--steps", "2"])]));
+}
+
+/// Returns a NumPy file of 32-bit tokens.
+fn npy(tokens: &[u32]) -> Vec<u8> {
+    let mut header = format!("{{'descr': '<u4', 'fortran_order': False, 'shape': ({},), }}", tokens.len());
+    while (10 + header.len() + 1) % 64 > 0 {
+        header.push(' ');
+    }
+    header.push('\n');
+    let length = u16::try_from(header.len()).unwrap().to_le_bytes();
+    let tokens = tokens.iter().flat_map(|token| token.to_le_bytes());
+    [&b"\x93NUMPY\x01\0"[..], &length, header.as_bytes()].concat().into_iter().chain(tokens).collect()
+}
+
+#[test]
+fn documents_that_cannot_be_read_are_counted_among_those_of_the_view() {
+    // A tenth is in the view, 40 documents, of which 5 are damaged.
+    let dataset = TestDataset::of_keys((0..400_u32).map(|number| {
+        let value = if number % 80 == 0 { b"damaged".repeat(9) } else { npy(&vec![number + 1; 40]) };
+        (format!("{number:04}"), value, u32::from(number % 10 == 0).to_string())
+    }));
+    let job = |fraction: &str| {
+        let text = format!(
+            "name = \"tenth\"\ndataset = {:?}\nglobal_batch = 2\nmax_bad_fraction = {fraction}\nview = {{ where = \"cls == 1\" }}\n\
+             sequence = {{ seq_len = 64, align = 1 }}\n[[column]]\nname = \"tokens\"\nfrom = \"jpg\"\ndecode = \"tokens\"",
+            dataset.path("dataset")
+        );
+        let path = dataset.path("tenth.toml");
+        fs::write(&path, text).unwrap();
+        let mut plan = ctl();
+        plan.arg("plan").arg(path);
+        run(&mut plan)
+    };
+    let refused = job("0.05");
+    refused.error(&["field `jpg` ", "the packing leaves out 2 such records, and no more"]);
+    let planned = job("0.2");
+    assert!(planned.stderr.contains("5 documents are left out, which cannot be read"), "{}", planned.stderr);
+    assert!(planned.stdout.contains("1 400 tokens of 35 documents in an epoch"), "{}", planned.stdout);
 }

@@ -10,8 +10,9 @@ use serde_json::Value;
 use spdl_testkit::{
     browser::Browser,
     http,
-    processes::{Cluster, LIMIT, ServerProcess, TestDataset},
+    processes::{Cluster, LIMIT, ServerProcess, TestDataset, ctl, run},
     target,
+    tokens::write_megatron,
 };
 
 /// A key that would run a script where it was read as markup.
@@ -75,6 +76,56 @@ fn the_page_shows_a_running_job_goes_on_after_a_restart_and_is_accessible() {
     assert_eq!(browser.console(), Vec::<String>::new(), "the browser complains of nothing");
     it_is_accessible_at_every_width(&browser);
     it_goes_on_with_another_coordinator_and_asks_for_its_token(&browser, &mut watched);
+}
+
+#[test]
+fn the_page_of_a_job_of_tokens_speaks_of_sequences_and_how_full_they_are() {
+    let Some(browser) = Browser::start() else { return };
+    let dataset = TestDataset { folder: tempfile::tempdir().expect("a temporary folder") };
+    let folder = dataset.path("dataset");
+    fs::create_dir(&folder).expect("a folder is made");
+    let documents: Vec<Vec<u16>> = (0..600).map(|number| vec![7; 20 + number * 37 % 300]).collect();
+    write_megatron(&folder, "web_text_document", &documents);
+    run(ctl().arg("index").arg(&folder).arg("--json")).json();
+    let text = format!(
+        "name = \"text\"\ndataset = {folder:?}\nglobal_batch = 8\nepochs = 100000\nsequence = {{ seq_len = 512 }}\n\
+         [[column]]\nname = \"tokens\"\nfrom = \"tokens\"\ndecode = \"tokens\""
+    );
+    let job = dataset.path("text.toml");
+    fs::write(&job, text).expect("a job is written");
+    let cluster = Cluster::start(1);
+    cluster.submit(&job);
+    let plan = run(ctl().arg("plan").arg(&job).arg("--json")).json();
+    let of_plan = |field: &str| plan["sequences"][field].as_u64().expect("a number");
+    let _rank = ServerProcess::spawn(&mut cluster.pull("text", 0, 1, "node-0", &["--rate", "400"]));
+    browser.show_as(1280, false);
+    browser.open(&format!("http://{}/", cluster.http));
+    let terms = "[...document.querySelectorAll('#session-figures dt')].map((term) => term.textContent).join()";
+    browser.wait_for(
+        "the rates of sequences and of tokens",
+        &format!("return {terms} === 'Done,Epoch,Time left,Sequences per second,Tokens per second,Waiting,Ranks'"),
+    );
+    browser.wait_for("stages", "return document.querySelectorAll('#stages > li').length > 1");
+    browser.wait_for("a verdict", "return document.querySelector('#verdict-text').textContent.includes('rank ')");
+    let seen = browser.run("return document.body.textContent.replaceAll(',', '')");
+    let seen = seen.as_str().expect("a text");
+    for part in [
+        format!("{} sequences of 512 tokens", of_plan("sequences")),
+        format!(
+            "{} tokens of {} documents {} places of padding",
+            of_plan("tokens"),
+            of_plan("documents"),
+            of_plan("padding")
+        ),
+        "sequences/s".to_owned(),
+        "documents/s".to_owned(),
+    ] {
+        assert!(seen.contains(&part), "`{part}` is not in {seen}");
+    }
+    assert!(!seen.contains("samples/s") && !seen.contains("Samples per second"), "{seen}");
+    browser.run("document.querySelectorAll('details').forEach((part) => { part.open = true; })");
+    keep_picture(&browser, "sequences");
+    assert_eq!(browser.console(), Vec::<String>::new(), "the browser complains of nothing");
 }
 
 #[test]
@@ -185,21 +236,25 @@ fn it_loads_nothing_from_elsewhere(browser: &Browser) {
 }
 
 fn it_is_accessible_at_every_width(browser: &Browser) {
-    let pictures = target().join("page");
-    fs::create_dir_all(&pictures).expect("a folder for pictures");
     let axe = axe::script();
     for (width, is_dark) in [(1280, false), (1280, true), (390, false), (390, true)] {
         browser.show_as(width, is_dark);
         let overhang =
             browser.run("return document.documentElement.scrollWidth - document.documentElement.clientWidth");
         assert_eq!(overhang, 0, "at {width} pixels the page scrolls sideways");
-        let name = format!("{width}-{}.png", if is_dark { "dark" } else { "light" });
-        let png = BASE64_STANDARD.decode(browser.screenshot()).expect("base64");
-        fs::write(pictures.join(name), png).expect("a picture is written");
+        keep_picture(browser, &format!("{width}-{}", if is_dark { "dark" } else { "light" }));
         if let Some(axe) = &axe {
             assert_eq!(axe::violations(browser, axe), Vec::<String>::new(), "{width} pixels, dark: {is_dark}");
         }
     }
+}
+
+/// Leaves a picture of the page in the build directory.
+fn keep_picture(browser: &Browser, name: &str) {
+    let pictures = target().join("page");
+    fs::create_dir_all(&pictures).expect("a folder for pictures");
+    let png = BASE64_STANDARD.decode(browser.screenshot()).expect("base64");
+    fs::write(pictures.join(format!("{name}.png")), png).expect("a picture is written");
 }
 
 fn it_goes_on_with_another_coordinator_and_asks_for_its_token(browser: &Browser, watched: &mut Watched) {

@@ -254,6 +254,26 @@ def test_what_the_job_lacks_is_named(texts: pathlib.Path) -> None:
         spdl_cluster.Batch({}).packed()
 
 
+def test_the_bounds_of_documents_are_padded_to_a_fixed_number(texts: pathlib.Path) -> None:
+    limit, rows = 3, 2
+    length = rows * (limit + 1) + 1
+    with spdl_cluster.local(make(texts, {"align": 16, "max_documents": limit}), tensors="numpy") as loader:
+        numbers = set()
+        for batch in loader:
+            for micro, padded in zip(batch.packed(rows), batch.packed(rows, pad_to=length), strict=True):
+                cuts = micro.cu_seqlens.tolist()
+                numbers.add(len(cuts))
+                assert padded.cu_seqlens.dtype == numpy.int32 and padded.cu_seqlens.shape == (length,)
+                assert padded.cu_seqlens.tolist() == cuts + [micro.rows * SEQ_LEN] * (length - len(cuts))
+                assert (padded.segment_lengths, padded.max_seqlen) == (micro.segment_lengths, micro.max_seqlen)
+        assert len(numbers) > 1 and max(numbers) <= length
+        most = max(len(micro.segment_lengths) for micro in batch.packed(1))
+        next(batch.packed(rows, pad_to=rows * most + 1))
+        with pytest.raises(SettingError, match=f"`pad_to` of `packed` is {most}, and sequences .* segments, which take {most + 1} elements") as refused:
+            list(batch.packed(1, pad_to=most))
+        assert "`max_documents = n` in the job's `sequence`, rows * (n + 1) + 1" in str(refused.value.hint)
+
+
 def test_entries_without_a_sequence_are_padding(texts: pathlib.Path) -> None:
     with spdl_cluster.local(make(texts, BEST_FIT_16, global_batch=32), tensors="numpy") as loader:
         *_, last = loader

@@ -8,8 +8,8 @@ use std::{
 use spdl_control::messages::Refusal;
 use spdl_dataset::{Misfits, misfits};
 use spdl_job::{Job, JobFile, redact};
-use spdl_order::{BatchParams, DatasetFacts, OrderParams, Plan, PlanError, view::SampleSet};
-use spdl_shard::{manifest::Manifest, read_job_file, sequences::open_sequences, store::DatasetStore, view::open_view};
+use spdl_order::{BatchParams, OrderParams, Plan, PlanError};
+use spdl_shard::{manifest::Manifest, read_job_file, samples::JobSamples, store::DatasetStore};
 use spdl_types::Position;
 use spdl_worker::feed::StoreAccess;
 
@@ -44,9 +44,9 @@ pub(crate) async fn open(path: &Path) -> Result<OpenJob, CtlError> {
     let store = DatasetStore::open_pinned(&file.dataset).await?;
     let manifest = store.manifest().await?;
     file.dataset = store.pinned_url(&file.dataset);
-    let (evaluated, facts) = evaluated(&store, &manifest, &mut file).await?;
-    let job = file.freeze(&facts)?;
-    refuse_misfits(&store, &manifest, &job, evaluated.view.as_deref()).await?;
+    let evaluated = evaluated(&store, &manifest, &mut file).await?;
+    let job = file.freeze(&evaluated.samples.facts(&manifest))?;
+    refuse_misfits(&store, &manifest, &job, &evaluated.samples).await?;
     OpenJob::new(job, manifest, evaluated)
 }
 
@@ -55,20 +55,20 @@ pub(crate) async fn refuse_misfits(
     store: &DatasetStore,
     manifest: &Manifest,
     job: &Job,
-    view: Option<&SampleSet>,
+    samples: &JobSamples,
 ) -> Result<(), CtlError> {
+    let view = samples.view().map(|set| &**set);
     let Misfits { error, warnings } = misfits(store, manifest, job, view).await?;
     warnings.iter().for_each(|warning| output::warn(warning));
     error.map_or(Ok(()), |error| Err(error.into()))
 }
 
-/// Evaluates the view and the sequences of a job, with progress bars, and notes their fingerprints in its file. Also returns the facts
-/// that freezing it needs.
+/// Evaluates the view and the sequences of a job, with progress bars, and notes their fingerprints in its file.
 pub(crate) async fn evaluated(
     store: &DatasetStore,
     manifest: &Manifest,
     file: &mut JobFile,
-) -> Result<(EvaluatedJob, DatasetFacts), CtlError> {
+) -> Result<EvaluatedJob, CtlError> {
     let bar = Mutex::new(None);
     let progress = |label: &'static str, at| {
         let mut bar = bar.lock().unwrap_or_else(PoisonError::into_inner);
@@ -93,25 +93,20 @@ pub(crate) async fn open_frozen(job: Job) -> Result<OpenJob, CtlError> {
             ours: job.dataset_fingerprint,
         });
     }
-    let mut evaluated = EvaluatedJob::default();
-    if let Some(view) = job.view {
-        evaluated.view = Some(open_view(&store, &manifest, view).await?);
-    }
-    if let Some(sequence) = &job.sequence {
-        evaluated.sequences = Some(open_sequences(&store, &manifest, evaluated.view.as_deref(), sequence.pools).await?);
-    }
-    OpenJob::new(job, manifest, evaluated)
+    let pools = job.sequence.as_ref().map(|sequence| sequence.pools);
+    let samples = JobSamples::open(&store, &manifest, job.view, pools).await?;
+    OpenJob::new(job, manifest, EvaluatedJob { samples, made: None })
 }
 
 impl OpenJob {
     fn new(job: Job, manifest: Manifest, evaluated: EvaluatedJob) -> Result<Self, CtlError> {
-        let plan = evaluated.plan(&job, &manifest, job.order)?;
+        let plan = evaluated.samples.plan(&manifest, job.seed, job.order)?;
         Ok(Self { job, manifest, plan, evaluated })
     }
 
     /// Returns the plan that the job would have with other parameters of the order.
     pub(crate) fn plan_with(&self, order: OrderParams) -> Result<Plan, PlanError> {
-        self.evaluated.plan(&self.job, &self.manifest, order)
+        self.evaluated.samples.plan(&self.manifest, self.job.seed, order)
     }
 
     /// Refuses a start that is not in the stream, by the coordinator's rules.
@@ -129,7 +124,7 @@ impl OpenJob {
     /// Returns the bytes of each block of the plan: those of the dataset, or pools of them.
     pub(crate) fn block_bytes(&self) -> Vec<u64> {
         let bytes = |block| self.manifest.block(block).bytes;
-        match &self.evaluated.sequences {
+        match self.evaluated.samples.sequences() {
             None => (0..self.manifest.block_count()).map(bytes).collect(),
             Some(table) => {
                 let pools = table.pools();

@@ -106,7 +106,7 @@ struct SequenceReport {
 
 impl SequenceReport {
     fn of(open: &OpenJob) -> Option<Self> {
-        let table = open.evaluated.sequences.as_ref()?;
+        let table = open.evaluated.samples.sequences()?;
         let SequenceFill {
             sequences,
             tokens,
@@ -241,7 +241,7 @@ async fn print_ids(
     ranks: std::ops::Range<u32>,
 ) -> Result<(), CtlError> {
     let mut items = Vec::new();
-    let mut names = if args.keys { Some(RecordNames::open(&open.job, &open.evaluated).await?) } else { None };
+    let mut names = if args.keys { Some(RecordNames::open(&open.job, &open.evaluated.samples).await?) } else { None };
     for step in steps(open, args, batches) {
         for rank in ranks.clone() {
             open.plan.rank_items(&step, rank, args.world, &mut items);
@@ -282,7 +282,7 @@ fn print_costs(open: &OpenJob, costs: &Costs) -> Result<(), CtlError> {
     )?;
     if let Some(view) = &open.job.view {
         let all = report::count(open.manifest.samples(), "sample", "samples");
-        let kept = open.evaluated.view.as_ref().map_or(open.plan.samples(), |view| view.len());
+        let kept = open.evaluated.samples.view().map_or(open.plan.samples(), |view| view.len());
         outln!("the view keeps {} of {all}; samples = \"{view}\"", report::grouped(kept))?;
     }
     if let Some(sequences) = SequenceReport::of(open) {

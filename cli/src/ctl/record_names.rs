@@ -4,15 +4,13 @@ use std::{collections::HashMap, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 use spdl_job::Job;
-use spdl_order::Plan;
-use spdl_shard::{
-    format::ShardIndex, manifest::Manifest, sequences::open_sequences, store::DatasetStore, view::open_view,
-};
+use spdl_order::{Plan, PlanError};
+use spdl_shard::{format::ShardIndex, manifest::Manifest, samples::JobSamples, store::DatasetStore};
 use spdl_store::StoreError;
 use spdl_types::{Position, SampleId};
 
 use super::CtlError;
-use crate::evaluated::{EvaluatedJob, PackedDocuments};
+use crate::evaluated::PackedDocuments;
 
 /// Maximum bytes of the indexes that are kept: consecutive samples come from few shards.
 const MAX_KEPT_BYTES: u64 = 256 << 20;
@@ -44,25 +42,13 @@ pub(crate) struct RecordNames {
 }
 
 impl RecordNames {
-    /// Opens the dataset of a job. What was not evaluated here is read from the dataset's folder.
-    pub(crate) async fn open(job: &Job, evaluated: &EvaluatedJob) -> Result<Self, CtlError> {
+    /// Opens the dataset of a job with these samples.
+    pub(crate) async fn open(job: &Job, samples: &JobSamples) -> Result<Self, CtlError> {
         let store = DatasetStore::open(&job.dataset)?;
         let manifest = store.manifest().await?;
-        let packed = match &job.sequence {
-            None => None,
-            Some(sequence) => {
-                let mut evaluated = evaluated.clone();
-                if let (None, Some(view)) = (&evaluated.view, job.view) {
-                    evaluated.view = Some(open_view(&store, &manifest, view).await?);
-                }
-                if evaluated.sequences.is_none() {
-                    let view = evaluated.view.as_deref();
-                    evaluated.sequences = Some(open_sequences(&store, &manifest, view, sequence.pools).await?);
-                }
-                let plan = evaluated.plan(job, &manifest, job.order)?;
-                PackedDocuments::new(job, evaluated).map(|documents| (plan, documents))
-            }
-        };
+        let documents = PackedDocuments::new(job, samples);
+        let with_plan = documents.map(|documents| Ok((samples.plan(&manifest, job.seed, job.order)?, documents)));
+        let packed = with_plan.transpose().map_err(|error: PlanError| error)?;
         Ok(Self { store, manifest, indexes: HashMap::new(), kept_bytes: 0, packed })
     }
 

@@ -10,10 +10,10 @@ use std::{
 use serde::{Deserialize, Serialize};
 use spdl_client::{Batch, ContentDigest, Loader, Source, State, Stats};
 use spdl_insight::Transport;
-use spdl_job::layout::entry_flags;
+use spdl_job::{Sequence, layout::entry_flags};
 use spdl_order::Receipt;
 
-use super::{CtlError, output::outln, plan::StepLine, report};
+use super::{CtlError, output::outln, plan::StepLine, report, status::rounded};
 
 /// How long the coordinator may take at the end of the command to report what limits the rank.
 const DIAGNOSIS_TIMEOUT: Duration = Duration::from_secs(1);
@@ -27,6 +27,9 @@ pub(crate) struct PullReport {
     pub(crate) seconds: f64,
     /// Samples per second since the first batch.
     pub(crate) images_per_s: f64,
+    /// Tokens per second at that rate, if samples are sequences.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) tokens_per_s: Option<f64>,
     pub(crate) first_batch_s: f64,
     pub(crate) wait_ms_p50: f64,
     pub(crate) wait_ms_p99: f64,
@@ -104,6 +107,8 @@ impl PullTally {
     /// Returns the report of a loader when the command is done with it.
     pub(crate) async fn finish<S: Source>(self, loader: &Loader<S>) -> PullReport {
         let stats = loader.stats();
+        let job = loader.job();
+        let mean_tokens = |sequence: &Sequence| sequence.tokens as f64 / job.samples.max(1) as f64;
         let found = tokio::time::timeout(DIAGNOSIS_TIMEOUT, loader.diagnoser().diagnose()).await;
         PullReport {
             samples: stats.samples,
@@ -111,6 +116,7 @@ impl PullTally {
             bytes: stats.bytes,
             seconds: stats.elapsed_s,
             images_per_s: steady_rate(&stats),
+            tokens_per_s: job.sequence.as_deref().map(|sequence| steady_rate(&stats) * mean_tokens(sequence)),
             first_batch_s: stats.first_batch_s.unwrap_or_default(),
             wait_ms_p50: stats.wait_ms_p50,
             wait_ms_p99: stats.wait_ms_p99,
@@ -141,15 +147,20 @@ impl PullReport {
     pub(crate) fn print(&self) -> Result<(), CtlError> {
         outln!(
             "{} in {}, {}, {}",
-            report::count(self.samples, "sample", "samples"),
+            match self.tokens_per_s {
+                None => report::count(self.samples, "sample", "samples"),
+                Some(_) => report::count(self.samples, "sequence", "sequences"),
+            },
             report::count(self.batches, "batch", "batches"),
             report::bytes(self.bytes),
             transport_name(self.transport)
         )?;
         let Self { images_per_s, seconds, first_batch_s, .. } = self;
-        outln!(
-            "{images_per_s:.0} images/s since the first batch, which came after {first_batch_s:.3} s of {seconds:.2} s"
-        )?;
+        let rate = self.tokens_per_s.map_or_else(
+            || format!("{images_per_s:.0} images/s"),
+            |tokens| format!("{} sequences/s, {} tokens/s", rounded(*images_per_s), rounded(tokens)),
+        );
+        outln!("{rate} since the first batch, which came after {first_batch_s:.3} s of {seconds:.2} s")?;
         let Self { wait_ms_p50, wait_ms_p99, wait_ms_max, .. } = self;
         outln!("waiting for a batch: p50 {wait_ms_p50:.2} ms, p99 {wait_ms_p99:.2} ms, at most {wait_ms_max} ms")?;
         if let Some(verdict) = &self.verdict {

@@ -33,7 +33,7 @@ use spdl_functions::FunctionRegistry;
 use spdl_insight::{Transport, tuning::TuningSettings};
 use spdl_job::{ENDLESS_EPOCHS, Job, JobError, JobFile};
 use spdl_order::PlanError;
-use spdl_shard::store::DatasetStore;
+use spdl_shard::{samples::JobSamples, store::DatasetStore};
 use spdl_store::StoreError;
 use spdl_types::{Position, SessionId, StageStats};
 use spdl_worker::{
@@ -232,7 +232,12 @@ impl LocalBuilder {
     ///
     /// # Errors
     /// [`LocalError`]; its text names the job, dataset or setting at fault.
-    pub async fn open(mut self) -> Result<LocalLoader, LocalError> {
+    pub async fn open(self) -> Result<LocalLoader, LocalError> {
+        self.open_with_samples().await.map(|(loader, _)| loader)
+    }
+
+    /// Opens the loader, and returns what its samples are, too.
+    pub(crate) async fn open_with_samples(mut self) -> Result<(LocalLoader, JobSamples), LocalError> {
         let started = Instant::now();
         self.budget.check()?;
         self.job.check()?;
@@ -240,7 +245,7 @@ impl LocalBuilder {
         let manifest = store.manifest().await?;
         self.job.dataset = store.pinned_url(&self.job.dataset);
         let warn = |problem: &str| tracing::warn!("{problem}");
-        let (evaluated, facts) = evaluate_job(&mut self.job, (&store, &manifest), &|_, _| (), &warn).await?;
+        let evaluated = evaluate_job(&mut self.job, (&store, &manifest), &|_, _| (), &warn).await?;
         // The job's functions may run: the caller chose the job, and they run with the caller's rights.
         let access = Access {
             stores: evaluated.stores(),
@@ -250,8 +255,9 @@ impl LocalBuilder {
             ..Access::default()
         };
         let resources = Resources::with_access("in-process", self.budget, access)?;
-        let mut job = resources.find_sources(self.job).await.freeze(&facts)?;
-        let Misfits { error, warnings } = misfits(&store, &manifest, &job, evaluated.view.as_deref()).await?;
+        let mut job = resources.find_sources(self.job).await.freeze(&evaluated.samples.facts(&manifest))?;
+        let Misfits { error, warnings } =
+            misfits(&store, &manifest, &job, evaluated.samples.view().map(|set| &**set)).await?;
         if let Some(error) = error {
             return Err(error.into());
         }
@@ -272,14 +278,14 @@ impl LocalBuilder {
             return Err(ClientError::from(Refusal::WorldTooLarge { world, global_batch }).into());
         }
         let (start, reason) = start_of(self.start, &job, global_batch)?;
-        evaluated.plan(&job, &manifest, job.order)?.check(&job.batches(global_batch))?;
+        evaluated.samples.plan(&manifest, job.seed, job.order)?.check(&job.batches(global_batch))?;
         let session = Session { id: SessionId(0), job, world, global_batch, start };
         let request =
             FeedRequest { session: session.clone(), rank, from: start, slots: self.slots, slab: SlabKind::Private };
         let classes = classes::of_job(&session.job, &manifest);
         let source = InProcess::start(&resources, request, classes)?;
         let loader = spdl_client::Loader::new(source, Arc::new(session), rank, self.timeout, started);
-        Ok(loader.with_reason(reason))
+        Ok((loader.with_reason(reason), evaluated.samples))
     }
 }
 

@@ -5,6 +5,7 @@ use spdl_dataset::LABEL_FIELD;
 use super::{
     JobPurpose,
     facts::{FieldFacts, RecordFacts},
+    packing::{SeenTokens, is_tokens, tokens_alone},
     quoted,
 };
 use crate::kind::{ValueKind, dtype_of};
@@ -17,8 +18,6 @@ const RESIZED: f64 = 256.0 / 224.0;
 const DEFAULT_BYTES: u64 = 1 << 20;
 /// What a sample may have of boxes.
 const BOXES: u32 = 100;
-/// Names of fields that hold the ids of tokens.
-const TOKENS: [&str; 4] = ["tokens", "input_ids", "ids", "token_ids"];
 /// The most ids that a column of tokens holds by default.
 const DEFAULT_TOKENS: u64 = spdl_job::DEFAULT_TOKENS as u64;
 /// Words of fields that hold the class of each pixel.
@@ -34,6 +33,8 @@ pub(super) struct SuggestedColumns<'f> {
     pub(super) text: String,
     names: Vec<String>,
     pub(super) left_out: Vec<(String, String)>,
+    /// The documents that are packed, if samples are sequences.
+    pub(super) packed: Option<SeenTokens>,
 }
 
 impl<'f> SuggestedColumns<'f> {
@@ -41,7 +42,12 @@ impl<'f> SuggestedColumns<'f> {
     /// `sized` have.
     pub(super) fn of(facts: &'f RecordFacts, purpose: JobPurpose, size: u32, sized: &RecordFacts) -> Self {
         let (kept, text) = (kept_size(sized, size), String::new());
-        let mut columns = Self { facts, purpose, size, kept, text, names: Vec::new(), left_out: Vec::new() };
+        let mut columns =
+            Self { facts, purpose, size, kept, text, names: Vec::new(), left_out: Vec::new(), packed: None };
+        if let Some((name, field)) = tokens_alone(facts).filter(|_| purpose != JobPurpose::Sheet) {
+            columns.packed(name, field);
+            return columns;
+        }
         let mut done = columns.pictures();
         // Masks and boxes follow a picture.
         for (name, field) in facts.fields.iter().filter(|(name, field)| field.is_picture() && !is_mask(name, field)) {
@@ -59,6 +65,25 @@ impl<'f> SuggestedColumns<'f> {
     /// Returns the number of columns.
     pub(super) const fn len(&self) -> usize {
         self.names.len()
+    }
+
+    /// Adds the columns of sequences that documents are packed into.
+    fn packed(&mut self, name: &str, field: &FieldFacts) {
+        let tokens = SeenTokens::of(field);
+        let seen =
+            tokens.largest.map_or_else(String::new, |largest| format!("; the largest id that was seen is {largest}"));
+        let vocab = format!("# vocab = SIZE         # of your tokenizer: no other id reaches the model then{seen}");
+        self.push("tokens", name, &format!("tokens\"\n{vocab}"));
+        for kind in ["labels", "positions", "document_lengths"] {
+            let column = format!("\n[[column]]\nname = \"{kind}\"\ndecode = \"{kind}\"\nfollows = \"tokens\"\n");
+            self.text.push_str(&column);
+            self.names.push(kind.to_owned());
+        }
+        for other in self.facts.fields.keys().filter(|other| *other != name) {
+            self.left_out
+                .push((other.clone(), "documents are packed, and only their tokens are in sequences".to_owned()));
+        }
+        self.packed = Some(tokens);
     }
 
     /// Adds a column for fields of pictures of which each record has one, as some JPEGs and some PNGs; returns these fields.
@@ -220,12 +245,8 @@ fn of_bytes(decode: &str, field: &FieldFacts) -> String {
 /// of rows of one.
 fn of_array(name: &str, dtype: &str, field: &FieldFacts) -> Result<String, String> {
     let [shortest, longest] = field.sides().ok_or("arrays of several numbers of sides")?;
-    if let ([least], [most]) = (&shortest[..], &longest[..])
-        && least < most
-        && dtype.starts_with(['i', 'u'])
-        && TOKENS.contains(&name)
-    {
-        return Ok(match *most {
+    if is_tokens(name, field) {
+        return Ok(match longest[0] {
             0..=DEFAULT_TOKENS => "tokens\"".to_owned(),
             most => format!("tokens\"\nmax_rows = {}", most.next_power_of_two()),
         });

@@ -5,9 +5,11 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 use spdl_dataset::{LABEL_FIELD, SeenRecord};
 use spdl_shard::{
-    format::{Content, FieldValue},
+    format::{Array, Content, FieldValue},
     manifest::Manifest,
 };
+
+use spdl_types::DType;
 
 use crate::kind::{FoundKind, ValueKind};
 
@@ -44,6 +46,8 @@ pub(crate) struct FieldFacts {
     pub(crate) have_one_channel: bool,
     /// Where the first JSON document has a number.
     pub(crate) number_path: Option<String>,
+    /// The largest number of arrays of whole numbers.
+    pub(crate) largest: Option<i64>,
     /// What is wrong with the first value that cannot be read.
     pub(crate) problem: Option<String>,
 }
@@ -95,6 +99,7 @@ impl FieldFacts {
             are_classes: true,
             have_one_channel: true,
             number_path: None,
+            largest: None,
             problem: None,
         }
     }
@@ -107,6 +112,9 @@ impl FieldFacts {
         }
         self.are_classes &= kind == ValueKind::Text && text.is_some_and(|text| manifest.class_number(text).is_some());
         self.have_one_channel &= kind == ValueKind::Picture("PNG") && has_one_channel(value);
+        if let Ok(FieldValue::One(Content::Array(array))) = value {
+            self.largest = self.largest.max(largest(array));
+        }
         self.records += 1;
         *self.kinds.entry(kind).or_default() += 1;
         match value {
@@ -130,6 +138,12 @@ impl FieldFacts {
         Some([least, *median.expect("half of the values are below it").0, largest])
     }
 
+    /// Returns the mean size of a value, in bytes.
+    pub(crate) fn mean_bytes(&self) -> f64 {
+        let sum: u128 = self.sizes.iter().map(|(bytes, count)| u128::from(*bytes) * u128::from(*count)).sum();
+        sum as f64 / self.records.max(1) as f64
+    }
+
     /// Returns whether all values are pictures.
     pub(crate) fn is_picture(&self) -> bool {
         self.kinds.keys().all(|kind| matches!(kind, ValueKind::Picture(_)))
@@ -143,6 +157,23 @@ impl FieldFacts {
     /// Returns the shortest and the longest sides of all values, if they have the same number of sides, and some.
     pub(crate) fn sides(&self) -> Option<&[Vec<u64>; 2]> {
         self.sides.values().next().filter(|[shortest, _]| self.sides.len() == 1 && !shortest.is_empty())
+    }
+}
+
+/// Returns the largest element of an array of whole numbers.
+fn largest(Array { dtype, elements, .. }: &Array) -> Option<i64> {
+    fn of<const N: usize>(bytes: &[u8], number: impl Fn([u8; N]) -> i64) -> Option<i64> {
+        bytes.as_chunks::<N>().0.iter().map(|element| number(*element)).max()
+    }
+    match dtype {
+        DType::U8 => of(elements, |[byte]| byte.into()),
+        DType::U16 => of(elements, |element| u16::from_le_bytes(element).into()),
+        DType::U32 => of(elements, |element| u32::from_le_bytes(element).into()),
+        DType::I8 => of(elements, |element| i8::from_le_bytes(element).into()),
+        DType::I16 => of(elements, |element| i16::from_le_bytes(element).into()),
+        DType::I32 => of(elements, |element| i32::from_le_bytes(element).into()),
+        DType::I64 => of(elements, i64::from_le_bytes),
+        _ => None,
     }
 }
 

@@ -2,13 +2,16 @@
 
 mod columns;
 mod facts;
+mod packing;
 
 use spdl_dataset::{DatasetError, LookAt, SampleReader};
 use spdl_job::{Job, JobError, JobFile, decoded_columns};
 use spdl_shard::{manifest::Manifest, store::DatasetStore};
+use spdl_types::Fingerprint;
 
 use columns::SuggestedColumns;
 pub(crate) use facts::{FieldFacts, RecordFacts};
+use packing::SuggestedSequences;
 
 /// The records that are looked at by default.
 pub const RECORDS: u32 = 256;
@@ -108,25 +111,31 @@ impl SeenDataset {
         let sized = training.map_or(&self.facts, |training| &training.facts);
         let columns = SuggestedColumns::of(&self.facts, options.purpose, options.size, sized);
         let samples = self.manifest().samples().clamp(1, u32::MAX.into()) as u32;
-        let mut batch = options.batch.unwrap_or(BATCH).min(samples);
-        let mut text = self.text(options, &columns, batch);
+        let sequences = columns.packed.map(|tokens| tokens.sequences(samples.into()));
+        let most = sequences.map_or(samples, |sequences| sequences.batch);
+        let mut batch = options.batch.unwrap_or(BATCH).min(most);
+        let mut text = self.text(options, &columns, sequences, batch);
         while options.batch.is_none() && batch > 1 {
             let bytes = self.checked(&text).map_or(0, |job| self.sample_bytes(&job));
             if bytes * u64::from(batch) <= BATCH_BYTES {
                 break;
             }
             batch /= 2;
-            text = self.text(options, &columns, batch);
+            text = self.text(options, &columns, sequences, batch);
         }
         SuggestedJob { text, columns: columns.len(), left_out: columns.left_out }
     }
 
-    /// Returns the job that a text makes with this dataset.
+    /// Returns the job that a text makes with this dataset. Documents are not packed for that, so their sequences are not counted.
     ///
     /// # Errors
     /// What is wrong with it.
     pub fn checked(&self, text: &str) -> Result<Job, JobError> {
-        JobFile::parse(text, "the suggested job")?.freeze(&self.manifest().facts())
+        let mut file = JobFile::parse(text, "the suggested job")?;
+        if let Some(sequence) = &mut file.sequence {
+            sequence.pools.get_or_insert(Fingerprint(0));
+        }
+        file.freeze(&self.manifest().facts())
     }
 
     /// Returns the bytes that a sample of the job takes in a batch: of columns of any length, as many as the longest of the values that
@@ -140,7 +149,13 @@ impl SeenDataset {
         decoded_columns(&job.columns).map(of_column).sum()
     }
 
-    fn text(&self, options: &SuggestionOptions, columns: &SuggestedColumns<'_>, batch: u32) -> String {
+    fn text(
+        &self,
+        options: &SuggestionOptions,
+        columns: &SuggestedColumns<'_>,
+        sequences: Option<SuggestedSequences>,
+        batch: u32,
+    ) -> String {
         let SuggestionOptions { purpose, name, dataset, .. } = options;
         let (seen, records) = (self.facts.records, self.manifest().records());
         let which = if seen < records { format!("{seen} of {records}") } else { format!("all {records}") };
@@ -165,13 +180,20 @@ impl SeenDataset {
             ),
         };
         let [name, dataset] = [name, dataset].map(|text| quoted(text));
-        // Each document is a sample, of its own length.
-        let packing = match columns.text.contains("decode = \"tokens\"") {
-            true => {
+        let packing = match sequences {
+            Some(SuggestedSequences { seq_len, .. }) => format!(
+                "\n[sequence]              # documents are packed into sequences, each of which is a sample\n\
+                 seq_len = {seq_len:<13} # tokens of a sequence: as many as your model is trained on\n\
+                 # eos = ID              # the id to put after each document, unless documents end with it\n"
+            ),
+            // Each document is a sample, of its own length.
+            None if columns.text.contains("decode = \"tokens\"") => {
                 "# sequence = { seq_len = 2048 }  # packs documents into sequences of one length, which\n\
-                 #                                # `labels` and `document_lengths` can follow\n"
+                 #                                # `labels` and `document_lengths` can follow; then no\n\
+                 #                                # column reads another field than that of the tokens\n"
+                    .to_owned()
             }
-            false => "",
+            None => String::new(),
         };
         format!(
             "{what}\n# Columns read what the dataset's records have ({which} looked at).\n\

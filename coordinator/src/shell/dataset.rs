@@ -15,13 +15,7 @@ use spdl_control::{
 };
 use spdl_job::{Job, JobError, JobFile, redact};
 use spdl_order::DatasetFacts;
-use spdl_shard::{
-    FormatError,
-    manifest::Manifest,
-    sequences::open_sequences,
-    store::DatasetStore,
-    view::{open_view, view_facts},
-};
+use spdl_shard::{FormatError, manifest::Manifest, samples::JobSamples, store::DatasetStore};
 use spdl_store::StoreError;
 use spdl_types::Fingerprint;
 use tokio::{
@@ -225,16 +219,8 @@ async fn facts(
     if manifest.base().is_some() {
         limits.stores.admit(&shards).map_err(|problem| format!("`{dataset}` has its shards elsewhere: {problem}"))?;
     }
-    let view = match chosen.view {
-        None => None,
-        Some(view) => Some(open_view(&store, &manifest, view).await.map_err(text)?),
-    };
-    let view = view.as_deref();
-    let mut facts = view.map_or_else(|| manifest.facts(), |view| view_facts(&manifest, view));
-    if let Some(pools) = chosen.pools {
-        facts = open_sequences(&store, &manifest, view, pools).await.map_err(text)?.facts(facts);
-    }
-    Ok((facts, store.pinned_url(&dataset)))
+    let samples = JobSamples::open(&store, &manifest, chosen.view, chosen.pools).await.map_err(text)?;
+    Ok((samples.facts(&manifest), store.pinned_url(&dataset)))
 }
 
 #[cfg(test)]

@@ -5,14 +5,13 @@
 use std::{ops::Range, sync::Arc};
 
 use futures::{StreamExt, TryStreamExt, stream::FuturesOrdered};
-use spdl_order::{DatasetFacts, view::SampleSet};
+use spdl_order::view::SampleSet;
 use spdl_sequence::{PoolCutter, SequenceError, SequenceFill, SequenceParams, TokenPool};
 use spdl_shard::{
     format::{FieldValue, Record, ShardIndex},
     manifest::Manifest,
     sequences::{MadeSequences, SequenceTable, SequenceTableBuilder},
     store::DatasetStore,
-    view::view_facts,
 };
 use spdl_store::{StoreError, blocking};
 use spdl_types::SampleId;
@@ -56,8 +55,6 @@ pub struct EvaluatedSequences {
     pub made: MadeSequences,
     /// The same, opened.
     pub table: SequenceTable,
-    /// The facts that creating a job needs: samples are sequences, and blocks are pools.
-    pub facts: DatasetFacts,
     /// Bytes of shards that were read.
     pub bytes: u64,
     /// Documents that are left out because they cannot be read.
@@ -134,13 +131,11 @@ pub async fn evaluate_sequences(
     let wrong =
         |source| StoreError::Format { url: at.manifest_url(manifest), source: spdl_store::ContentError::from(source) };
     let made = table.finish().map_err(wrong)?;
-    let table = SequenceTable::of_memory(&made, manifest, request.view.as_deref()).map_err(wrong)?;
+    let table = SequenceTable::of_memory(&made, manifest, request.view.clone()).map_err(wrong)?;
     if table.fill().sequences == 0 {
         return Err(DatasetError::Sequence { problem: no_sequence(table.fill(), &params) });
     }
-    let facts = request.view.as_ref().map_or_else(|| manifest.facts(), |set| view_facts(manifest, set));
-    let facts = table.facts(facts);
-    Ok(EvaluatedSequences { made, table, facts, bytes, unread })
+    Ok(EvaluatedSequences { made, table, bytes, unread })
 }
 
 /// Returns the error for a document beyond the `allowed` ones that may be left out.

@@ -180,6 +180,15 @@ impl StoreFolder {
         answer.map_err(|source| StoreError::of(&self.url_of(relative), source))
     }
 
+    /// Returns what the store has of `relative`, without its bytes.
+    ///
+    /// # Errors
+    /// If it is not there, or the store does not answer.
+    pub async fn meta(&self, relative: &str) -> Result<ObjectMeta, StoreError> {
+        let found = self.object.head(&self.path_of(relative)).await;
+        found.map_err(|source| StoreError::of(&self.url_of(relative), source))
+    }
+
     /// Reads the body of an answer about `relative`.
     ///
     /// # Errors

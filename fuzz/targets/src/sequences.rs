@@ -7,6 +7,7 @@ use futures::FutureExt as _;
 use spdl_sequence::{LongDocument, PackMethod, PoolEpoch, PoolLayout, SequenceParams, TokenPool};
 use spdl_shard::{
     manifest::{BlockFacts, Manifest, ManifestBuilder, ShardFacts},
+    samples::JobSamples,
     sequences::{MadeSequences, SequenceTable, SequenceTableBuilder},
     store::DatasetStore,
 };
@@ -31,7 +32,7 @@ pub(crate) fn read(data: &[u8]) {
     let fill = table.fill();
     assert_eq!(fill.documents, manifest.samples());
     assert!(fill.padding() <= fill.places && (0.0..=1.0).contains(&fill.ratio()), "{fill:?}");
-    assert_eq!(table.facts(manifest.facts()).samples, fill.sequences);
+    assert_eq!(JobSamples::Sequences(table.clone()).facts(&manifest).samples, fill.sequences);
     let store = DatasetStore::open("/").expect("a folder");
     let (mut documents, mut block) = (0, 0);
     for (pool, sequences) in (0..).zip(table.pools().sequences()) {

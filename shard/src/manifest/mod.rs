@@ -21,8 +21,8 @@ use std::{ops::Range, sync::Arc};
 
 use bytes::Bytes;
 
-use spdl_order::DatasetFacts;
-use spdl_types::Fingerprint;
+use spdl_order::{DatasetFacts, view::SampleSet};
+use spdl_types::{Fingerprint, SampleId};
 
 use crate::{
     envelope::{FileKind, text, u32_at, u64_at, u128_at},
@@ -147,6 +147,7 @@ impl Manifest {
             fingerprint: self.fingerprint(),
             samples: self.samples(),
             documents: self.samples(),
+            tokens: 0,
             blocks,
             block_bytes: bytes.div_ceil(blocks.max(1)),
             has_classes: self.sections.classes > 0,
@@ -286,6 +287,17 @@ impl Manifest {
             offset: u64_at(entry, 0),
             bytes: u64::from(u32_at(entry, 16)),
         }
+    }
+
+    /// Returns the numbers of a block's samples among those of the dataset, or among those that a view keeps.
+    ///
+    /// # Panics
+    /// If there is no such block.
+    #[must_use]
+    pub fn kept_samples(&self, block: u32, view: Option<&SampleSet>) -> Range<u64> {
+        let block = self.block(block);
+        let before = |sample| view.map_or(sample, |view| view.below(SampleId(sample)));
+        before(block.first_sample)..before(block.first_sample + u64::from(block.samples))
     }
 
     /// Returns the number of samples of each block, in order, from which the plan is made.

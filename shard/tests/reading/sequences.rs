@@ -1,11 +1,12 @@
 //! Tables of sequences in a folder: what was written is read, and hostile or damaged files are errors that name the file.
 
-use std::{fs, ops::Range, os::unix::fs::MetadataExt as _, path::PathBuf};
+use std::{fs, ops::Range, os::unix::fs::MetadataExt as _, path::PathBuf, sync::Arc};
 
 use spdl_order::view::{SampleSet, SampleSetBuilder};
 use spdl_sequence::{LongDocument, PackMethod, SequenceFill, SequenceParams, TokenPool};
 use spdl_shard::{
     manifest::{BlockFacts, Manifest, ManifestBuilder, ShardFacts},
+    samples::JobSamples,
     sequences::{MadeSequences, SequenceTable, SequenceTableBuilder, open_sequences, save_sequences},
     store::DatasetStore,
 };
@@ -141,7 +142,7 @@ async fn a_table_that_was_written_is_read_with_the_lengths_of_each_pool() {
             assert_eq!(table.documents(number).count(), expected.lengths.len());
         }
     }
-    let facts = table.facts(folder.manifest.facts());
+    let facts = JobSamples::Sequences(table.clone()).facts(&folder.manifest);
     assert_eq!((facts.samples, facts.blocks), (table.fill().sequences, 3));
 }
 
@@ -289,19 +290,19 @@ async fn a_table_of_another_dataset_view_or_name_is_refused() {
     let view = |ids: &[u64]| {
         let mut builder = SampleSetBuilder::default();
         ids.iter().for_each(|id| builder.keep(SampleId(*id)).unwrap());
-        builder.finish(17).unwrap()
+        Arc::new(builder.finish(17).unwrap())
     };
     let ids = [0, 4, 5, 11, 16];
     let of_view = self::made([(0..2, vec![9, 4]), (2..5, vec![5, 6, 30])]);
     save_sequences(&folder.store, &of_view).await.unwrap();
-    let opened = async |view: Option<&SampleSet>| {
+    let opened = async |view: Option<Arc<SampleSet>>| {
         let table = open_sequences(&folder.store, &folder.manifest, view, of_view.fingerprint).await;
         table.map(|table| table.fill().documents).map_err(|error| error.to_string())
     };
-    assert_eq!(opened(Some(&view(&ids))).await, Ok(5));
+    assert_eq!(opened(Some(view(&ids))).await, Ok(5));
     assert!(opened(None).await.unwrap_err().contains("it has 5 documents, and this one 17"));
     for ids in [&[0, 4, 5, 11][..], &[0, 5, 6, 11, 16], &[0, 1, 2, 3, 4]] {
-        let error = opened(Some(&view(ids))).await.unwrap_err();
+        let error = opened(Some(view(ids))).await.unwrap_err();
         assert!(error.contains("it is of another dataset or view"), "{ids:?}: {error}");
     }
 }

@@ -17,7 +17,7 @@ use tracing::Span;
 use super::{
     FeedError,
     batch::{BatchThreads, Mixer, PartReads},
-    dataset::{DatasetSequences, DatasetView},
+    dataset::{DatasetSequences, DatasetView, PlannedJob},
     decoding::SampleDecoding,
     journal::{InDecoding, Suspicion},
     memory::RankMemory,
@@ -189,8 +189,7 @@ impl ReservedFeed {
         let Self { resources, session, rank, layout, progress, .. } = self;
         let Resources { decoding, fetcher, memory, helpers, .. } = &**resources;
         let dataset = resources.datasets.open(&session.job).await?;
-        let sequences = dataset.sequences(&session.job).await?;
-        let plan = dataset.plan(&session.job).await?;
+        let PlannedJob { plan, sequences } = dataset.plan(&session.job).await?;
         let order = |source| FeedError::Order { job: session.job.name.clone(), source: Arc::new(source) };
         plan.check(&session.batches()).map_err(order)?;
         let mut decoder = decoding.decoder(&session.job, dataset.manifest().classes())?;
@@ -237,7 +236,7 @@ impl ReservedFeed {
             layout: layout.clone(),
             dataset: DatasetView::new(dataset, &fields).shared(
                 session.id,
-                (&plan, sequences.as_ref().map(|sequences| sequences.pools().clone())),
+                (&plan, sequences.as_ref().map(|sequences| sequences.table.pools().clone())),
                 &fetcher.peers,
             ),
             plan,

@@ -212,12 +212,18 @@ impl NewJob {
 
     fn print(&self) -> Result<(), CtlError> {
         let Self { path, suggested, job } = self;
-        let samples = report::count(job.samples, "sample", "samples");
+        let samples = match &job.sequence {
+            None => report::count(job.samples, "sample", "samples"),
+            Some(_) => report::count(job.samples, "document", "documents"),
+        };
         outln!(
-            "{}: job `{}`, {samples} of {}, {} in a batch",
+            "{}: job `{}`, {samples} of {}, {}{} in a batch",
             path.display(),
             job.name,
             job.dataset,
+            job.sequence
+                .as_ref()
+                .map_or_else(String::new, |packed| format!("in sequences of {} tokens, ", packed.seq_len)),
             job.global_batch
         )?;
         for column in &job.columns {

@@ -16,11 +16,7 @@ use spdl_control::{
 use spdl_job::{Callable, Column, Job, JobFile, OrderFile, Sequence, job_file_schema};
 use spdl_order::EpochEnd;
 use spdl_sequence::PackMethod;
-use spdl_shard::{
-    sequences::{open_sequences, save_sequences},
-    store::DatasetStore,
-    view::{open_view, save_view, view_facts},
-};
+use spdl_shard::{samples::JobSamples, sequences::save_sequences, store::DatasetStore, view::save_view};
 use spdl_store::StoreOptions;
 use spdl_types::SampleShape;
 use spdl_worker::transform::{TransformSettings, UnknownSource, find_sources};
@@ -213,41 +209,36 @@ async fn prepared(path: &Path, python: Option<PathBuf>) -> Result<JobFile, CtlEr
     if is_left {
         let store = DatasetStore::open_pinned(&file.dataset).await?;
         let manifest = store.manifest().await?;
-        (evaluated, _) = job_file::evaluated(&store, &manifest, &mut file).await?;
+        evaluated = job_file::evaluated(&store, &manifest, &mut file).await?;
         let folder = DatasetStore::create_with(&file.dataset, &StoreOptions::from_env())?;
-        if let Some(set) = &evaluated.view {
+        if let Some(set) = evaluated.samples.view() {
             save_view(&folder, &manifest, set).await?;
         }
         if let Some(made) = &evaluated.made {
             save_sequences(&folder, made).await?;
         }
     }
-    compare_with_dataset(&file, evaluated).await?;
+    compare_with_dataset(&file, evaluated.samples).await?;
     Ok(with_sources(file, python).await)
 }
 
 /// Refuses a job that names what its dataset does not have, as far as this machine can read the dataset in a while: the
 /// coordinator reads no more of it than its manifest. What was evaluated of the job is not read again.
-async fn compare_with_dataset(file: &JobFile, evaluated: EvaluatedJob) -> Result<(), CtlError> {
+async fn compare_with_dataset(file: &JobFile, evaluated: JobSamples) -> Result<(), CtlError> {
     let compare = async {
         let Ok(store) = DatasetStore::open_pinned(&file.dataset).await else { return Ok(()) };
         let Ok(manifest) = store.manifest().await else { return Ok(()) };
-        let set = match (evaluated.view, file.view.as_ref().and_then(|view| view.samples)) {
-            (None, Some(samples)) => open_view(&store, &manifest, samples).await.ok(),
-            (set, _) => set,
+        let samples = match evaluated {
+            JobSamples::All => {
+                let view = file.view.as_ref().and_then(|view| view.samples);
+                let pools = file.sequence.as_ref().and_then(|sequence| sequence.pools);
+                JobSamples::open(&store, &manifest, view, pools).await.unwrap_or_default()
+            }
+            evaluated => evaluated,
         };
-        let mut facts = set.as_ref().map_or_else(|| manifest.facts(), |set| view_facts(&manifest, set));
-        let pools = file.sequence.as_ref().and_then(|sequence| sequence.pools);
-        let table = match (evaluated.sequences, pools) {
-            (None, Some(pools)) => open_sequences(&store, &manifest, set.as_deref(), pools).await.ok(),
-            (table, _) => table,
-        };
-        if let Some(table) = table {
-            facts = table.facts(facts);
-        }
         // What else is wrong with it the coordinator says.
-        let Ok(job) = file.freeze(&facts) else { return Ok(()) };
-        match job_file::refuse_misfits(&store, &manifest, &job, set.as_deref()).await {
+        let Ok(job) = file.freeze(&samples.facts(&manifest)) else { return Ok(()) };
+        match job_file::refuse_misfits(&store, &manifest, &job, &samples).await {
             Err(CtlError::Store(_)) => Ok(()),
             compared => compared,
         }

@@ -4,7 +4,7 @@ mod files;
 
 use std::{path::PathBuf, process::ExitCode, time::Instant};
 
-use crate::{evaluated::EvaluatedJob, local};
+use crate::local;
 use spdl_types::{Position, size::parse_bytes};
 use spdl_worker::{budget::Budget, transform::TransformSettings};
 
@@ -83,7 +83,8 @@ async fn replay(args: &ReplayArgs) -> CtlResult {
     // Two slots, so that the next batch is made while one is written.
     let slots = if steps == 1 { 1 } else { 2 };
     let memory_bytes = args.memory.unwrap_or_else(machine::spare_bytes);
-    let mut loader = builder.budget(Budget { cores, memory_bytes, disk: None }).slots(slots).open().await?;
+    let builder = builder.budget(Budget { cores, memory_bytes, disk: None }).slots(slots);
+    let (mut loader, samples) = builder.open_with_samples().await?;
     let mut tally = PullTally::new(true, args.trace.as_deref())?;
     let mut progress = if args.json { ProgressLine::Quiet } else { ProgressLine::bar(None, "replaying") };
     let mut names: Option<RecordNames> = None;
@@ -97,13 +98,7 @@ async fn replay(args: &ReplayArgs) -> CtlResult {
             let columns = loader.job().columns.clone();
             let names = match &mut names {
                 Some(names) => names,
-                None if loader.job().sequence.is_none() => {
-                    names.insert(RecordNames::open(loader.job(), &EvaluatedJob::default()).await?)
-                }
-                None => {
-                    let open = job_file::open(&args.job.job).await?;
-                    names.insert(RecordNames::open(&open.job, &open.evaluated).await?)
-                }
+                None => names.insert(RecordNames::open(loader.job(), &samples).await?),
             };
             let records = files::records(&batch.view(), names).await?;
             files::write(&batch.view(), &columns, records, &folder.join(format!("step-{done:05}")))?;

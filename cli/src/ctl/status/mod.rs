@@ -26,7 +26,7 @@ use super::{
     tally::transport_name,
 };
 
-pub(crate) use progress::{first_steps, progress, rounded, summary};
+pub(crate) use progress::{SampleWords, fill, first_steps, progress, rounded, summary};
 
 /// Arguments of `status`.
 #[derive(Debug, clap::Args)]
@@ -122,7 +122,11 @@ fn lines(status: &Status, details: bool) -> Vec<String> {
         append(&mut lines, steps);
         return lines;
     }
-    let mut table = Table::new(HEADER, "");
+    // Rates are of samples unless all jobs have sequences.
+    let words = SampleWords::of(status.jobs.iter().find(|job| job.sequence.is_none()).or(status.jobs.first()));
+    let mut header = HEADER;
+    header[3].0 = words.header();
+    let mut table = Table::new(header, "");
     let mut notes = Vec::new();
     for problem in &status.job_problems {
         notes.push(format!("job file `{}`: {}", problem.origin, problem.problem));
@@ -131,7 +135,7 @@ fn lines(status: &Status, details: bool) -> Vec<String> {
         job_rows(status, job, details, &mut table, &mut notes);
     }
     for worker in &status.workers {
-        worker_rows(worker, details, &mut table);
+        worker_rows(worker, details, !words.are_sequences(), &mut table);
         for rank in &worker.ranks {
             if let Some(stall) = &rank.stall {
                 notes.push(format!("rank {} of session {}: {stall}", rank.rank, rank.session));
@@ -179,32 +183,36 @@ pub(crate) fn run_state(job: &JobStatus, run: &RunStatus) -> &'static str {
 fn job_rows(status: &Status, job: &JobStatus, details: bool, table: &mut Table<5>, notes: &mut Vec<String>) {
     let sessions: Vec<&SessionStatus> =
         status.sessions.iter().filter(|session| session.job == job.name && (details || is_live(session))).collect();
-    let mut rest = format!(
-        "{} of {}",
-        report::count(job.epochs, "epoch", "epochs"),
-        report::count(job.samples, "sample", "samples")
-    );
+    let words = SampleWords::of(Some(job));
+    let mut rest = format!("{} of {}", report::count(job.epochs, "epoch", "epochs"), words.count(job.samples));
     if job.bad_sample_count > 0 {
-        rest.push_str(&format!(", {}", report::count(job.bad_sample_count, "bad sample", "bad samples")));
+        rest.push_str(&format!(", {}", words.bad(job.bad_sample_count)));
     }
     StatusRow::new(format!("job {}", job.name), state(status, job)).at(job.acknowledged).push(table, rest);
+    if let Some(fill) = fill(job) {
+        notes.push(format!("job `{}`: {fill}", job.name));
+    }
     if let Some(failure) = &job.failed {
         notes.push(format!("job `{}` has failed: {failure}", job.name));
     }
     let shown = if details { job.bad_sample_list.len() } else { job.bad_sample_list.len().min(3) };
     for bad in &job.bad_sample_list[..shown] {
         notes.push(format!(
-            "bad sample {} of `{}` (`{}`, `{}`): {}",
-            bad.sample, job.name, bad.shard, bad.key, bad.cause
+            "{} {} of `{}` (`{}`, `{}`): {}",
+            words.bad[0], bad.sample, job.name, bad.shard, bad.key, bad.cause
         ));
     }
     let more = job.bad_sample_count.saturating_sub(shown as u64);
     if more > 0 && shown > 0 {
-        let samples = report::count(more, "more bad sample", "more bad samples");
-        notes.push(format!("and {samples} of `{}`", job.name));
+        notes.push(format!(
+            "and {} more {} of `{}`",
+            report::grouped(more),
+            words.bad[usize::from(more > 1)],
+            job.name
+        ));
     }
     for session in sessions.iter().filter(|session| is_live(session)) {
-        notes.push(format!("session {}: {}", session.session, progress(session)));
+        notes.push(format!("session {}: {}", session.session, progress(session, words)));
         if let Some(verdict) = &session.verdict {
             notes.push(format!("session {}: {verdict}", session.session));
         }
@@ -213,7 +221,7 @@ fn job_rows(status: &Status, job: &JobStatus, details: bool, table: &mut Table<5
     let is_over = !status.sessions.iter().any(|session| session.job == job.name && is_live(session));
     let ended = status.sessions.iter().filter(|session| session.job == job.name && is_over);
     for session in ended.filter(|session| details || job.session == Some(session.session)) {
-        if let Some(summary) = summary(session) {
+        if let Some(summary) = summary(session, words) {
             notes.push(format!("session {}: {summary}", session.session));
         }
     }
@@ -268,16 +276,19 @@ fn session_rows(session: &SessionStatus, is_live: bool, table: &mut Table<5>) {
     }
 }
 
-fn worker_rows(worker: &WorkerStatus, details: bool, table: &mut Table<5>) {
+/// Adds the rows of a worker. What it decodes are samples, or documents where samples are sequences of several.
+fn worker_rows(worker: &WorkerStatus, details: bool, counts_samples: bool, table: &mut Table<5>) {
     let state = if worker.draining { "draining" } else { "ready" };
     let rate = |stage: &Stage| recent(worker).iter().find(|rate| rate.stage == *stage);
     let decode = rate(&Stage::Decode);
     let cores = decode
         .map_or_else(|| cores(worker.cores), |decode| format!("{:.1} of {} decode", decode.busy, cores(worker.cores)));
     let ranks = report::count(worker.ranks.len() as u64, "rank", "ranks");
-    StatusRow::new(format!("worker {}", worker.name), state)
-        .rate(decode.map(|stage| stage.items_per_s))
-        .push(table, format!("{ranks}, {cores}, node {}", worker.node));
+    let mut row = StatusRow::new(format!("worker {}", worker.name), state);
+    if counts_samples {
+        row = row.rate(decode.map(|stage| stage.items_per_s));
+    }
+    row.push(table, format!("{ranks}, {cores}, node {}", worker.node));
     if !details {
         return;
     }

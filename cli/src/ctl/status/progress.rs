@@ -1,6 +1,6 @@
 //! How far a run is, what a session that has ended came to, and what to start first, as `status` and `top` say it.
 
-use spdl_control::coordinator::{SessionStatus, Status};
+use spdl_control::coordinator::{JobStatus, SessionStatus, Status};
 
 use super::is_live;
 use crate::ctl::{
@@ -8,14 +8,75 @@ use crate::ctl::{
     report::{count, duration_s, grouped},
 };
 
+/// What the samples of a job are called, and those that are bad.
+#[derive(Clone, Copy)]
+pub(crate) struct SampleWords {
+    sample: [&'static str; 2],
+    pub(super) bad: [&'static str; 2],
+    /// Mean tokens of a sample, if samples are sequences.
+    tokens: Option<f64>,
+}
+
+impl SampleWords {
+    pub(crate) fn of(job: Option<&JobStatus>) -> Self {
+        let Some((job, sequence)) = job.and_then(|job| Some((job, job.sequence?))) else {
+            return Self { sample: ["sample", "samples"], bad: ["bad sample", "bad samples"], tokens: None };
+        };
+        let tokens = Some(sequence.tokens as f64 / job.samples.max(1) as f64);
+        Self { sample: ["sequence", "sequences"], bad: ["bad document", "bad documents"], tokens }
+    }
+
+    /// Returns a number of samples.
+    pub(crate) fn count(self, number: u64) -> String {
+        count(number, self.sample[0], self.sample[1])
+    }
+
+    /// Returns a number of bad samples.
+    pub(crate) fn bad(self, number: u64) -> String {
+        count(number, self.bad[0], self.bad[1])
+    }
+
+    /// Returns the header of a column of rates.
+    pub(crate) const fn header(self) -> &'static str {
+        if self.are_sequences() { "SEQ/S" } else { "SAMPLES/S" }
+    }
+
+    /// Returns whether samples are sequences, each of several documents.
+    pub(super) const fn are_sequences(self) -> bool {
+        self.tokens.is_some()
+    }
+
+    /// Returns a rate: `37 sequences/s, 151 000 tokens/s`.
+    pub(crate) fn rate(self, per_s: f64) -> String {
+        let mut text = format!("{} {}/s", rounded(per_s), self.sample[1]);
+        if let Some(tokens) = self.tokens {
+            text.push_str(&format!(", {} tokens/s", rounded(per_s * tokens)));
+        }
+        text
+    }
+}
+
+/// Says what the sequences of a job hold; `None` if its samples are none.
+pub(crate) fn fill(job: &JobStatus) -> Option<String> {
+    let sequence = job.sequence?;
+    Some(format!(
+        "sequences of {} tokens, {:.2} % full: {} of {}, {} of padding",
+        grouped(sequence.seq_len.into()),
+        100.0 * sequence.fill(),
+        count(sequence.tokens, "token", "tokens"),
+        count(sequence.documents, "document", "documents"),
+        count(sequence.padding, "place", "places"),
+    ))
+}
+
 /// Says how far the run of a session that is live is, and how long the rest takes: `12 % done, 150 of 1 200 samples ...`.
-pub(crate) fn progress(session: &SessionStatus) -> String {
+pub(crate) fn progress(session: &SessionStatus, words: SampleWords) -> String {
     let progress = &session.progress;
     let mut text = format!(
         "{} done, {} of {}",
         percent_down(progress.done),
         grouped(progress.done_samples),
-        count(progress.all_samples, "sample", "samples"),
+        words.count(progress.all_samples),
     );
     if progress.is_finished {
         return text;
@@ -30,11 +91,14 @@ pub(crate) fn progress(session: &SessionStatus) -> String {
         let (all, epoch) = (duration_s(all_ms / 1_000), duration_s(epoch_ms / 1_000));
         text.push_str(&format!("; {all} left, {epoch} of this epoch"));
     }
+    if let Some(rate) = progress.samples_per_s.filter(|_| words.are_sequences()) {
+        text.push_str(&format!("; {}", words.rate(rate)));
+    }
     text
 }
 
 /// Says what a session came to, or why it stands still; `None` while it is live, and where another one took its place.
-pub(crate) fn summary(session: &SessionStatus) -> Option<String> {
+pub(crate) fn summary(session: &SessionStatus, words: SampleWords) -> Option<String> {
     if is_live(session) || session.superseded_by.is_some() || session.is_reset {
         return None;
     }
@@ -45,10 +109,9 @@ pub(crate) fn summary(session: &SessionStatus) -> Option<String> {
     let end = if progress.is_finished {
         "the run is finished"
     } else {
-        "it has ended before the run's last sample, and the next launch goes on from there"
+        &format!("it has ended before the run's last {}, and the next launch goes on from there", words.sample[0])
     };
-    let samples = count(progress.session_samples, "sample", "samples");
-    let mut text = format!("{end}: {samples}");
+    let mut text = format!("{end}: {}", words.count(progress.session_samples));
     if let (Some(lasted_ms), Some(rate)) = (session.lasted_ms, progress.mean_samples_per_s) {
         text.push_str(&format!(" in {}, {} a second", duration_s(lasted_ms / 1_000), rounded(rate)));
     }

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::ctl::table::WIDTH;
-use spdl_control::coordinator::FirstStep;
+use spdl_control::coordinator::{FirstStep, SequenceStatus};
 
 pub(crate) fn rank(rank: u32, waiting: f64) -> Value {
     json!({
@@ -214,4 +214,36 @@ fn a_cluster_in_which_nothing_ran_says_what_to_start() {
     assert_eq!(lines(&status, false)[1..], steps);
     status.jobs = tests::status(&[], &[]).jobs;
     assert!(lines(&status, false).ends_with(&steps.map(str::to_owned)), "behind the table");
+}
+
+#[test]
+fn sequences_are_called_so_with_their_tokens_and_how_full_they_are() {
+    let mut status = status(&[session(2, &[rank(0, 0.0), rank(1, 0.5)])], &[worker("node-0")]);
+    status.workers[0].ranks.clear();
+    status.jobs[0].sequence =
+        Some(SequenceStatus { seq_len: 4096, documents: 900_000, tokens: 5_200_000_000, padding: 47_660_032 });
+    let shown = [
+        "coordinator 0.1.0, up 2 h 1 min: 1 job, 1 worker",
+        "",
+        "               STATE    POSITION  SEQ/S  WAITING",
+        "job train      running    2:4096                  90 epochs of 1 281 167 sequences, 1 bad document",
+        "  session 2    running    2:4096  4 000     50 %  2 ranks, from 0:0",
+        "    rank 0     alive      2:4096  2 000      0 %  home node-0 (local)",
+        "    rank 1     alive      2:4096  2 000     50 %  home node-0 (local)",
+        "worker node-0  ready                              0 ranks, 6.2 of 8 cores decode, node rack-7",
+        "",
+        "job `train`: sequences of 4 096 tokens, 99.09 % full: 5 200 000 000 tokens of 900 000 documents, 47",
+        "    660 032 places of padding",
+        "bad document 5 of `train` (`s.tar`, `k`): it is cut off",
+    ];
+    let lines = lines(&status, false);
+    assert_eq!(lines[..shown.len()], shown);
+    let rest = lines[shown.len()..].join(" ").replace("     ", " ");
+    assert!(rest.contains("2 566 400 of 115 303 680 sequences; "), "{rest}");
+    assert!(rest.contains("4 000 sequences/s, 16 235 198 tokens/s"), "{rest}");
+    // Beside a job of pictures, the rates are of samples.
+    let mut other = status.jobs[0].clone();
+    (other.name, other.sequence) = ("pictures".to_owned(), None);
+    status.jobs.push(other);
+    assert!(super::lines(&status, false)[2].contains(" SAMPLES/S"));
 }

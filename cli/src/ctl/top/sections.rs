@@ -11,7 +11,7 @@ use super::{
 };
 use crate::ctl::{
     report::{bytes, count, duration_s},
-    status::{cores, is_live, progress, recent, rounded, shares, summary},
+    status::{SampleWords, cores, fill, is_live, progress, recent, rounded, shares, summary},
     tally::transport_name,
 };
 
@@ -59,20 +59,27 @@ pub(super) fn session(status: &Status, session: &SessionStatus, width: usize) ->
     };
     let run = if run == job { String::new() } else { format!(", run `{run}`") };
     let rate = session.progress.samples_per_s;
-    let rate = rate.map_or_else(String::new, |rate| format!(", {} samples/s", rounded(rate)));
-    let bad = status.jobs.iter().find(|known| known.name == *job).map_or(0, |job| job.bad_sample_count);
-    let bad = if bad > 0 { format!(", {}", count(bad, "bad sample", "bad samples")) } else { String::new() };
+    let known = status.jobs.iter().find(|known| known.name == *job);
+    let words = words(status, session);
+    let rate = rate.map_or_else(String::new, |rate| format!(", {}", words.rate(rate)));
+    let bad = known.map_or(0, |job| job.bad_sample_count);
+    let bad = if bad > 0 { format!(", {}", words.bad(bad)) } else { String::new() };
     let ranks = count((*world).into(), "rank", "ranks");
     let text = format!("session {id} of job `{job}`{run}: {state}, {alive} of {ranks}, at {acknowledged}{rate}{bad}");
     let mut lines = paragraph(style::STRONG, &text, width);
-    let progress = if is_live(session) { Some(progress(session)) } else { summary(session) };
-    for text in progress.iter().chain(&session.verdict) {
+    let progress = if is_live(session) { Some(progress(session, words)) } else { summary(session, words) };
+    for text in known.and_then(fill).iter().chain(&progress).chain(&session.verdict) {
         lines.extend(paragraph(style::PLAIN, text, width));
     }
     for stall in stalls(status, session) {
         lines.extend(paragraph(style::ALARM, &stall, width));
     }
     lines
+}
+
+/// Returns what the samples of a session are called.
+fn words(status: &Status, session: &SessionStatus) -> SampleWords {
+    SampleWords::of(status.jobs.iter().find(|job| job.name == session.job))
 }
 
 /// Describes what ranks are waiting for that stand still while their trainers wait.
@@ -93,6 +100,7 @@ const STANDSTILL_MS: u64 = 3_000;
 /// Returns the table of a session's ranks, in at most `most` lines, but at least those of a few ranks. If not all have
 /// room, those that wait most are shown.
 pub(super) fn ranks(
+    status: &Status,
     session: &SessionStatus,
     waits: &WaitHistory,
     glyphs: &Glyphs,
@@ -101,7 +109,12 @@ pub(super) fn ranks(
 ) -> Vec<Line<'static>> {
     let header = format!(
         "{:>6}  {:<6}  {:>10}  {:<15}  {:<NAME_WIDTH$}  {:>7}",
-        "RANK", "STATE", "SAMPLES/S", "LIMIT", "HOME", "WAITING"
+        "RANK",
+        "STATE",
+        words(status, session).header(),
+        "LIMIT",
+        "HOME",
+        "WAITING"
     );
     let spark_width = width.saturating_sub(header.chars().count() + 1).min(MAX_SPARK);
     let mut lines = vec![span(style::FAINT, header).into()];

@@ -4,7 +4,9 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     Column, ColumnFile, ColumnKind, DecodeFile, Job, JobError, JobFile, KeyProblem, Mix, Sequence, TokensKeys,
-    check::wrong, decoded_columns, reader, sequence::NO_MIX,
+    check::wrong,
+    decoded_columns, reader,
+    sequence::{NO_MIX, no_tokens},
 };
 use spdl_order::{DatasetFacts, MixParams, OrderParams};
 use spdl_types::Fingerprint;
@@ -72,7 +74,9 @@ impl JobFile {
         let order = self.order_or(OrderParams::default_for(facts, self.global_batch, self.shuffle));
         let lanes = if order.shuffle { order.lanes } else { 1 };
         let mix = self.mix(&columns, MixParams::default_distance(lanes, self.global_batch))?;
-        let sequence = self.sequence_keys()?.map(|keys| Box::new(Sequence { documents: facts.documents, ..keys }));
+        let sequence = self
+            .sequence_keys()?
+            .map(|keys| Box::new(Sequence { documents: facts.documents, tokens: facts.tokens, ..keys }));
         if self.sequence.as_ref().is_some_and(|sequence| sequence.pools.is_none()) {
             let problem =
                 "is not evaluated: `spdl-ctl job submit` does that, or set `pools` to what `spdl-ctl plan` prints";
@@ -116,6 +120,10 @@ impl JobFile {
     /// Converts how the columns are decoded, each by itself.
     fn kinds<'f>(&'f self, sequence: Option<&Sequence>) -> Result<Vec<(&'f str, ColumnKind)>, JobError> {
         let kind = |column: &'f ColumnFile| {
+            // Before what the keys of another kind lack.
+            if sequence.is_some() && column.decode.reads_field() && !matches!(column.decode, DecodeFile::Tokens(_)) {
+                return Err(of_column(&self.name, column, no_tokens(column.decode.name())));
+            }
             let mut kind = column.kind().map_err(|problem| of_column(&self.name, column, problem))?;
             if let (Some(Sequence { seq_len, .. }), ColumnKind::Tokens(tokens)) = (sequence, &mut kind) {
                 if matches!(column.decode, DecodeFile::Tokens(TokensKeys { max_rows: Some(_), .. })) {

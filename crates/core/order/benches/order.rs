@@ -35,6 +35,7 @@ impl BenchDataset {
             fingerprint: Fingerprint(0),
             samples,
             documents: samples,
+            tokens: 0,
             blocks: u64::from(self.blocks),
             block_bytes: 1 << 20,
             has_classes: true,

@@ -14,6 +14,8 @@ pub struct DatasetFacts {
     pub samples: u64,
     /// Number of records or documents that these are made of: as many, unless samples are sequences.
     pub documents: u64,
+    /// Number of tokens in all samples, where samples are sequences; else 0.
+    pub tokens: u64,
     /// Number of blocks.
     pub blocks: u64,
     /// Mean size of a block in bytes.
@@ -26,7 +28,7 @@ impl DatasetFacts {
     /// Returns the facts of a dataset that lists classes, with blocks of 1 MiB.
     #[must_use]
     pub const fn new(fingerprint: Fingerprint, samples: u64, blocks: u64) -> Self {
-        Self { fingerprint, samples, documents: samples, blocks, block_bytes: 1 << 20, has_classes: true }
+        Self { fingerprint, samples, documents: samples, tokens: 0, blocks, block_bytes: 1 << 20, has_classes: true }
     }
 }
 

@@ -4,11 +4,8 @@ use std::{collections::HashSet, sync::Arc};
 
 use futures::TryStreamExt;
 use spdl_job::{KeyProblem, ViewFile};
-use spdl_order::{
-    DatasetFacts,
-    view::{SampleSet, SampleSetBuilder, SetError},
-};
-use spdl_shard::{manifest::Manifest, store::DatasetStore, view::view_facts};
+use spdl_order::view::{SampleSet, SampleSetBuilder, SetError};
+use spdl_shard::{manifest::Manifest, store::DatasetStore};
 use spdl_types::{Fingerprint, SampleId};
 
 use super::{
@@ -31,8 +28,6 @@ pub struct EvaluatedView {
     pub set: Arc<SampleSet>,
     /// The fingerprint of the set.
     pub samples: Fingerprint,
-    /// The facts that creating a job needs.
-    pub facts: DatasetFacts,
     /// Bytes of shards that were read.
     pub bytes: u64,
     /// The wanted keys that no record has.
@@ -185,9 +180,8 @@ impl<'r> ViewTally<'r> {
             return Err(DatasetError::EmptyView { samples: manifest.samples() });
         }
         let set = self.set.finish(manifest.samples()).map_err(too_long)?;
-        let (samples, facts) = (set.fingerprint(), view_facts(manifest, &set));
-        let (bytes, undecided) = (self.bytes, self.undecided);
-        Ok(EvaluatedView { set: Arc::new(set), samples, facts, bytes, missing_keys, undecided })
+        let (samples, bytes, undecided) = (set.fingerprint(), self.bytes, self.undecided);
+        Ok(EvaluatedView { set: Arc::new(set), samples, bytes, missing_keys, undecided })
     }
 
     /// Returns the error that no record has the field called by this name.

@@ -8,7 +8,7 @@ use spdl_dataset::{
     view::evaluate,
 };
 use spdl_job::JobFile;
-use spdl_shard::store::DatasetStore;
+use spdl_shard::{samples::JobSamples, store::DatasetStore};
 use spdl_store::StoreOptions;
 
 use crate::counting::counted;
@@ -39,12 +39,13 @@ async fn misfits_of(store: &DatasetStore, column: &str, keys: &str) -> Misfits {
     let text = format!("name = \"a\"\ndataset = \"b\"\nglobal_batch = 8\n{keys}\n[[column]]\nname = \"x\"\n{column}");
     let mut file = JobFile::parse(&text, "job.toml").unwrap();
     let manifest = store.manifest().await.unwrap();
-    let (mut facts, mut set) = (manifest.facts(), None);
+    let mut samples = JobSamples::All;
     if let Some(view) = &mut file.view {
         let evaluated = evaluate(store, &manifest, view, 0, &|_| ()).await.unwrap();
-        (view.samples, facts, set) = (Some(evaluated.samples), evaluated.facts, Some(evaluated.set));
+        (view.samples, samples) = (Some(evaluated.samples), JobSamples::View(evaluated.set));
     }
-    misfits(store, &manifest, &file.freeze(&facts).unwrap(), set.as_deref()).await.unwrap()
+    let job = file.freeze(&samples.facts(&manifest)).unwrap();
+    misfits(store, &manifest, &job, samples.view().map(|set| &**set)).await.unwrap()
 }
 
 #[tokio::test]

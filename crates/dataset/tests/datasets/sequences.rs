@@ -15,11 +15,12 @@ use spdl_dataset::{
     EvaluatedSequences, IndexOptions, SequenceRequest, evaluate_sequences, index,
     tar::{TAR_END, append_member},
 };
-use spdl_order::view::{SampleSet, SampleSetBuilder};
+use spdl_order::view::SampleSetBuilder;
 use spdl_sequence::{LongDocument, PackMethod, Pools, SequenceParams};
 use spdl_shard::{
     format::{Content, FieldValue},
     manifest::Manifest,
+    samples::JobSamples,
     sequences::{open_sequences, save_sequences},
     store::DatasetStore,
 };
@@ -139,14 +140,9 @@ async fn evaluated(
 }
 
 /// Returns the lengths of all documents, as they are read from the dataset's folder.
-async fn stored_lengths(
-    store: &DatasetStore,
-    manifest: &Manifest,
-    found: &EvaluatedSequences,
-    view: Option<&SampleSet>,
-) -> Vec<u32> {
+async fn stored_lengths(store: &DatasetStore, manifest: &Manifest, found: &EvaluatedSequences) -> Vec<u32> {
     save_sequences(store, &found.made).await.unwrap();
-    let table = open_sequences(store, manifest, view, found.made.fingerprint).await.unwrap();
+    let table = open_sequences(store, manifest, found.table.view().cloned(), found.made.fingerprint).await.unwrap();
     let mut lengths = Vec::new();
     for pool in 0..table.pools().sequences().len() as u32 {
         lengths.extend(table.lengths(store, pool).await.unwrap());
@@ -177,15 +173,15 @@ async fn documents_of_all_formats_make_the_same_sequences_and_indexes_that_know_
                 assert_eq!((found.unread.records, found.bytes == 0), (0, has_lengths), "{what}");
                 assert_eq!(read.load(Relaxed) == 0, has_lengths, "{what}");
                 let lengths = lengths();
-                assert_eq!(stored_lengths(&store, &manifest, &found, None).await, lengths, "{what}");
+                assert_eq!(stored_lengths(&store, &manifest, &found).await, lengths, "{what}");
                 let mut rest = &lengths[..];
                 let blocks = manifest.block_samples();
                 let blocks = blocks.iter().map(|samples| rest.split_off(..*samples as usize).unwrap());
                 let expected = Pools::of_blocks(&params, pool_tokens, blocks).unwrap();
                 assert_eq!(**found.table.pools(), Pools::new(expected_counts(&expected)).unwrap(), "{what}");
                 assert_eq!(found.table.fill(), expected.fill(), "{what}");
-                let facts = (found.facts.samples, found.facts.fingerprint);
-                assert_eq!(facts, (expected.fill().sequences, manifest.fingerprint()));
+                let facts = JobSamples::Sequences(found.table.clone()).facts(&manifest);
+                assert_eq!((facts.samples, facts.fingerprint), (expected.fill().sequences, manifest.fingerprint()));
                 let again = evaluated(&store, &manifest, request).await.unwrap();
                 assert_eq!(again.made.fingerprint, found.made.fingerprint, "{what}");
                 if pool_tokens == ONE_POOL {
@@ -216,10 +212,10 @@ async fn documents_that_a_view_leaves_out_are_in_no_sequence_and_not_read() {
     (0..DOCUMENTS).filter(is_kept).for_each(|number| builder.keep(SampleId(number as u64)).unwrap());
     let view = Arc::new(builder.finish(DOCUMENTS as u64).unwrap());
     let expected: Vec<u32> = (0..DOCUMENTS).filter(is_kept).map(|number| document(number).len() as u32).collect();
-    let of_view = SequenceRequest { view: Some(view.clone()), pool_tokens: 500, ..request("npy", LongDocument::Split) };
+    let of_view = SequenceRequest { view: Some(view), pool_tokens: 500, ..request("npy", LongDocument::Split) };
     let store = at(folder.path());
     let found = evaluated(&store, &manifest, of_view.clone()).await.unwrap();
-    assert_eq!(stored_lengths(&store, &manifest, &found, Some(&view)).await, expected);
+    assert_eq!(stored_lengths(&store, &manifest, &found).await, expected);
     assert_eq!((found.table.fill().documents, found.unread.records), (expected.len() as u64, 0));
     assert!(found.table.pools().sequences().len() > 1);
     let error = open_sequences(&store, &manifest, None, found.made.fingerprint).await.unwrap_err().to_string();
@@ -246,7 +242,7 @@ async fn documents_that_cannot_be_read_are_empty_as_far_as_that_is_allowed() {
             let found = evaluated(&store, &manifest, allowing).await.unwrap();
             assert_eq!(found.unread.records, 3);
             assert_eq!(found.unread.first, Some(format!("{first}{problem}")));
-            assert_eq!(stored_lengths(&store, &manifest, &found, None).await, expected);
+            assert_eq!(stored_lengths(&store, &manifest, &found).await, expected);
         }
         let error = evaluated(&store, &manifest, request(field, LongDocument::Truncate)).await.unwrap_err();
         assert_eq!(error, format!("{first}{problem}"));

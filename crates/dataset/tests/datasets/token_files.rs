@@ -213,6 +213,14 @@ async fn tokens_alone_are_documents_by_their_end_token() {
     let found: Vec<_> = documents(folder.path()).await.into_iter().map(|(_, tokens, _)| tokens).collect();
     assert_eq!(found, [&bytes[..6], &bytes[6..8], &bytes[8..12], &bytes[12..]]);
     assert_eq!(faults(folder.path()).await, Vec::<String>::new());
+    // Another token, or the wrong type: no document of all tokens.
+    for (token, dtype) in [(6, DType::U16), (9, DType::U32)] {
+        let other = IndexOptions { dtype: Some(dtype), end_token: Some(token), ..options() };
+        let error = refused(folder.path(), &other).await;
+        let part =
+            format!("set.npy` has no end token {token} in its {} tokens of type {}", 16 / dtype.bytes(), dtype.name());
+        assert!(error.contains(&part), "{error}");
+    }
 }
 
 #[tokio::test]

@@ -21,6 +21,7 @@ use spdl_dataset::{
 use spdl_job::ViewFile;
 use spdl_shard::{
     manifest::Manifest,
+    samples::JobSamples,
     store::DatasetStore,
     view::{open_view, save_view},
 };
@@ -141,14 +142,15 @@ async fn rows_are_kept_by_their_columns() {
         .collect();
     let found = view(folder.path(), &filter(text)).await.unwrap();
     assert_eq!(ids(&found), expected);
-    assert_eq!((found.facts.samples, found.facts.fingerprint), (expected.len() as u64, manifest.fingerprint()));
-    assert_eq!(found.facts.blocks, u64::from(manifest.block_count()));
+    let facts = JobSamples::View(found.set).facts(&manifest);
+    assert_eq!((facts.samples, facts.fingerprint), (expected.len() as u64, manifest.fingerprint()));
+    assert_eq!(facts.blocks, u64::from(manifest.block_count()));
     let nulls: Vec<usize> = all.clone().filter(|row| nsfw(*row).is_none()).collect();
     assert_eq!(kept(folder.path(), &filter("nsfw is null")).await, nulls);
     // Only the first block is left.
     let first = view(folder.path(), &ViewFile { first: Some(10), ..filter("split in ['val']") }).await.unwrap();
     assert_eq!(ids(&first), (0..10).map(|number| number * 5).collect::<Vec<_>>());
-    assert_eq!(first.facts.blocks, 1);
+    assert_eq!(JobSamples::View(first.set).facts(&manifest).blocks, 1);
     // Equal sets have equal fingerprints, whatever the text.
     let again = view(folder.path(), &filter("split = \"train\" and not (width < 256) and nsfw < 0.3")).await.unwrap();
     assert_eq!(again.samples, found.samples);

@@ -150,13 +150,22 @@ impl EndTokenReader {
     /// Ends the file. Returns whether its last token is no end token, so that the rest is a document too; adds the last shards.
     ///
     /// # Errors
-    /// If it ends within a token.
+    /// If it ends within a token, or has tokens and none is the end token.
     pub fn finish(mut self, full: &mut Vec<TokenRun>) -> Result<bool, String> {
         if !self.cut.is_empty() {
             let (bytes, dtype) = (self.place + self.cut.len() as u64, self.end.dtype);
             let width = dtype.bytes();
             return Err(format!(
                 "has {bytes} bytes, and tokens of type {} have {width}: it is cut off, or has another type",
+                dtype.name()
+            ));
+        }
+        if self.document == 0 && self.place > 0 {
+            let EndToken { dtype, token } = self.end;
+            return Err(format!(
+                "has no end token {token} in its {} tokens of type {}: give `--end-token` the id that ends its documents, or `--dtype` \
+                 the type that it was written with",
+                self.place / dtype.bytes() as u64,
                 dtype.name()
             ));
         }
@@ -195,6 +204,20 @@ mod tests {
         assert_eq!(read(DType::I32, -1, &negative, 3), Ok((vec![2, 4], false)));
         assert_eq!(read(DType::U8, 3, b"", 1), Ok((vec![], false)));
         assert_eq!(read(DType::U64, 1, &1_u64.to_le_bytes(), 5), Ok((vec![1], false)));
+    }
+
+    #[test]
+    fn a_file_whose_tokens_never_are_the_end_token_is_refused_and_not_one_document() {
+        let file: Vec<u8> = [1_u16, 2, 0x0900].iter().flat_map(|token| token.to_le_bytes()).collect();
+        for chunk in 1..=file.len() {
+            let problem = read(DType::U16, 9, &file, chunk).unwrap_err();
+            assert_eq!(
+                problem,
+                "has no end token 9 in its 3 tokens of type u16: give `--end-token` the id that ends its documents, or `--dtype` the \
+                 type that it was written with"
+            );
+        }
+        assert_eq!(read(DType::U16, 2, &file, 3), Ok((vec![2, 3], true)));
     }
 
     #[test]

@@ -66,7 +66,10 @@ pub(super) fn blocks_of(feed: &Feed, sequences: &DatasetSequences, items: &[Item
     pools.sort_unstable();
     pools.dedup_by_key(|(pool, _)| *pool);
     let manifest = feed.dataset.manifest();
-    pools.into_iter().flat_map(|(pool, at)| sequences.blocks(pool, manifest).map(move |block| (block, at))).collect()
+    pools
+        .into_iter()
+        .flat_map(|(pool, at)| sequences.table.blocks(pool, manifest).map(move |block| (block, at)))
+        .collect()
 }
 
 impl PackedBatch {
@@ -102,7 +105,7 @@ impl PackedBatch {
         let mut samples: Vec<BatchSample> = (0..)
             .zip(documents)
             .map(|(number, (at, pool, document))| {
-                let id = sequences.document(pool, document);
+                let id = sequences.table.document(pool, document);
                 let block = manifest.block_of(id.0).expect("a document lies in a block");
                 BatchSample::at(number, at, id, block)
             })

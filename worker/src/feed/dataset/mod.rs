@@ -9,16 +9,17 @@ use std::{collections::HashMap, fmt, sync::Arc};
 use object_store::ObjectStore;
 use parking_lot::Mutex;
 use spdl_control::Stores;
-use spdl_job::Job;
+use spdl_job::{Job, Sequence};
 use spdl_order::{OrderParams, Plan, view::SampleSet};
 use spdl_shard::{
     format::StoredObject,
     manifest::{Block, Manifest},
+    samples::JobSamples,
     sequences::{MadeSequences, SequenceTable, open_sequences},
     store::DatasetStore,
     view::open_view,
 };
-use spdl_store::{StoreError, StoreLayer};
+use spdl_store::{ContentError, StoreError, StoreLayer};
 use spdl_types::{Fingerprint, SampleId};
 use tokio::sync::OnceCell;
 
@@ -109,8 +110,15 @@ impl Datasets {
     }
 }
 
-/// The seed, the order, the view and the pools of a plan.
-type PlanKey = (u64, OrderParams, Option<Fingerprint>, Option<Fingerprint>);
+/// The seed, the order, the view and the sequences of a plan.
+type PlanKey = (u64, OrderParams, Option<Fingerprint>, Option<Sequence>);
+
+/// The plan of a job, and the sequences that are its samples if the job packs documents.
+#[derive(Clone, Debug)]
+pub(crate) struct PlannedJob {
+    pub(crate) plan: Plan,
+    pub(crate) sequences: Option<Arc<DatasetSequences>>,
+}
 
 /// One open dataset.
 #[derive(Debug)]
@@ -129,13 +137,11 @@ pub(crate) struct OpenDataset {
     /// Bytes of all shards.
     bytes: u64,
     fingerprint: Fingerprint,
-    plans: Mutex<Vec<(PlanKey, Plan)>>,
+    plans: Mutex<Vec<(PlanKey, PlannedJob)>>,
     /// The views that this process evaluated, by their fingerprints.
     views: Vec<(Fingerprint, Arc<SampleSet>)>,
     /// The sequences that this process evaluated.
     made_sequences: Vec<MadeSequences>,
-    /// The sequences of jobs, by the jobs' fingerprints.
-    sequences: Mutex<Vec<(Fingerprint, Arc<DatasetSequences>)>>,
     indexes: Arc<Indexes>,
     requests: Arc<StoreClient>,
     /// The URL as it is written in the job.
@@ -197,7 +203,6 @@ impl OpenDataset {
             plans,
             views: access.views.iter().map(|set| (set.fingerprint(), set.clone())).collect(),
             made_sequences: access.sequences.clone(),
-            sequences: Mutex::default(),
             indexes,
             requests,
             url,
@@ -209,78 +214,56 @@ impl OpenDataset {
         &self.manifest
     }
 
-    /// Returns the plan of `job`. The samples of a view are read once, with its first plan.
-    pub(crate) async fn plan(&self, job: &Job) -> Result<Plan, FeedError> {
-        let key = (job.seed, job.order, job.view, job.sequence.as_deref().map(|sequence| sequence.pools));
-        let known =
-            |plans: &[(PlanKey, Plan)]| plans.iter().find(|(other, _)| *other == key).map(|(_, plan)| plan.clone());
-        if let Some(plan) = known(&self.plans.lock()) {
-            return Ok(plan);
-        }
-        let blocks = || self.manifest.block_samples();
-        let plan = match (self.sequences(job).await?, job.view) {
-            (Some(sequences), _) => Plan::new(sequences.pools().sequences(), job.seed, job.order),
-            (None, None) => Plan::new(&blocks(), job.seed, job.order),
-            (None, Some(view)) => Plan::of_view(&blocks(), &self.view(job, view).await?, job.seed, job.order),
+    /// Returns the plan of `job`, with the sequences that it orders if the job packs documents. What was evaluated of the job is
+    /// read once, with its first plan.
+    pub(crate) async fn plan(&self, job: &Job) -> Result<PlannedJob, FeedError> {
+        let sequence = job.sequence.as_deref().copied();
+        let key = (job.seed, job.order, job.view, sequence);
+        let known = |plans: &[(PlanKey, PlannedJob)]| {
+            plans.iter().find(|(other, _)| *other == key).map(|(_, planned)| planned.clone())
         };
+        if let Some(planned) = known(&self.plans.lock()) {
+            return Ok(planned);
+        }
+        let samples = self.samples(job.view, sequence.map(|sequence| sequence.pools)).await;
+        let samples =
+            samples.map_err(|source| FeedError::Dataset { url: job.dataset.clone(), source: Arc::new(source) })?;
+        let plan = samples.plan(&self.manifest, job.seed, job.order);
         let plan = plan.map_err(|source| FeedError::Order { job: job.name.clone(), source: Arc::new(source) })?;
+        let sequences = samples.sequences().zip(sequence).map(|(table, sequence)| {
+            let at = (self.store.clone(), self.requests.clone());
+            Arc::new(DatasetSequences::new(job, sequence, table.clone(), at))
+        });
         let mut plans = self.plans.lock();
-        // Another rank may have been faster; ranks share the cache of one plan.
-        if let Some(plan) = known(&plans) {
-            return Ok(plan);
+        // Another rank may have been faster; ranks share the cache of one plan, and the layouts of pools.
+        if let Some(planned) = known(&plans) {
+            return Ok(planned);
         }
         if plans.len() >= KEPT_PLANS {
             plans.remove(0);
         }
-        plans.push((key, plan.clone()));
-        Ok(plan)
+        plans.push((key, PlannedJob { plan, sequences }));
+        Ok(plans[plans.len() - 1].1.clone())
     }
 
-    /// Returns the sequences of `job`, if it packs documents. Their table is read once.
-    pub(crate) async fn sequences(&self, job: &Job) -> Result<Option<Arc<DatasetSequences>>, FeedError> {
-        let Some(sequence) = job.sequence.as_deref().copied() else { return Ok(None) };
-        let key = job.fingerprint();
-        let known = |all: &[(Fingerprint, Arc<DatasetSequences>)]| {
-            all.iter().find(|(other, _)| *other == key).map(|(_, sequences)| sequences.clone())
+    /// Returns what the samples of a job with this view and these pools are.
+    async fn samples(&self, view: Option<Fingerprint>, pools: Option<Fingerprint>) -> Result<JobSamples, StoreError> {
+        let known = view.and_then(|view| self.views.iter().find(|(samples, _)| *samples == view));
+        let view = match (known, view) {
+            (Some((_, set)), _) => Some(set.clone()),
+            (None, Some(view)) => Some(again(&self.requests, || open_view(&self.store, &self.manifest, view)).await?),
+            (None, None) => None,
         };
-        if let Some(sequences) = known(&self.sequences.lock()) {
-            return Ok(Some(sequences));
-        }
-        let view = match job.view {
-            Some(view) => Some(self.view(job, view).await?),
-            None => None,
+        let Some(pools) = pools else { return Ok(view.map_or(JobSamples::All, JobSamples::View)) };
+        let table = match self.made_sequences.iter().find(|made| made.fingerprint == pools) {
+            None => {
+                let read = || open_sequences(&self.store, &self.manifest, view.clone(), pools);
+                again(&self.requests, read).await?
+            }
+            Some(made) => SequenceTable::of_memory(made, &self.manifest, view)
+                .map_err(|source| StoreError::Format { url: self.url.to_string(), source: source.into() })?,
         };
-        let table = self.sequence_table(view.as_deref(), sequence.pools).await;
-        let table =
-            table.map_err(|source| FeedError::Dataset { url: job.dataset.clone(), source: Arc::new(source) })?;
-        let at = (self.store.clone(), self.requests.clone());
-        let sequences = Arc::new(DatasetSequences::new(job, sequence, table, view, at));
-        let mut all = self.sequences.lock();
-        // Another rank may have been faster; ranks share the layouts of pools.
-        if let Some(sequences) = known(&all) {
-            return Ok(Some(sequences));
-        }
-        if all.len() >= KEPT_PLANS {
-            all.remove(0);
-        }
-        all.push((key, sequences.clone()));
-        Ok(Some(sequences))
-    }
-
-    async fn sequence_table(&self, view: Option<&SampleSet>, pools: Fingerprint) -> Result<SequenceTable, StoreError> {
-        let Some(made) = self.made_sequences.iter().find(|made| made.fingerprint == pools) else {
-            return again(&self.requests, || open_sequences(&self.store, &self.manifest, view, pools)).await;
-        };
-        let opened = SequenceTable::of_memory(made, &self.manifest, view);
-        opened.map_err(|source| StoreError::Format { url: self.url.to_string(), source: source.into() })
-    }
-
-    async fn view(&self, job: &Job, view: Fingerprint) -> Result<Arc<SampleSet>, FeedError> {
-        if let Some((_, set)) = self.views.iter().find(|(samples, _)| *samples == view) {
-            return Ok(set.clone());
-        }
-        let read = again(&self.requests, || open_view(&self.store, &self.manifest, view)).await;
-        read.map_err(|source| FeedError::Dataset { url: job.dataset.clone(), source: Arc::new(source) })
+        Ok(JobSamples::Sequences(table))
     }
 
     /// Returns the object that is shard number `shard`; `None` if the shard consists of several.
@@ -315,7 +298,8 @@ impl OpenDataset {
     }
 }
 
-/// Reads again, with back-off, while the bytes are damaged. All other retries are made by the [`StoreClient`].
+/// Reads again, with back-off, while the bytes are damaged. What is damaged each time is so where it lies: no other worker could read
+/// it either, so the error is final. All other retries are made by the [`StoreClient`].
 async fn again<T, F>(requests: &StoreClient, read: impl Fn() -> F) -> Result<T, StoreError>
 where
     F: Future<Output = Result<T, StoreError>>,
@@ -333,5 +317,10 @@ where
             result => return result,
         }
     }
-    read().await
+    read().await.map_err(|error| match error {
+        StoreError::Format { url, source } => {
+            StoreError::Format { url, source: ContentError { is_retryable: false, ..source } }
+        }
+        error => error,
+    })
 }

@@ -4,11 +4,11 @@ use std::{collections::VecDeque, fmt, sync::Arc};
 
 use parking_lot::Mutex;
 use spdl_job::{Job, Sequence};
-use spdl_order::{Located, view::SampleSet};
-use spdl_sequence::{Piece, PoolEpoch, PoolLayout, Pools};
-use spdl_shard::{manifest::Manifest, sequences::SequenceTable, store::DatasetStore};
+use spdl_order::Located;
+use spdl_sequence::{Piece, PoolEpoch, PoolLayout};
+use spdl_shard::{sequences::SequenceTable, store::DatasetStore};
 use spdl_store::StoreError;
-use spdl_types::{Position, SampleId};
+use spdl_types::Position;
 use tokio::sync::OnceCell;
 
 use super::again;
@@ -21,10 +21,9 @@ const MIN_KEPT_POOLS: usize = 64;
 
 /// The sequences of a job. Ranks and their epochs share the layouts of pools that are in use.
 pub(crate) struct DatasetSequences {
-    table: SequenceTable,
+    pub(crate) table: SequenceTable,
     sequence: Sequence,
     seed: u64,
-    view: Option<Arc<SampleSet>>,
     /// The folder of the manifest, where the lengths of documents are read.
     store: DatasetStore,
     requests: Arc<StoreClient>,
@@ -59,33 +58,10 @@ impl DatasetSequences {
         job: &Job,
         sequence: Sequence,
         table: SequenceTable,
-        view: Option<Arc<SampleSet>>,
         (store, requests): (DatasetStore, Arc<StoreClient>),
     ) -> Self {
         let kept_pools = (job.order.lanes as usize).saturating_mul(POOLS_PER_LANE).max(MIN_KEPT_POOLS);
-        Self { table, sequence, seed: job.seed, view, store, requests, pools: Mutex::default(), kept_pools }
-    }
-
-    /// Returns the pools: the blocks of the plan are pools.
-    pub(crate) const fn pools(&self) -> &Arc<Pools> {
-        self.table.pools()
-    }
-
-    /// Returns the numbers of the dataset's blocks that hold documents of a pool.
-    pub(crate) fn blocks<'m>(&'m self, pool: u32, manifest: &'m Manifest) -> impl Iterator<Item = u32> + 'm {
-        let is_kept = |number: &u32| {
-            let Some(set) = &self.view else { return true };
-            let block = manifest.block(*number);
-            let [start, end] = [block.first_sample, block.first_sample + u64::from(block.samples)].map(SampleId);
-            set.below(end) > set.below(start)
-        };
-        self.pools().blocks(pool).into_iter().flatten().filter(is_kept)
-    }
-
-    /// Returns the sample that is document number `document` of a pool.
-    pub(crate) fn document(&self, pool: u32, document: u32) -> SampleId {
-        let number = self.table.documents(pool).start + u64::from(document);
-        self.view.as_ref().map_or(SampleId(number), |set| set.select(number))
+        Self { table, sequence, seed: job.seed, store, requests, pools: Mutex::default(), kept_pools }
     }
 
     /// Finds the pieces of a sequence: sample `located` of the plan, at this position.
@@ -107,23 +83,14 @@ impl DatasetSequences {
         let opened = cell.get_or_try_init(|| async {
             let layout = match self.layout_of(pool) {
                 Some(layout) => layout,
-                None => self.lay_out(pool).await?,
+                None => {
+                    let read = || self.table.layout(&self.store, self.sequence.params(), pool);
+                    Arc::new(again(&self.requests, read).await?)
+                }
             };
             Ok(Arc::new(PoolEpoch::new(layout, self.seed, epoch, pool)))
         });
         opened.await.cloned()
-    }
-
-    async fn lay_out(&self, pool: u32) -> Result<Arc<PoolLayout>, StoreError> {
-        let lengths = again(&self.requests, || self.table.lengths(&self.store, pool)).await?;
-        let (params, sequences) = (self.sequence.params(), self.pools().sequences()[pool as usize]);
-        let layout = spdl_store::blocking(move || PoolLayout::new(&params, lengths)).await;
-        let problem = match layout {
-            Ok(layout) if layout.sequences() == sequences => return Ok(Arc::new(layout)),
-            Ok(layout) => format!("pool {pool} fills {} sequences, and its table has {sequences}", layout.sequences()),
-            Err(error) => error.to_string(),
-        };
-        Err(StoreError::Changed { url: self.store.url().to_owned(), problem })
     }
 
     fn cell(&self, key: PoolKey) -> PoolCell {

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use spdl_dataset::{EvaluatedSequences, SequenceRequest, evaluate_sequences};
 use spdl_job::JobFile;
-use spdl_shard::store::DatasetStore;
+use spdl_shard::{samples::JobSamples, store::DatasetStore};
 
 use super::{
     fixture::resources_with,
@@ -72,7 +72,8 @@ async fn packed(sequence: &str, more: &str) -> (FeedFixture, Arc<Resources>, Eva
     };
     let evaluated = evaluate_sequences(&store, &manifest, request, &|_| ()).await.unwrap();
     job.sequence.as_mut().unwrap().pools = Some(evaluated.made.fingerprint);
-    fixture.job = job.freeze(&evaluated.facts).unwrap();
+    let facts = JobSamples::Sequences(evaluated.table.clone()).facts(&manifest);
+    fixture.job = job.freeze(&facts).unwrap();
     let stores = StoreAccess { sequences: vec![evaluated.made.clone()], ..StoreAccess::default() };
     let resources = resources_with(PLENTY, Access { stores, ..Access::default() });
     (fixture, resources, evaluated)

@@ -183,7 +183,7 @@ impl TopView {
                 ShownRanks::Most => rest.max(room.saturating_sub(lines.len()) / 2),
             };
             lines.push(Line::default());
-            lines.extend(sections::ranks(session, &self.waits, &self.glyphs, width, most));
+            lines.extend(sections::ranks(status, session, &self.waits, &self.glyphs, width, most));
         }
         lines.push(Line::default());
         lines.extend(workers);

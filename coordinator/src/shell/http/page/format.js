@@ -48,5 +48,14 @@ export const words = (name) => name.replaceAll(/[_-]/g, " ");
 /** What a session, or a run, is called: its job, and its run where that has another name. */
 export const sessionName = (session) => (session.run === session.job ? session.job : `${session.job} / ${session.run}`);
 
+/** What a sample of a job is called. */
+export const sampleNoun = (job) => (job?.sequence ? "sequence" : "sample");
+
+/** What the samples of a job hold, if they are sequences: the length of one, and how full they are. */
+export function fillOf(job) {
+  const { seq_len, tokens, documents, padding } = job.sequence;
+  return [`of ${count(seq_len)} tokens`, `${SHORT.format((100 * tokens) / (tokens + padding))} % full: ${many(tokens, "token")} of ${many(documents, "document")}, ${many(padding, "place")} of padding`];
+}
+
 /** `1 rank`, `2 ranks`. */
 export const many = (number, noun) => `${count(number)} ${noun}${number === 1 ? "" : "s"}`;

@@ -63,13 +63,14 @@ async function drawAll() {
 }
 
 async function drawSession(session, status) {
-  showSession(session);
+  const job = source.status.jobs.find((job) => job.name === session.job);
+  showSession(session, job);
   show(byId("pipeline"), stateOf(session) === "running");
   const workers = chooseWorkers(session, status);
   const ranks = shownRanks(session).map((rank) => rank.rank).sort((a, b) => a - b);
   const history = await source.history(session.session, ranks, workers.map((worker) => worker.worker), stepMs());
-  drawPipeline(session, workers, history, STEPS[history.stepMs]);
-  drawRanks(session, history, STEPS[history.stepMs]);
+  drawPipeline(session, job, workers, history, STEPS[history.stepMs]);
+  drawRanks(session, job, history, STEPS[history.stepMs]);
   const limit = worstRank(session)?.diagnosis.limit;
   if (limit) announce(`Session ${session.session}: the limit is ${words(limit)}.`);
 }

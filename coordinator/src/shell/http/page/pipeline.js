@@ -13,8 +13,9 @@ const STATES = [
   ["output_wait", "output", "waits for output"],
   ["throttled", "throttled", "throttled"],
 ];
-/** What an item of a stage is, if it is no sample. */
+/** What an item of a stage is, if it is no sample, and where a sample is a sequence of documents. */
 const ITEMS = { open: "datasets", fetch: "requests", transform: "calls", "hand-over": "batches", send: "batches" };
+const SEQUENCE_ITEMS = { ...ITEMS, decode: "documents", trainer: "sequences" };
 
 /** Lists the workers in the choice above the pipeline, and returns those that are chosen. */
 export function chooseWorkers(session, status) {
@@ -31,13 +32,13 @@ export function chooseWorkers(session, status) {
 }
 
 /** Draws the pipeline of `workers` for a session. */
-export function drawPipeline(session, workers, history, steps) {
+export function drawPipeline(session, job, workers, history, steps) {
   const limit = limitStage(session);
   const stages = [...together(workers).filter(isUsed), trainer(session)];
   list(byId("stages"), stages, (stage) => stage.name, createStage, (card, stage) => {
     set(card, "data-limit", stage.name === limit && limit);
     show(card.querySelector(".badge"), stage.name === limit);
-    fillStage(card, stage);
+    fillStage(card, stage, job?.sequence ? SEQUENCE_ITEMS : ITEMS);
     const layers = stage.name === "trainer" ? waitLayers(session, history) : stateLayers(stage.name, workers, history);
     const busy = layers.values.busy;
     const text = busy.length
@@ -89,14 +90,14 @@ function createStage(stage) {
     make("p", { class: "shares" }), chart("shares"), make("p", { class: "quiet" }));
 }
 
-function fillStage(card, stage) {
+function fillStage(card, stage, items) {
   const all = unitSeconds(stage) || 1;
   const shares = STATES.map(([key, , words]) => [stage[key] / all, words]);
   [...card.querySelector(".bar").children].forEach((part, at) => { part.style.flexGrow = shares[at][0]; });
   write(card.querySelector(".shares"), shares.filter(([share]) => share >= 0.005).map(([share, words]) => `${percent(share)} ${words}`).join(", "));
   const [rate, flow] = card.querySelector(".rate").children;
   write(rate, amount(stage.items_per_s));
-  write(flow, `${ITEMS[stage.name] ?? "samples"}/s${stage.bytes_per_s ? `, ${bytes(stage.bytes_per_s)}/s` : ""}`);
+  write(flow, `${items[stage.name] ?? "samples"}/s${stage.bytes_per_s ? `, ${bytes(stage.bytes_per_s)}/s` : ""}`);
   const details = stage.name === "trainer" ? [many(stage.units, "rank")] : [
     many(stage.units, "unit"),
     stage.queue ? `${count(stage.queue)} in front` : null,

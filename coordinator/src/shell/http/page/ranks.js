@@ -2,7 +2,7 @@
 
 import { chart, mean, updateChart } from "./charts.js";
 import { byId, list, make, set, show, write } from "./dom.js";
-import { amount, count, percent, position, words } from "./format.js";
+import { amount, count, percent, position, sampleNoun, words } from "./format.js";
 import { heard, worstRank } from "./session.js";
 import { SHOWN_SERIES } from "./source.js";
 
@@ -30,11 +30,11 @@ export function prepareRanks(redraw) {
 }
 
 /** Draws the cards. */
-export function drawRanks(session, history, steps) {
+export function drawRanks(session, job, history, steps) {
   write(byId("ranks-text"), `Charts: the share of its time, 0 to 100 %, that each rank waited for a batch, over the last ${steps === 300 ? "5 minutes" : "hour"}.`);
   const limit = worstRank(session)?.diagnosis.limit;
   list(byId("ranks"), shownRanks(session), (rank) => `${session.session} ${rank.rank}`, createRank, (card, rank) => {
-    fillRank(card, rank, session, limit);
+    fillRank(card, rank, { ...session, noun: sampleNoun(job) }, limit);
     const series = history?.ranks.get(rank.rank);
     const waiting = series?.waiting ?? [];
     const text = waiting.length
@@ -72,7 +72,7 @@ function fillRank(card, rank, session, namedLimit) {
   set(badge, "class", another ? "badge alarm" : "badge");
   const [wait, rate] = card.querySelector(".rate").children;
   write(wait, rank.is_alive && rank.waiting !== null ? `${percent(rank.waiting)} waiting` : "–");
-  write(rate, rank.job_samples_per_s === null ? "" : `${amount(rank.job_samples_per_s / session.world)} samples/s`);
+  write(rate, rank.job_samples_per_s === null ? "" : `${amount(rank.job_samples_per_s / session.world)} ${session.noun}s/s`);
   const home = rank.home ? `from ${rank.home}${rank.transport ? ` (${words(rank.transport)})` : ""}` : rank.left ? "" : "no worker serves it";
   write(card.querySelector(".way"), `${home}${rank.is_alive ? heard(rank.heartbeat_age_ms) : ""}`);
   write(card.querySelector(".at"), `at ${position(rank.position)}`);

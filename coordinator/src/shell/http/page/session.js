@@ -1,7 +1,7 @@
 // What is said of one session: its verdict, its figures, and what each resource would allow.
 
 import { byId, list, make, set, show, table, write, writeSentence } from "./dom.js";
-import { amount, count, duration, many, percent, percentDown, position, sessionName, words } from "./format.js";
+import { amount, count, duration, many, percent, percentDown, position, sampleNoun, sessionName, words } from "./format.js";
 
 /** The stage in which a limit shows. */
 const STAGE_OF = {
@@ -66,7 +66,7 @@ export function figures(node, all) {
     });
 }
 
-function verdictOf(session) {
+function verdictOf(session, noun) {
   if (session.verdict) return session.verdict;
   const missing = session.world - session.ranks.length;
   switch (stateOf(session)) {
@@ -74,10 +74,10 @@ function verdictOf(session) {
       return missing ? `${many(missing, "rank")} of ${count(session.world)} have not connected yet.` : "It has started: the first figures come in some seconds.";
     case "ended": {
       const { is_finished, session_samples, mean_samples_per_s, waited } = session.progress;
-      const end = is_finished ? "The run is finished" : "The session has ended before the run's last sample, and the next launch goes on from there";
+      const end = is_finished ? "The run is finished" : `The session has ended before the run's last ${noun}, and the next launch goes on from there`;
       const time = mean_samples_per_s === null ? ""
         : ` in ${duration(session.lasted_ms)}, ${amount(mean_samples_per_s)} a second; its ranks waited ${percent(waited)} of that time`;
-      return `${end}: ${many(session_samples, "sample")}${time}. \`spdl-ctl audit --run ${session.run}\` checks its receipt.`;
+      return `${end}: ${many(session_samples, noun)}${time}. \`spdl-ctl audit --run ${session.run}\` checks its receipt.`;
     }
     case "silent":
       return "Its ranks are silent.";
@@ -93,12 +93,13 @@ function originOf({ reason, start }) {
 }
 
 /** Fills the part of the page about a session. */
-export function showSession(session) {
+export function showSession(session, job) {
   const { progress } = session;
+  const noun = sampleNoun(job);
   const alive = session.ranks.filter((rank) => rank.is_alive);
   const worst = worstRank(session);
   write(byId("session-title"), `${sessionName(session)}, session ${session.session}`);
-  writeSentence(byId("verdict-text"), verdictOf(session));
+  writeSentence(byId("verdict-text"), verdictOf(session, noun));
   set(byId("verdict"), "data-limited", alive.length > 0 && worst !== null && worst.diagnosis.limit !== "trainer");
   show(byId("progress"), progress.all_samples > 0);
   byId("progress").value = progress.done;
@@ -106,15 +107,24 @@ export function showSession(session) {
   const left = (ms) => (ms === null ? "–" : duration(ms));
   const isOn = !progress.is_finished;
   figures(byId("session-figures"), [
-    ["Done", percentDown(progress.done), `${count(progress.done_samples)} of ${many(progress.all_samples, "sample")}`],
-    ["Epoch", `${count(progress.epoch)} of ${count(session.epochs)}`, isOn ? `${percentDown(progress.epoch_done)} of ${many(progress.epoch_samples, "sample")}` : "", "position"],
+    ["Done", percentDown(progress.done), `${count(progress.done_samples)} of ${many(progress.all_samples, noun)}`],
+    ["Epoch", `${count(progress.epoch)} of ${count(session.epochs)}`, isOn ? `${percentDown(progress.epoch_done)} of ${many(progress.epoch_samples, noun)}` : "", "position"],
     ["Time left", isOn ? left(progress.left_ms) : "none", isOn && progress.epoch_left_ms !== null ? `${left(progress.epoch_left_ms)} of this epoch` : ""],
-    ["Samples per second", progress.samples_per_s === null ? "–" : amount(progress.samples_per_s), `batches of ${count(session.global_batch)}`],
+    ...rates(progress.samples_per_s, session, job),
     ["Waiting", alive.length ? percent(Math.max(...waits)) : "–", alive.length > 1 ? `the longest of ${many(alive.length, "rank")}` : "of its time", "waiting"],
     ["Ranks", `${count(alive.length)} of ${count(session.world)}`, originOf(session), "run"],
   ]);
   showGains(session.gains ?? {});
-  showTerms(worst);
+  showTerms(worst, noun);
+}
+
+/** The figures of the rate: samples, or sequences and their tokens. */
+function rates(perS, session, job) {
+  const rate = (factor) => (perS === null ? "–" : amount(perS * factor));
+  const batches = `batches of ${count(session.global_batch)}`;
+  if (!job?.sequence) return [["Samples per second", rate(1), batches]];
+  const tokens = job.sequence.tokens / Math.max(1, job.samples);
+  return [["Sequences per second", rate(1), batches], ["Tokens per second", rate(tokens), `${amount(tokens * session.global_batch)} in a step`]];
 }
 
 /** Fills the predicted gains of remedies, the largest first. */
@@ -129,14 +139,14 @@ function showGains(gains) {
 }
 
 /** Fills the table of the rates that resources allow a rank. */
-function showTerms(rank) {
+function showTerms(rank, noun) {
   const terms = rank?.diagnosis.terms ?? [];
   show(byId("resources"), terms.length > 0);
   if (!terms.length) return;
   const least = terms[0].samples_per_s;
   const longest = Math.min(MOST_DRAWN, terms.at(-1).samples_per_s / least);
   write(byId("resources-text"),
-    `Samples per second of rank ${rank.rank}, if only this resource were short. The smallest decides; the next one bounds what a remedy gives.`);
+    `${noun === "sequence" ? "Sequences" : "Samples"} per second of rank ${rank.rank}, if only this resource were short. The smallest decides; the next one bounds what a remedy gives.`);
   const bar = (term) => {
     const part = make("span", { class: term === terms[0] ? "input" : "busy" });
     part.style.width = `${Math.min(100, (100 * term.samples_per_s) / least / longest)}%`;
@@ -149,7 +159,7 @@ function showTerms(rank) {
   };
   table(byId("terms"), "Rates that resources allow", [
     { title: "Resource", of: (term) => words(term.limit) },
-    { title: "Samples/s", number: true, of: (term) => amount(term.samples_per_s) },
+    { title: "Rate", number: true, of: (term) => amount(term.samples_per_s) },
     { title: "Room left", of: gain },
     { title: "Drawn", wide: true, of: bar },
   ], terms, (term) => term.limit, "");

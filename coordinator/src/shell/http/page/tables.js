@@ -1,7 +1,7 @@
 // The parts of the page about the whole cluster: figures, workers, events, bad samples, runs and jobs.
 
 import { byId, list, make, set, show, table, write, writeSentence } from "./dom.js";
-import { bytes, count, duration, hundredths, many, percent, percentDown, position, sessionName, words } from "./format.js";
+import { bytes, count, duration, fillOf, hundredths, many, percent, percentDown, position, sampleNoun, sessionName, words } from "./format.js";
 import { figures, heard } from "./session.js";
 
 const EVENTS = 25;
@@ -153,7 +153,8 @@ export function showRuns(status) {
   table(byId("jobs"), "Jobs", [
     { title: "Job", of: (job) => job.name },
     { title: "Dataset", wide: true, of: (job) => job.dataset },
-    { title: "Samples", number: true, of: (job) => count(job.samples) },
+    { title: "Samples", number: true, of: (job) => (job.sequence ? `${many(job.samples, sampleNoun(job))} ${fillOf(job)[0]}` : count(job.samples)) },
+    { title: "Packing", wide: true, of: (job) => (job.sequence ? fillOf(job)[1] : "") },
     { title: "Batch", number: true, of: (job) => count(job.global_batch) },
     { title: "Epochs", number: true, of: (job) => count(job.epochs) },
     { title: "Order", wide: true, of: (job) => (job.order.shuffle ? `shuffled: ${many(job.order.lanes, "lane")}, window ${count(job.order.window)}, seed ${job.seed}` : "as stored") },

@@ -100,6 +100,7 @@ impl CoordinatorCore {
         let created = ClusterNote::JobCreated {
             job: name.clone(),
             samples: state.job.samples,
+            called: if state.job.sequence.is_some() { "sequences" } else { "samples" },
             dataset: redact(&state.job.dataset).to_string(),
             fingerprint: state.fingerprint,
         };

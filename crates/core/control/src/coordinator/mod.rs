@@ -55,8 +55,8 @@ use spdl_types::{
     mutations::{Mutation, mutated},
 };
 pub use status::{
-    BadSampleStatus, JobProblem, JobStatus, RankDiagnosis, RankStatus, RunStatus, ServedRank, SessionStatus, Status,
-    WorkerStatus,
+    BadSampleStatus, JobProblem, JobStatus, RankDiagnosis, RankStatus, RunStatus, SequenceStatus, ServedRank,
+    SessionStatus, Status, WorkerStatus,
 };
 
 use self::{

@@ -23,8 +23,10 @@ pub enum ClusterNote {
     JobCreated {
         /// Its name.
         job: String,
-        /// The samples of its dataset.
+        /// The samples of an epoch.
         samples: u64,
+        /// What samples are called.
+        called: &'static str,
         /// The dataset, without credentials.
         dataset: String,
         /// The job's fingerprint.
@@ -246,8 +248,8 @@ impl fmt::Display for ClusterNote {
             Self::Leads { jobs, sessions } => {
                 write!(f, "this coordinator leads, with {jobs} jobs and {sessions} sessions in its state")
             }
-            Self::JobCreated { job, samples, dataset, fingerprint } => {
-                write!(f, "job `{job}` created: {samples} samples of `{dataset}`, fingerprint {fingerprint}")
+            Self::JobCreated { job, samples, called, dataset, fingerprint } => {
+                write!(f, "job `{job}` created: {samples} {called} of `{dataset}`, fingerprint {fingerprint}")
             }
             Self::JobReplaced { job, differences } => write!(f, "job `{job}` changed in {differences}"),
             Self::JobRemoved { job } => write!(f, "job `{job}` removed"),

@@ -14,7 +14,7 @@ use spdl_insight::{
     session_gains, session_verdict,
     tuning::{TunedValue, TuningChange},
 };
-use spdl_job::{BadSamples, redact};
+use spdl_job::{BadSamples, Sequence, redact};
 use spdl_order::{BatchParams, EpochEnd, OrderParams, Receipt};
 use spdl_types::{Position, SampleId, StageStats, WorkerId};
 
@@ -90,6 +90,35 @@ pub struct JobStatus {
     pub bad_fraction: f64,
     /// The first bad samples.
     pub bad_sample_list: Vec<BadSampleStatus>,
+    /// What the samples hold, if they are sequences.
+    #[serde(default)]
+    pub sequence: Option<SequenceStatus>,
+}
+
+/// What the sequences of a job hold, in each epoch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs)]
+pub struct SequenceStatus {
+    pub seq_len: u32,
+    /// Documents that are packed, and those that are left out.
+    pub documents: u64,
+    pub tokens: u64,
+    /// Places without a token.
+    pub padding: u64,
+}
+
+impl SequenceStatus {
+    fn of(sequence: &Sequence, sequences: u64) -> Self {
+        let Sequence { seq_len, documents, tokens, .. } = *sequence;
+        let padding = (sequences * u64::from(seq_len)).saturating_sub(tokens);
+        Self { seq_len, documents, tokens, padding }
+    }
+
+    /// Returns the share of places that hold a token.
+    #[must_use]
+    pub fn fill(&self) -> f64 {
+        self.tokens as f64 / (self.tokens + self.padding).max(1) as f64
+    }
 }
 
 /// The status of a run of a job.
@@ -336,6 +365,7 @@ impl CoordinatorCore {
                 .cloned()
                 .map(|(sample, bad)| BadSampleStatus { sample, shard: bad.shard, key: bad.key, cause: bad.cause })
                 .collect(),
+            sequence: job.sequence.as_deref().map(|sequence| SequenceStatus::of(sequence, job.samples)),
             name: job.name,
             dataset: redact(&job.dataset).into_owned(),
             samples: job.samples,

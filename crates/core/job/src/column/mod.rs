@@ -95,6 +95,16 @@ macro_rules! column_kinds {
         }
 
         impl DecodeFile {
+            /// Returns the name of the kind.
+            pub(crate) const fn name(&self) -> &'static str {
+                match self { $(Self::$Kind(_) => $Column::NAME,)* }
+            }
+
+            /// Returns whether columns of the kind are decoded from a field.
+            pub(crate) const fn reads_field(&self) -> bool {
+                match self { $(Self::$Kind(_) => $Column::READS_FIELD,)* }
+            }
+
             /// Converts the keys as they are written, without checking all of their values.
             fn read(&self) -> Result<ColumnKind, KeyProblem> {
                 match self { $(Self::$Kind(keys) => $Column::read(keys).map(ColumnKind::$Kind),)* }

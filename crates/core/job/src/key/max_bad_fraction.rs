@@ -38,10 +38,10 @@ impl PlainKey for MaxBadFraction {
 }
 
 impl JobFile {
-    /// Returns how many of a dataset's records a view may leave out because it cannot be decided whether it keeps them,
-    /// such as damaged records: as many as samples may be bad, and none where a bad sample ends the training.
+    /// Returns how many of so many records or documents a view or a packing may leave out because they cannot be read: as many as
+    /// samples may be bad, and none where a bad sample ends the training.
     #[must_use]
-    pub fn undecided_allowed(&self, records: u64) -> u64 {
+    pub fn bad_allowed(&self, records: u64) -> u64 {
         if self.bad_samples() == BadSamples::Fail {
             return 0;
         }
@@ -80,8 +80,8 @@ mod tests {
             let exact = "global_batch = 2048\nepochs = 2048\nepoch_end = \"exact\"";
             assert_eq!(testing::frozen(exact, samples).bad_samples_allowed(), most, "of {samples}");
             let file = testing::file(exact);
-            assert_eq!(file.undecided_allowed(samples), most, "records of {samples} that a view leaves out");
-            assert_eq!(JobFile { bad_samples: Some(BadSamples::Fail), ..file }.undecided_allowed(samples), 0);
+            assert_eq!(file.bad_allowed(samples), most, "records of {samples} that a view leaves out");
+            assert_eq!(JobFile { bad_samples: Some(BadSamples::Fail), ..file }.bad_allowed(samples), 0);
             let written = testing::frozen(&format!("{exact}\nmax_bad_fraction = 0.001"), samples);
             assert_eq!(written.max_bad_fraction, 0.001, "what is written holds");
             assert!(!written.is_of_few_good_samples() && !testing::frozen(exact, samples).is_of_few_good_samples());

@@ -94,6 +94,8 @@ pub struct Sequence {
     pub pools: Fingerprint,
     /// Number of documents, among which bad ones are counted.
     pub documents: u64,
+    /// Number of tokens in all sequences.
+    pub tokens: u64,
     /// Whether labels and positions go on across the ends of documents.
     pub cross_documents: bool,
     /// The id before each document, if there is one.
@@ -147,6 +149,7 @@ impl SequenceFile {
             cross_documents: method == SequenceMethod::Chunk && self.cross_documents.unwrap_or(true),
             pools: self.pools.unwrap_or(Fingerprint(0)),
             documents: 0,
+            tokens: 0,
             pool_tokens: 0,
             bos: self.bos,
             eos: self.eos,
@@ -262,16 +265,17 @@ impl Sequence {
                 }
             }
             kind if !kind.reads_field() => Ok(()),
-            kind => Err((
-                "decode",
-                format!(
-                    "is `{}`, and a sample of a job with `sequence` is several documents; such a job has `tokens` and columns \
-                     that follow it",
-                    kind.name()
-                ),
-            )),
+            kind => Err(no_tokens(kind.name())),
         }
     }
+}
+
+/// Returns what is wrong with a column of this kind, which reads a field of a document.
+pub(super) fn no_tokens(kind: &str) -> KeyProblem {
+    let problem = format!(
+        "is `{kind}`, and a sample of a job with `sequence` is several documents; such a job has `tokens` and columns that follow it"
+    );
+    ("decode", problem)
 }
 
 #[cfg(test)]

@@ -46,6 +46,7 @@ fn keys_that_are_left_out_have_their_defaults() {
         pool_tokens: 4 << 20,
         pools: POOLS,
         documents: 1000,
+        tokens: 0,
         cross_documents: false,
         bos: None,
         eos: None,
@@ -108,7 +109,7 @@ fn a_job_has_its_sequences_in_the_object_of_the_order() {
     let order = &form(&job("seq_len = 64, eos = 9").unwrap())["order"];
     let expected = serde_json::json!({
         "version": 1, "seq_len": 64, "packing": { "best_fit": { "align": 16, "long": "split" } },
-        "pool_tokens": 4_194_304, "pools": "00000000000000000000000000000005", "documents": 1000, "cross_documents": false,
+        "pool_tokens": 4_194_304, "pools": "00000000000000000000000000000005", "documents": 1000, "tokens": 0, "cross_documents": false,
         "eos": 9, "pad": 0, "eos_in_loss": true,
     });
     assert_eq!(order["sequence"], expected);
@@ -211,14 +212,19 @@ fn what_a_job_with_sequences_cannot_have_is_named_with_what_to_do() {
     let packed = "sequence = { seq_len = 64 }";
     let column = |name: &str, keys: &str| format!("[[column]]\nname = \"{name}\"\nfrom = \"x\"\n{keys}\n");
     let image = column("image", "decode = \"image\"\nops = [{ center_crop = 8 }]");
-    let follows_int =
-        column("n", "decode = \"int\"") + &follower("labels", "labels", "").replace("\"tokens\"", "\"n\"");
+    let follows_another =
+        follower("places", "positions", "") + &follower("labels", "labels", "").replace("\"tokens\"", "\"places\"");
     for (keys, columns, expected) in [
         (
             packed,
             column("n", "decode = \"int\""),
             "column `n`: `decode` is `int`, and a sample of a job with `sequence` is several documents; such a job has `tokens` \
              and columns that follow it",
+        ),
+        (
+            packed,
+            column("n", "decode = \"tensor\""),
+            "column `n`: `decode` is `tensor`, and a sample of a job with `sequence` is several documents; such a job has `tokens`",
         ),
         (
             packed,
@@ -264,8 +270,8 @@ fn what_a_job_with_sequences_cannot_have_is_named_with_what_to_do() {
         ),
         (
             packed,
-            format!("{TOKENS}{follows_int}"),
-            "column `labels`: `follows` is `n`, a column of decode = \"int\"; it has to be of decode = \"tokens\"",
+            format!("{TOKENS}{follows_another}"),
+            "column `labels`: `follows` is `places`, a column of decode = \"positions\"; it has to be of decode = \"tokens\"",
         ),
         (packed, all_followers(), "column `labels`: `follows` is `tokens`, and the job has no such column"),
         (
