@@ -25,14 +25,20 @@ class Failed(Exception):
 
 @functools.cache
 def environment(
-    home: pathlib.Path, name: str, requirements: tuple[str, ...], layer: str | None = None, hook=None
+    home: pathlib.Path,
+    name: str,
+    requirements: tuple[str, ...],
+    layer: str | None = None,
+    hook=None,
+    bare: tuple[str, ...] = (),
 ) -> pathlib.Path:
     """Returns the Python of an environment with these packages, and makes the environment if needed. `hook(venv)`
-    returns variables for pip."""
+    returns variables for pip; of `bare`, nothing is installed that they require."""
     below = environment(home, layer, tuple(LAYERS[layer])) if layer else None
     venv = home / name
     python, done = venv / "bin/python", venv / "complete"
-    wanted = "\n".join([sys.version, str(layer), *requirements, *BARE.get(name, ())])
+    bare = (*BARE.get(name, ()), *bare)
+    wanted = "\n".join([sys.version, str(layer), *requirements, *bare])
     if done.exists() and done.read_text() == wanted:
         return python
     print(f"installing {name}", file=sys.stderr, flush=True)
@@ -43,8 +49,9 @@ def environment(
     pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-cache-dir"]
     if requirements:
         _run([*pip, *requirements], env=os.environ | (hook(venv) if hook else {}))
+    if bare:
+        _run([*pip, "--no-deps", *bare])
     if name in BARE:
-        _run([*pip, "--no-deps", *BARE[name]])
         _without_cuda(_site(venv))
     done.write_text(wanted)
     return python

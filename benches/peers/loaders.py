@@ -48,7 +48,9 @@ class Peer:
         if environment == module.LAYER:
             self.python = install.environment(self.venvs, module.LAYER, tuple(install.LAYERS[module.LAYER]))
         else:
-            self.python = install.environment(self.venvs, environment, tuple(module.REQUIREMENTS), module.LAYER, hook)
+            bare = getattr(module, "BARE", ())
+            requirements = tuple(module.REQUIREMENTS)
+            self.python = install.environment(self.venvs, environment, requirements, module.LAYER, hook, bare)
         return install.versions(self.python, module.PACKAGES)
 
     def prepare(self) -> None:

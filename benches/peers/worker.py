@@ -63,13 +63,17 @@ def take(batches, settings: Settings, warm_s: float, seconds: float, step_ms: fl
 
 
 def check(batch, settings: Settings) -> None:
-    """Checks that the peer does the same work as the others: a full batch of square pictures of bytes, with labels; or of
-    columns of numbers or arrays."""
+    """Checks that the peer does the same work as the others: a full batch of square pictures of bytes, with labels; of columns
+    of numbers or arrays; or of sequences of tokens."""
     if settings.columns:
         columns = {name: (column.shape, str(column.dtype)) for name, column in batch.items() if name[0] in "if"}
         kinds = sorted({kind for _, kind in columns.values()})
         assert len(columns) == settings.columns and kinds == ["float32", "int64"], f"a batch of {columns}"
         assert {shape for shape, _ in columns.values()} == {(settings.batch,)}, f"a batch of {columns}"
+        return
+    if settings.seq_len:
+        shape, kind = tuple(batch["tokens"].shape), str(batch["tokens"].dtype).rsplit(".", 1)[-1]
+        assert shape == (settings.batch, settings.seq_len) and kind.startswith("int"), f"a batch of {shape} {kind}"
         return
     if settings.arrays:
         from arrays import ARRAYS
