@@ -122,7 +122,8 @@ def mypy_config(folder: pathlib.Path) -> pathlib.Path:
     """Writes settings of mypy that are strict and do not follow imports of torch: checking its types would take half a minute and find no errors of ours."""
     lines = ["[mypy]", "strict = True", f"cache_dir = {folder / 'cache'}"]
     lines += ["warn_unused_ignores = False", "disallow_subclassing_any = False"]
-    for module in ("torch", "torchvision", "lightning", "torchmetrics", "timm", "accelerate", "transformers", "spdl", "ml_dtypes", "maturin", "ray", "tqdm", "webdataset"):
+    modules = ["torch", "torchvision", "lightning", "torchmetrics", "timm", "accelerate", "transformers", "spdl", "ml_dtypes", "maturin", "ray", "tqdm", "webdataset"]
+    for module in [*modules, "megatron", "torchtitan", "datasets"]:
         lines += [f"[mypy-{module}.*]", "follow_imports = skip", "ignore_missing_imports = True"]
     path = folder / "mypy.ini"
     path.write_text("\n".join(lines))

@@ -1,9 +1,11 @@
-"""Megatron's `.bin` and `.idx` as megatron-core's own builder writes them: read document by document, and by a job."""
+"""Megatron's `.bin` and `.idx` as megatron-core's own builder writes them: read document by document, and by a job. And as `pack` writes
+them: the same bytes."""
 
 from __future__ import annotations
 
 import os
 import pathlib
+from collections.abc import Callable
 from typing import Any
 
 import numpy
@@ -11,6 +13,7 @@ import pytest
 import spdl_cluster
 from conftest import MakeJob, ctl
 from numpy.typing import NDArray
+from test_language import EOS, FORMATS, Tokens, with_an_end, write_megatron
 
 torch = pytest.importorskip("torch", reason=os.environ.get("SPDL_TEST_NO_TORCH", "torch is not installed"))
 megatron = pytest.importorskip(
@@ -93,3 +96,62 @@ def test_a_merged_file_is_read_by_a_job(tmp_path: pathlib.Path, job: MakeJob) ->
                 seen.append(int(name.removeprefix("all/")))
                 assert numpy.array_equal(values, expected[seen[-1]]), name
     assert sorted(seen) == list(range(2 * len(DOCUMENTS)))
+
+
+def in_megatron(folder: pathlib.Path, of_corpus: list[Tokens]) -> list[str]:
+    write_megatron(folder, "a", of_corpus[:40])
+    write_megatron(folder, "b", of_corpus[40:])
+    return []
+
+
+def texts(highest: int) -> list[Tokens]:
+    """Returns documents with ids up to this one; some are empty."""
+    return [numpy.arange(number * 37 % 150, dtype="uint16") * 7 % (highest + 1) for number in range(120)]
+
+
+def builders_files(prefix: pathlib.Path, of_corpus: list[list[int]], vocab: int) -> tuple[bytes, bytes]:
+    """Returns what Megatron's builder writes of these documents."""
+    builder = megatron.IndexedDatasetBuilder(f"{prefix}.bin", dtype=megatron.DType.optimal_dtype(vocab))
+    for tokens in of_corpus:
+        builder.add_document(torch.tensor(tokens, dtype=torch.int64), [len(tokens)])
+    builder.finalize(f"{prefix}.idx")
+    return pathlib.Path(f"{prefix}.bin").read_bytes(), pathlib.Path(f"{prefix}.idx").read_bytes()
+
+
+@pytest.mark.parametrize("vocab", [257, 65_499, 65_500])
+@pytest.mark.parametrize(("write", "field"), [*FORMATS, (in_megatron, "tokens")], ids=lambda case: getattr(case, "__name__", None))
+def test_what_pack_writes_has_the_bytes_of_megatrons_builder(
+    write: Callable[[pathlib.Path, list[Tokens]], list[str]], field: str, vocab: int, tmp_path: pathlib.Path
+) -> None:
+    of_corpus = texts(255)
+    (tmp_path / "source").mkdir()
+    ctl("index", tmp_path / "source", *write(tmp_path / "source", of_corpus))
+    wanted = ["--from", field] if field == "npy" else []
+    expected = [[*tokens.tolist(), *([EOS] if write is with_an_end else [])] for tokens in of_corpus]
+    ctl("pack", tmp_path / "source", tmp_path / "set", "--to", "megatron", "--vocab", vocab, "--no-shuffle", *wanted)
+    bin_and_idx = builders_files(tmp_path / "theirs", expected, vocab)
+    assert tuple((tmp_path / f"set/shard-000000.{suffix}").read_bytes() for suffix in ("bin", "idx")) == bin_and_idx
+    assert [record["tokens"].tolist() for record in spdl_cluster.open(tmp_path / "set")] == expected
+
+
+def test_shuffled_pairs_are_read_by_megatron_and_written_again(tmp_path: pathlib.Path) -> None:
+    of_corpus = texts(60_000)
+    (tmp_path / "source").mkdir()
+    in_megatron(tmp_path / "source", of_corpus)
+    ctl("index", tmp_path / "source")
+    orders = []
+    for seed in (0, 1):
+        folder = tmp_path / f"set-{seed}"
+        ctl("pack", tmp_path / "source", folder, "--to", "megatron", "--vocab", 60_001, "--shard-size", "4KiB", "--seed", seed)
+        found: list[list[int]] = []
+        for file in sorted(folder.glob("*.bin")):
+            pair = megatron.IndexedDataset(str(file.with_suffix("")))
+            assert file.stat().st_size <= 4096 and pair.index.dtype == numpy.uint16
+            # NumPy maps no empty file, and a document may be one.
+            of_pair = [pair[number].tolist() for number in range(len(pair))]
+            assert builders_files(tmp_path / "again", of_pair, 60_001) == (file.read_bytes(), file.with_suffix(".idx").read_bytes())
+            found += of_pair
+        assert [record["tokens"].tolist() for record in spdl_cluster.open(folder)] == found
+        orders.append(found)
+    assert sorted(orders[0]) == sorted(orders[1]) == sorted(tokens.tolist() for tokens in of_corpus)
+    assert orders[0] != orders[1]

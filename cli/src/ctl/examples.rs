@@ -15,7 +15,8 @@ pub(super) const PICTURES: &str = "Examples:
 pub(super) const PACK: &str = "Examples:
   spdl-ctl pack imagenet/train s3://bucket/imagenet/train     # a folder of class folders
   spdl-ctl pack files.tsv dataset                             # a path, a tab and a label on each line
-  spdl-ctl pack imagenet/train s3://bucket/train --part 3/8   # part 3 of 0 to 7, on any machine; then `merge`";
+  spdl-ctl pack imagenet/train s3://bucket/train --part 3/8   # part 3 of 0 to 7, on any machine; then `merge`
+  spdl-ctl pack tokens corpus --to megatron --vocab 50257     # a dataset of tokens as Megatron's files";
 
 pub(super) const MERGE: &str = "Examples:
   spdl-ctl merge s3://bucket/train";

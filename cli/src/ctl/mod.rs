@@ -23,6 +23,7 @@ mod manual;
 mod merge;
 mod output;
 mod pack;
+mod pack_tokens;
 mod pictures;
 mod plan;
 mod profile;
@@ -82,7 +83,7 @@ pub(crate) enum CtlCommand {
     /// Writes the demo's pictures, to try the other commands with.
     #[command(after_help = examples::PICTURES)]
     Pictures(pictures::PicturesArgs),
-    /// Writes shards from a folder of class folders, or from a text file that lists files.
+    /// Writes shards from a folder of class folders, or from a text file that lists files; or tokens as Megatron's files.
     #[command(after_help = examples::PACK)]
     Pack(pack::PackArgs),
     /// Makes one dataset of the parts that `pack --part` has packed.

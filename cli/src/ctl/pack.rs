@@ -1,10 +1,10 @@
-//! `spdl-ctl pack`: writes shards from pictures and the files that belong to them.
+//! `spdl-ctl pack`: writes shards from pictures and the files that belong to them. `pack_tokens.rs` has what it does with tokens.
 
 use std::{path::PathBuf, process::ExitCode};
 
 use spdl_dataset::{
     Annotations, DatasetReport, FieldChoice, Jpegs, NewFolders, Overwrite, PackOptions, PackOrder, PackPart,
-    PackSource, PartReport, pack_part_until, pack_until,
+    PackSource, PartReport, TokenPackOptions, pack_part_until, pack_until,
 };
 use spdl_shard::store::DatasetStore;
 use spdl_store::StoreOptions;
@@ -15,6 +15,7 @@ use super::{
     class_args::ClassArgs,
     interrupt::{self, Interrupt},
     output::outln,
+    pack_tokens::{self, TokenArgs},
     progress::ProgressLine,
     report,
 };
@@ -24,7 +25,7 @@ use super::{
 pub(crate) struct PackArgs {
     /// A folder with one folder per class, on disk or as a URL (s3://, gs://, az:// ...), or a text file with a file's path
     /// (and, after a tab, its label) on each line. Files with the same stem (`0.jpg`, `0.png`, `0.txt`) become one record.
-    /// Several folders on disk make one dataset: what is in folders of one name is of one class.
+    /// Several folders on disk make one dataset: what is in folders of one name is of one class. With `--to`, a dataset of tokens.
     #[arg(required = true, num_args = 1..)]
     source: Vec<PathBuf>,
     /// Folder or URL of the dataset: a path, s3://, gs://, az:// ...
@@ -43,6 +44,8 @@ pub(crate) struct PackArgs {
     /// Uses the Pascal VOC annotations in the pictures' folders; one sample per object.
     #[arg(long)]
     annotations_beside: bool,
+    #[command(flatten)]
+    tokens: TokenArgs,
     #[command(flatten)]
     classes: ClassArgs,
     /// Makes classes of folders that are called as splits (`train`, `val`), too.
@@ -92,6 +95,19 @@ pub(crate) struct PackArgs {
 /// Runs `pack`.
 pub(crate) fn run(args: PackArgs) -> CtlResult {
     allocator::return_large_buffers();
+    let order = if args.no_shuffle { PackOrder::AsListed } else { PackOrder::Shuffled { seed: args.seed } };
+    if let Some(options) = args.tokens.options()? {
+        let options = TokenPackOptions {
+            name: args.name,
+            order,
+            shard_bytes: args.shard_size,
+            shard_records: args.records_per_shard,
+            block_bytes: args.block_size,
+            overwrite: overwrite(args.force),
+            ..options
+        };
+        return pack_tokens::run(&args.source, &args.dataset, &options, args.exist_ok, args.json);
+    }
     let source = PackSource::open_all(&args.source)?;
     let options = PackOptions {
         name: args.name,
@@ -101,7 +117,7 @@ pub(crate) fn run(args: PackArgs) -> CtlResult {
             None => args.annotations_beside.then_some(Annotations::Beside),
         },
         all_splits: args.all_splits,
-        order: if args.no_shuffle { PackOrder::AsListed } else { PackOrder::Shuffled { seed: args.seed } },
+        order,
         shard_bytes: args.shard_size,
         shard_records: args.records_per_shard,
         block_bytes: args.block_size,

@@ -11,6 +11,7 @@ use spdl_shard::{
 use spdl_store::StoreError;
 
 use super::{DatasetError, scan::ScannedShard};
+use crate::tar::TAR_SUFFIX;
 
 /// Size of the parts in which long objects are written, in bytes.
 pub(super) const PART_BYTES: usize = 8 << 20;
@@ -133,6 +134,11 @@ pub(super) fn shard_name(number: u64) -> String {
 
 /// Returns whether a packed dataset can have a shard of this name.
 pub(super) fn is_shard_name(name: &str) -> bool {
-    let number = name.strip_prefix("shard-").and_then(|rest| rest.strip_suffix(".tar"));
+    is_shard_name_of(name, TAR_SUFFIX)
+}
+
+/// Returns whether `name` is that of a numbered shard that ends with `suffix`.
+pub(super) fn is_shard_name_of(name: &str, suffix: &str) -> bool {
+    let number = name.strip_prefix("shard-").and_then(|rest| rest.strip_suffix(suffix));
     number.is_some_and(|number| number.len() >= 6 && number.bytes().all(|byte| byte.is_ascii_digit()))
 }

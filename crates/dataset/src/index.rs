@@ -173,16 +173,63 @@ pub async fn index_until(
     progress: &(dyn Fn(DatasetProgress) + Send + Sync),
     stop: impl Future<Output = ()>,
 ) -> Result<DatasetReport, DatasetError> {
-    let block_bytes = options.block_bytes.unwrap_or(DEFAULT_BLOCK_BYTES);
-    check_block_bytes(block_bytes)?;
-    check_names(options.classes.given().unwrap_or_default())
-        .map_err(|source| DatasetError::Unwritable { url: to.url().to_owned(), source })?;
+    check(options, to)?;
     let from = &from.pinned().await?;
     let old = match options.overwrite {
         Overwrite::Refuse => refuse_manifest(to).await.map(|()| None)?,
         Overwrite::Replace => recover(to).await?,
     };
+    index_as(from, to, options, old, progress, stop).await.map_err(|failed| failed.error)
+}
+
+fn check(options: &IndexOptions, to: &DatasetStore) -> Result<(), DatasetError> {
+    check_block_bytes(options.block_bytes.unwrap_or(DEFAULT_BLOCK_BYTES))?;
+    check_names(options.classes.given().unwrap_or_default())
+        .map_err(|source| DatasetError::Unwritable { url: to.url().to_owned(), source })
+}
+
+/// Indexes like [`index_until`], where `old` is the manifest that is replaced. What else is in the folder `to` is the caller's concern.
+pub(super) async fn index_as(
+    from: &DatasetStore,
+    to: &DatasetStore,
+    options: &IndexOptions,
+    old: Option<Manifest>,
+    progress: &(dyn Fn(DatasetProgress) + Send + Sync),
+    stop: impl Future<Output = ()>,
+) -> Result<DatasetReport, NotCommitted> {
     let old_manifest = OldManifest::of(old, options.old_metadata);
+    let (format, folder, tally) = found(from, options).await.map_err(NotCommitted::before)?;
+    let base = to.base_of(from).map_err(NotCommitted::before)?;
+    let meter = Meter::new(progress);
+    let mut indexing = Indexing {
+        from,
+        to,
+        options,
+        block_bytes: options.block_bytes.unwrap_or(DEFAULT_BLOCK_BYTES),
+        old_manifest,
+        meter,
+        manifest: ManifestBuilder::new(&dataset_name(from, options.name.as_deref()))
+            .format(format.format())
+            .base(base.as_deref()),
+        tally,
+        written: Vec::new(),
+    };
+    let mut stop = std::pin::pin!(stop);
+    let indexed = indexing.all(format, folder, &mut stop).await;
+    if let Err(NotCommitted { can_be_removed: true, .. }) = &indexed {
+        for name in &indexing.written {
+            // The first error is the one to report.
+            let _ = remove(to, name).await;
+        }
+    }
+    indexed
+}
+
+/// Finds the shards of a folder that the options choose, and their format.
+async fn found(
+    from: &DatasetStore,
+    options: &IndexOptions,
+) -> Result<(&'static dyn FormatScan, Listing, DatasetTally), DatasetError> {
     let mut folder = list(from, options).await?;
     let format = format_of(from, options, &folder)?;
     if let Some(problem) = format.refuses_boxes().filter(|_| options.boxes.is_some()) {
@@ -207,31 +254,7 @@ pub async fn index_until(
             return Err(DatasetError::Option { option: "split", problem });
         }
     }
-    let meter = Meter::new(progress);
-    let mut indexing = Indexing {
-        from,
-        to,
-        options,
-        block_bytes,
-        old_manifest,
-        meter,
-        manifest: ManifestBuilder::new(&dataset_name(from, options.name.as_deref()))
-            .format(format.format())
-            .base(to.base_of(from)?.as_deref()),
-        tally,
-        written: Vec::new(),
-    };
-    let mut stop = std::pin::pin!(stop);
-    match indexing.all(format, folder, &mut stop).await {
-        Ok(report) => Ok(report),
-        Err(NotCommitted { error, can_be_removed }) => {
-            for name in indexing.written.iter().filter(|_| can_be_removed) {
-                // The first error is the one to report.
-                let _ = remove(to, name).await;
-            }
-            Err(error)
-        }
-    }
+    Ok((format, folder, tally))
 }
 
 /// The state of an indexing run.

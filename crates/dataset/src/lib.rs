@@ -1,5 +1,5 @@
 //! Makes and checks datasets: [`pack`] writes shards from pictures, [`DatasetWriter`] from records that a program
-//! makes, and [`pack_part`] and [`merge`] divide a pack into parts; [`index`] makes a manifest for existing shards;
+//! makes, and [`pack_part`] and [`merge`] divide a pack into parts; [`pack_tokens`] writes Megatron's files; [`index`] makes a manifest for existing shards;
 //! [`verify`] reads a dataset and compares every byte with the manifest; [`unpack`] writes its records back as files.
 
 mod beside;
@@ -38,6 +38,7 @@ mod source;
 mod split;
 mod stages;
 pub mod tar;
+mod tokens;
 mod unpack;
 mod upload;
 mod verify;
@@ -72,6 +73,10 @@ use spdl_store::{StoreError, TemporaryError};
 pub(crate) use split::refuse_as_classes;
 pub use split::{Splits, split_of};
 pub(crate) use stages::{Memory, MemoryBound, RunningStages};
+pub use tokens::{
+    ReadTokens, TokenDocument, TokenEncoding, TokenPackOptions, TokenShard, TokenShardWriter, pack_tokens,
+    pack_tokens_until,
+};
 pub use unpack::{UnpackReport, unpack, unpack_until};
 pub use verify::{PictureCheck, VerifyFault, VerifyOptions, VerifyReport, verify};
 use view::Undecided;
@@ -247,6 +252,16 @@ pub enum DatasetError {
     /// It cannot be decided whether a view keeps a record, because the record is damaged.
     #[error("shard `{shard}`, record `{record}`: {problem}")]
     Undecided {
+        /// Its shard.
+        shard: String,
+        /// Its key.
+        record: String,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// A document cannot be read, or has other tokens than are allowed.
+    #[error("shard `{shard}`, document `{record}`: {problem}")]
+    Document {
         /// Its shard.
         shard: String,
         /// Its key.

@@ -19,7 +19,10 @@ use bytes::Bytes;
 use futures::TryStreamExt;
 use object_store::{ObjectStoreExt, WriteMultipart};
 use spdl_shard::{
-    format::DEFAULT_FORMAT,
+    format::{
+        DEFAULT_FORMAT,
+        megatron::{BIN_SUFFIX, IDX_SUFFIX},
+    },
     index::{INDEX_SUFFIX, is_index},
     manifest::{
         BlockFacts, MANIFEST_NAME, METADATA_FOLDER, Manifest, ManifestBuilder, MetadataPlace, ShardFacts,
@@ -32,7 +35,9 @@ use spdl_store::StoreError;
 use super::{
     DatasetError,
     beside::{leave_beside, may_lie_beside},
-    folder::{Overwrite, PART_BYTES, exists, in_use, is_shard_name, remove, remove_shard, shard_name},
+    folder::{
+        Overwrite, PART_BYTES, exists, in_use, is_shard_name, is_shard_name_of, remove, remove_shard, shard_name,
+    },
     in_parts::names::remove_part_names,
     listing::Listing,
 };
@@ -46,6 +51,8 @@ const UNFINISHED_TITLE: &str = "# A dataset is being written here, or was not fi
 const STAGED_FOLDER: &str = "new/";
 /// An entry of that list that stands for every shard with a name that `pack` gives.
 const ALL_PACKED: &str = "shard-*.tar";
+/// The same for files of tokens.
+const ALL_TOKENS: [&str; 2] = ["shard-*.bin", "shard-*.idx"];
 /// An entry of that list that stands for everything that parts of a pack write besides shards.
 const ALL_PARTS: &str = "parts/*.json";
 /// Size of the longest such list that is read, in bytes.
@@ -239,7 +246,26 @@ async fn put_unfinished(to: &DatasetStore, list: String) -> Result<(), DatasetEr
     Ok(to.put(&MetadataPlace::Hidden.path(UNFINISHED_NAME), list.into()).await?)
 }
 
-async fn remove_unfinished(to: &DatasetStore) -> Result<(), DatasetError> {
+/// Checks that files of tokens may be written into the folder, removes what a killed run left behind, and records what this run may
+/// leave.
+pub(super) async fn begin_tokens(to: &DatasetStore, overwrite: Overwrite) -> Result<(), DatasetError> {
+    match overwrite {
+        Overwrite::Refuse => refuse_manifest(to).await?,
+        Overwrite::Replace if recover(to).await?.is_some() => {
+            let problem = "removes what a killed command left, and does not replace a dataset by files of tokens: write them to another \
+                           folder";
+            return Err(DatasetError::Option { option: "force", problem: problem.to_owned() });
+        }
+        Overwrite::Replace => {}
+    }
+    let is_tokens = |name: &str| [BIN_SUFFIX, IDX_SUFFIX].iter().any(|suffix| name.ends_with(suffix));
+    if let Some(file) = Listing::of(to, |name| !is_metadata(name) && is_tokens(name)).await?.iter().next() {
+        return in_use(to, file.name);
+    }
+    put_unfinished(to, format!("{UNFINISHED_TITLE}\n{}\n", ALL_TOKENS.join("\n"))).await
+}
+
+pub(super) async fn remove_unfinished(to: &DatasetStore) -> Result<(), DatasetError> {
     remove(to, &MetadataPlace::Hidden.path(UNFINISHED_NAME)).await
 }
 
@@ -293,12 +319,13 @@ pub(super) async fn recover(to: &DatasetStore) -> Result<Option<Manifest>, Datas
 async fn remove_left(to: &DatasetStore, list: &Unfinished, manifest: Option<&Manifest>) -> Result<(), DatasetError> {
     let named: HashSet<&str> = manifest.into_iter().flat_map(Manifest::shards).map(|shard| shard.url).collect();
     let listed: HashSet<&str> = list.0.lines().collect();
-    let are_packed_left = listed.contains(ALL_PACKED);
-    if are_packed_left {
-        to.remove_temporaries("", is_shard_name)?;
+    let patterns = [ALL_PACKED].into_iter().chain(ALL_TOKENS).filter(|pattern| listed.contains(pattern));
+    let suffixes: Vec<&str> = patterns.filter_map(|pattern| pattern.strip_prefix("shard-*")).collect();
+    let is_packed = |name: &str| suffixes.iter().any(|suffix| is_shard_name_of(name, suffix));
+    if !suffixes.is_empty() {
+        to.remove_temporaries("", is_packed)?;
     }
-    let is_left =
-        |name: &str| (listed.contains(name) || are_packed_left && is_shard_name(name)) && !named.contains(name);
+    let is_left = |name: &str| (listed.contains(name) || is_packed(name)) && !named.contains(name);
     for object in Listing::of(to, is_left).await?.iter() {
         remove(to, object.name).await?;
     }

@@ -13,7 +13,7 @@ mod spool;
 pub use build::IndexBuilder;
 pub use file::IndexFile;
 pub use segments::Segments;
-pub(crate) use spool::Spool;
+pub use spool::Spool;
 
 pub use crate::{
     envelope::FormatError as IndexError,

@@ -12,7 +12,7 @@ const PIECE_BYTES: u64 = 1 << 20;
 
 /// Bytes that are appended and read back; by default all of them stay in memory.
 #[derive(Debug, Default)]
-pub(crate) struct Spool {
+pub struct Spool {
     /// Where bytes are spilled to; `None` if all stay in memory.
     folder: Option<TemporaryFolder>,
     /// Bytes that were spilled, and their number.
@@ -23,17 +23,28 @@ pub(crate) struct Spool {
 
 impl Spool {
     /// Creates a spool that keeps about a MiB in memory; the rest goes to `folder`.
-    pub(crate) fn in_folder(folder: &TemporaryFolder) -> Self {
+    #[must_use]
+    pub fn in_folder(folder: &TemporaryFolder) -> Self {
         Self { folder: Some(folder.clone()), ..Self::default() }
     }
 
     /// Returns the number of bytes.
-    pub(crate) fn len(&self) -> u64 {
+    #[must_use]
+    pub fn len(&self) -> u64 {
         self.spilled_bytes() + self.memory.len() as u64
     }
 
+    /// Returns whether there are no bytes.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
     /// Appends bytes.
-    pub(crate) fn append(&mut self, bytes: &[u8]) -> Result<(), TemporaryError> {
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub fn append(&mut self, bytes: &[u8]) -> Result<(), TemporaryError> {
         self.memory.extend_from_slice(bytes);
         match &self.folder {
             Some(folder) if self.memory.len() >= SPILL_BYTES => {
@@ -52,9 +63,12 @@ impl Spool {
 
     /// Reads bytes from byte `place` on.
     ///
+    /// # Errors
+    /// If the file cannot be read.
+    ///
     /// # Panics
     /// If there are fewer bytes.
-    pub(crate) fn read(&self, place: u64, into: &mut [u8]) -> Result<(), TemporaryError> {
+    pub fn read(&self, place: u64, into: &mut [u8]) -> Result<(), TemporaryError> {
         let in_file = self.spilled_bytes().saturating_sub(place).min(into.len() as u64) as usize;
         let (from_file, from_memory) = into.split_at_mut(in_file);
         if let (Some((file, _)), Some(folder)) = (&self.spilled, &self.folder) {
@@ -66,7 +80,7 @@ impl Spool {
     }
 
     /// Iterates over all bytes, in pieces of at most one MiB.
-    pub(crate) fn pieces(&self) -> impl Iterator<Item = Result<Vec<u8>, TemporaryError>> + Send + '_ {
+    pub fn pieces(&self) -> impl Iterator<Item = Result<Vec<u8>, TemporaryError>> + Send + '_ {
         (0..self.len()).step_by(PIECE_BYTES as usize).map(|place| {
             let mut piece = vec![0; (self.len() - place).min(PIECE_BYTES) as usize];
             self.read(place, &mut piece)?;

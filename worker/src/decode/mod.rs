@@ -39,8 +39,8 @@ pub use column::read_numpy;
 pub use memory::DecodeMemory;
 pub(crate) use memory::{DecodeLimits, NeverFits};
 pub use picture_ops::PictureOps;
-pub use sequence::count_tokens;
 pub(crate) use sequence::{PieceTarget, SequenceWriter, WrittenRow};
+pub use sequence::{count_tokens, read_tokens};
 use spdl_pixels::{Parts, ScalableHead};
 pub use spdl_pixels::{PictureCounts, PictureLimits};
 

@@ -106,6 +106,18 @@ pub fn count_tokens(value: &FieldValue) -> Result<u64, String> {
     tokens_of(value.clone()).map(|array| array.shape[0])
 }
 
+/// Reads the ids of a document, which are below `vocab`.
+///
+/// # Errors
+/// What is wrong with the value, to follow the name of its field.
+pub fn read_tokens(value: FieldValue, vocab: u32) -> Result<Vec<u32>, String> {
+    let Array { dtype, elements, .. } = tokens_of(value)?;
+    let mut ids = vec![0; elements.len() / dtype.bytes() * size_of::<i32>()];
+    let range = TokenRange::new(DType::I32, Some(vocab));
+    range.copy(dtype, &elements, &mut ids).map_err(|wrong| wrong.to_string())?;
+    Ok(ids.as_chunks().0.iter().map(|id| u32::from_le_bytes(*id)).collect())
+}
+
 impl SequenceWriter {
     /// Returns how the columns of a job are made; `None` if the job has no sequences.
     pub(super) fn new(job: &Job) -> Option<Self> {

@@ -86,6 +86,18 @@ impl IdxHeader {
         Ok(Self { dtype, sequences, entries, has_modes: plain != Some(idx_bytes) })
     }
 
+    /// Returns the bytes of the header.
+    ///
+    /// # Panics
+    /// If Megatron has no tokens of this type.
+    #[must_use]
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let code = (1..).zip(DTYPES).find_map(|(code, dtype): (u8, _)| (dtype == self.dtype).then_some(code));
+        let code = code.unwrap_or_else(|| panic!("Megatron has no tokens of {:?}", self.dtype));
+        let numbers = [self.sequences, self.entries].map(u64::to_le_bytes);
+        [MAGIC, &VERSION.to_le_bytes()[..], &[code], numbers.as_flattened()].concat()
+    }
+
     /// Returns the range of the `.idx` with the lengths of these sequences.
     #[must_use]
     pub const fn lengths(&self, sequences: &Range<u64>) -> Range<u64> {
@@ -135,6 +147,10 @@ mod tests {
         let read = IdxHeader::read(&header(5, 3, 2), 34 + 36 + 16).unwrap();
         assert_eq!((read.dtype, read.has_modes, read.modes(&(0..3))), (DType::I64, false, 86..86));
         assert!(!IdxHeader::read(&header(1, 0, 1), 34 + 8).unwrap().has_modes);
+        for code in 1..=8 {
+            let bytes = header(code, 7, 8);
+            assert_eq!(IdxHeader::read(&bytes, 34 + 7 * 12 + 64).unwrap().to_bytes(), bytes);
+        }
     }
 
     #[test]

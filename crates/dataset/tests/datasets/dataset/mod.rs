@@ -12,6 +12,7 @@ mod interrupted;
 mod listed;
 mod originals;
 mod replaced;
+mod tokens;
 mod written;
 
 use std::{collections::BTreeMap, fs, path::Path, sync::Mutex};

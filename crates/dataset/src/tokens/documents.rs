@@ -1,0 +1,107 @@
+//! Reads the documents of a dataset: the field of each record that has tokens, as ids of a vocabulary.
+
+use std::{ops::Range, sync::Arc};
+
+use futures::{Stream, TryStreamExt};
+use spdl_shard::{
+    format::{FieldValue, Record, ShardIndex},
+    manifest::Manifest,
+    store::DatasetStore,
+};
+use spdl_store::blocking;
+
+use super::{TokenDocument, TokenEncoding};
+use crate::{
+    DatasetError, Memory, MemoryBound,
+    open_block::{BlockFields, OpenBlock, ReadBlock, open_blocks},
+    slice,
+};
+
+/// Number of blocks that are read at once, if the bound on memory allows it.
+const BLOCKS_AT_ONCE: usize = 8;
+/// Bytes of memory for each byte that is read: what it becomes when it is decoded.
+const MEMORY_FACTOR: u64 = 4;
+
+/// Returns the ids in the value of a field, or what is wrong with it, to follow the field's name.
+pub type ReadTokens = Arc<dyn Fn(FieldValue) -> Result<Vec<u32>, String> + Send + Sync>;
+
+/// How the documents of a dataset are read.
+#[derive(Clone)]
+pub(super) struct DocumentReader {
+    /// Fields that can have a document's tokens; of each record, the first that it has.
+    pub(super) from: Vec<String>,
+    pub(super) read: ReadTokens,
+    pub(super) encoding: TokenEncoding,
+}
+
+/// The documents of a block.
+pub(super) struct ReadDocuments {
+    pub(super) documents: Vec<TokenDocument>,
+    /// Number of bytes that were read.
+    pub(super) bytes: u64,
+    /// Memory that is held until they are written.
+    _memory: Memory,
+}
+
+/// Reads all documents, in order, block by block. `at` is the folder of the manifest, and `shards` that of the shards.
+pub(super) fn read_documents<'r>(
+    at: &'r DatasetStore,
+    shards: &'r DatasetStore,
+    manifest: &'r Arc<Manifest>,
+    reader: DocumentReader,
+) -> impl Stream<Item = Result<ReadDocuments, DatasetError>> + 'r {
+    let (reader, memory) = (Arc::new(reader), MemoryBound::new());
+    let read = open_blocks(at, manifest).map_ok(move |block| {
+        let (reader, memory) = (Arc::clone(&reader), memory.clone());
+        async move {
+            let ranges = block.ranges_of(|index, record| reader.field(index, record));
+            let bytes: u64 = ranges.iter().map(|range| range.end - range.start).sum();
+            let memory = memory.take(bytes * MEMORY_FACTOR).await;
+            let read = block.read(shards, ranges).await?;
+            let bytes = read.bytes;
+            let documents = blocking(move || reader.documents(&block, read)).await?;
+            Ok(ReadDocuments { documents, bytes, _memory: memory })
+        }
+    });
+    read.try_buffered(BLOCKS_AT_ONCE)
+}
+
+impl DocumentReader {
+    /// Returns the number of the field with a record's tokens.
+    fn field(&self, index: &dyn ShardIndex, record: &Record<'_>) -> Option<u32> {
+        self.from.iter().find_map(|name| index.field_number(record, name))
+    }
+
+    fn documents(&self, block: &OpenBlock, read: ReadBlock) -> Result<Vec<TokenDocument>, DatasetError> {
+        let read = block.decompressed(read)?;
+        let slice = |range: Range<u64>| slice(&read.pieces, range);
+        let decoded = block.decode(&read, &slice);
+        let fields = BlockFields { index: &*block.index, slice: &slice, decoded: decoded.as_deref() };
+        let document = |number| {
+            let record = block.index.record(number);
+            self.document(&fields, &record).map_err(|problem| DatasetError::Document {
+                shard: block.manifest.shard(block.block.shard).url.to_owned(),
+                record: record.key.text().into_owned(),
+                problem,
+            })
+        };
+        block.records().map(document).collect()
+    }
+
+    /// Returns the document of a record, or what is wrong with it.
+    fn document(&self, fields: &BlockFields<'_>, record: &Record<'_>) -> Result<TokenDocument, String> {
+        let Some(field) = self.field(fields.index, record) else {
+            let names: Vec<_> = record.fields().map(|field| field.name.to_owned()).collect();
+            return Err(format!(
+                "it has no field `{}`; it has {}: choose with --from",
+                self.from.join("` or `"),
+                names.join(", ")
+            ));
+        };
+        let name = fields.index.field(record, field).name;
+        let of_field = |problem: String| format!("field `{name}` {problem}");
+        let value = fields.open(record, field).map_err(of_field)?;
+        let value = value.ok_or_else(|| of_field("has no value".to_owned()))?;
+        (self.read)(value).and_then(|ids| self.encoding.document(&ids)).map_err(of_field)
+    }
+}

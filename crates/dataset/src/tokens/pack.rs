@@ -1,0 +1,266 @@
+//! Packs the documents of a dataset into Megatron's files, in their order or shuffled, and makes a dataset of these.
+
+use std::sync::Arc;
+
+use futures::TryStreamExt;
+use spdl_shard::{
+    format::megatron::{BIN_SUFFIX, Megatron},
+    manifest::{DEFAULT_BLOCK_BYTES, Manifest},
+    store::DatasetStore,
+};
+use spdl_store::{TemporaryError, blocking};
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+use super::{
+    ReadTokens, TokenDocument, TokenEncoding, TokenShardWriter,
+    documents::{DocumentReader, read_documents},
+    writer::remove_pair,
+};
+use crate::{
+    DEFAULT_SHARD_BYTES, DatasetError, DatasetProgress, DatasetReport, IndexOptions, Overwrite, PackOrder, ShardList,
+    index::index_as,
+    replace::{NotCommitted, begin_tokens, remove_unfinished},
+    sorter::{SortedItem, SortedItems, Sorter},
+};
+
+/// Memory in which documents are sorted, in bytes; the others are in a temporary file.
+const SORT_BYTES: usize = 64 << 20;
+/// Bytes of documents that are read back at once.
+const READ_BACK_BYTES: usize = 4 << 20;
+
+/// How the documents of a dataset are packed.
+#[derive(Clone)]
+pub struct TokenPackOptions {
+    /// Fields that can have a document's tokens; of each record, the first that it has.
+    pub from: Vec<String>,
+    /// Reads the ids of formats of all kinds.
+    pub read: ReadTokens,
+    /// How ids are stored.
+    pub encoding: TokenEncoding,
+    /// The dataset's name. Default: the last part of its URL.
+    pub name: Option<String>,
+    /// Order of the documents. Default: shuffled with seed 0.
+    pub order: PackOrder,
+    /// Size at which a `.bin` is closed, in bytes. Default: 256 MiB.
+    pub shard_bytes: u64,
+    /// Number of documents at which a pair is closed. Default: no limit but the size.
+    pub shard_records: Option<u32>,
+    /// Size at which blocks are cut, in bytes; as in [`PackOptions`](crate::PackOptions). Default: 8 MiB.
+    pub block_bytes: u64,
+    /// What happens if something exists where the files should go. [`Overwrite::Replace`] removes what a killed run left, and replaces no
+    /// dataset. Default: refuse.
+    pub overwrite: Overwrite,
+}
+
+impl TokenPackOptions {
+    /// Returns the defaults for documents in the first of these fields that a record has.
+    #[must_use]
+    pub fn new(from: Vec<String>, read: ReadTokens, encoding: TokenEncoding) -> Self {
+        Self {
+            from,
+            read,
+            encoding,
+            name: None,
+            order: PackOrder::Shuffled { seed: 0 },
+            shard_bytes: DEFAULT_SHARD_BYTES,
+            shard_records: None,
+            block_bytes: DEFAULT_BLOCK_BYTES,
+            overwrite: Overwrite::Refuse,
+        }
+    }
+}
+
+/// Writes the documents of the dataset in the folder `from` to pairs of Megatron's files in the folder `to`, and the indexes and the
+/// manifest that make a dataset of them. Shuffled documents are sorted in a temporary file of their size, in the folder `to` if that is
+/// on disk.
+///
+/// # Errors
+/// If a document cannot be read or has an id that is not in the vocabulary, there is none, or the store cannot be written.
+pub async fn pack_tokens(
+    from: &DatasetStore,
+    to: &DatasetStore,
+    options: &TokenPackOptions,
+    progress: &(dyn Fn(DatasetProgress) + Send + Sync),
+) -> Result<DatasetReport, DatasetError> {
+    pack_tokens_until(from, to, options, progress, std::future::pending()).await
+}
+
+/// Packs like [`pack_tokens`], but stops when `stop` is ready. A packing that fails removes what it wrote. What a killed one has left,
+/// the next one with [`Overwrite::Replace`] removes.
+///
+/// # Errors
+/// As for [`pack_tokens`], and [`DatasetError::Stopped`].
+pub async fn pack_tokens_until(
+    from: &DatasetStore,
+    to: &DatasetStore,
+    options: &TokenPackOptions,
+    progress: &(dyn Fn(DatasetProgress) + Send + Sync),
+    stop: impl Future<Output = ()>,
+) -> Result<DatasetReport, DatasetError> {
+    let writer = TokenShardWriter::new(to, options.encoding, 0, options.shard_bytes, options.shard_records)?;
+    let manifest = Arc::new(from.manifest().await?);
+    let shards = from.shards(&manifest)?;
+    begin_tokens(to, options.overwrite).await?;
+    let source = TokenSource { from, shards: &shards, manifest: &manifest };
+    let done = DatasetProgress { total_records: Some(manifest.records()), ..DatasetProgress::default() };
+    let mut packing = TokenPacking { source, to, options, progress, done, writer };
+    match packing.whole(std::pin::pin!(stop)).await {
+        Ok(report) => Ok(report),
+        Err(NotCommitted { error, can_be_removed }) => {
+            if can_be_removed {
+                packing.abort().await;
+            }
+            Err(error)
+        }
+    }
+}
+
+/// The dataset whose documents are packed.
+#[derive(Clone, Copy)]
+struct TokenSource<'a> {
+    from: &'a DatasetStore,
+    shards: &'a DatasetStore,
+    manifest: &'a Arc<Manifest>,
+}
+
+/// The state of a packing run.
+struct TokenPacking<'a> {
+    source: TokenSource<'a>,
+    to: &'a DatasetStore,
+    options: &'a TokenPackOptions,
+    progress: &'a (dyn Fn(DatasetProgress) + Send + Sync),
+    done: DatasetProgress,
+    writer: TokenShardWriter<'a>,
+}
+
+impl TokenPacking<'_> {
+    async fn whole(&mut self, mut stop: impl Future<Output = ()> + Unpin) -> Result<DatasetReport, NotCommitted> {
+        let packed = match self.options.order {
+            PackOrder::AsListed => self.in_order(&mut stop).await,
+            PackOrder::Shuffled { seed } => self.shuffled(seed, &mut stop).await,
+        };
+        packed.map_err(NotCommitted::before)?;
+        self.writer.finish().await.map_err(NotCommitted::before)?;
+        let shards = self.writer.shards();
+        if shards.is_empty() {
+            let (origin, problem) = (self.source.from.url().to_owned(), "it has no document".to_owned());
+            return Err(NotCommitted::before(DatasetError::Nothing { origin, problem }));
+        }
+        let options = IndexOptions {
+            format: Some(&Megatron),
+            shards: ShardList::Named(shards.iter().map(|shard| shard.name.clone()).collect()),
+            name: self.options.name.clone(),
+            block_bytes: Some(self.options.block_bytes),
+            ..IndexOptions::default()
+        };
+        let report = index_as(self.to, self.to, &options, None, &|_| {}, &mut stop).await?;
+        remove_unfinished(self.to).await.map_err(NotCommitted::after)?;
+        Ok(report)
+    }
+
+    /// Writes all documents as they are read. It stops only while it waits for some: a write to the store that is cancelled may still
+    /// create the object.
+    async fn in_order(&mut self, stop: &mut (impl Future<Output = ()> + Unpin)) -> Result<(), DatasetError> {
+        let TokenSource { from, shards, manifest } = self.source;
+        let mut blocks = std::pin::pin!(read_documents(from, shards, manifest, self.reader()));
+        loop {
+            let block = tokio::select! {
+                biased;
+                () = &mut *stop => return Err(self.stopped()),
+                block = blocks.try_next() => block?,
+            };
+            let Some(block) = block else { return Ok(()) };
+            self.done.bytes += block.bytes;
+            for document in &block.documents {
+                self.write(document).await?;
+            }
+            (self.progress)(self.done);
+        }
+    }
+
+    /// Writes all documents in the order of a hash of their numbers.
+    async fn shuffled(&mut self, seed: u64, stop: &mut (impl Future<Output = ()> + Unpin)) -> Result<(), DatasetError> {
+        // A document is read, and then written.
+        self.done.total_records = self.done.total_records.map(|records| 2 * records);
+        let TokenSource { from, shards, manifest } = self.source;
+        let mut sorter = Sorter::new(&self.to.temporary_folder(), SORT_BYTES);
+        let mut blocks = std::pin::pin!(read_documents(from, shards, manifest, self.reader()));
+        loop {
+            let block = tokio::select! {
+                biased;
+                () = &mut *stop => return Err(self.stopped()),
+                block = blocks.try_next() => block?,
+            };
+            let Some(block) = block else { break };
+            let first = self.done.records;
+            self.done.bytes += block.bytes;
+            self.done.records += block.documents.len() as u64;
+            sorter = blocking(move || {
+                for (number, document) in (first..).zip(&block.documents) {
+                    let hash = xxh3_64_with_seed(&number.to_le_bytes(), seed);
+                    sorter.push(&[hash, number].map(u64::to_be_bytes).concat(), document.bytes())?;
+                }
+                Ok::<_, TemporaryError>(sorter)
+            })
+            .await?;
+            (self.progress)(self.done);
+        }
+        let mut sorted = blocking(move || sorter.finish()?.iter()).await?;
+        loop {
+            let (documents, rest) = tokio::select! {
+                biased;
+                () = &mut *stop => return Err(self.stopped()),
+                read = blocking(move || read_back(sorted)) => read?,
+            };
+            sorted = rest;
+            if documents.is_empty() {
+                return Ok(());
+            }
+            for document in documents {
+                self.write(&document).await?;
+            }
+            (self.progress)(self.done);
+        }
+    }
+
+    async fn write(&mut self, document: &TokenDocument) -> Result<(), DatasetError> {
+        self.writer.add(document).await?;
+        self.done.shards = self.writer.shards().len() as u64;
+        self.done.records += 1;
+        Ok(())
+    }
+
+    fn reader(&self) -> DocumentReader {
+        let TokenPackOptions { from, read, encoding, .. } = self.options;
+        DocumentReader { from: from.clone(), read: Arc::clone(read), encoding: *encoding }
+    }
+
+    fn stopped(&self) -> DatasetError {
+        DatasetError::Stopped { url: self.to.url().to_owned() }
+    }
+
+    /// Removes everything that was written. The first error is the one to report.
+    async fn abort(self) {
+        let mut is_clean = true;
+        for shard in self.writer.shards() {
+            let stem = shard.name.strip_suffix(BIN_SUFFIX).expect("the name of a `.bin`");
+            is_clean &= remove_pair(self.to, stem).await.is_ok();
+        }
+        is_clean &= self.writer.abort().await.is_ok();
+        if is_clean {
+            let _ = remove_unfinished(self.to).await;
+        }
+    }
+}
+
+/// Reads the next documents of those that are sorted; none at the end.
+fn read_back(mut sorted: SortedItems) -> Result<(Vec<TokenDocument>, SortedItems), TemporaryError> {
+    let (mut documents, mut bytes) = (Vec::new(), 0);
+    while bytes < READ_BACK_BYTES {
+        let Some(item) = sorted.next() else { break };
+        let SortedItem { payload, .. } = item?;
+        bytes += payload.len() + size_of::<TokenDocument>();
+        documents.push(TokenDocument::of_bytes(payload));
+    }
+    Ok((documents, sorted))
+}
