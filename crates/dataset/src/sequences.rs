@@ -237,7 +237,7 @@ impl SequenceRequest {
             None => {
                 let value = fields.open(record, field).map_err(of_field)?;
                 let value = value.ok_or_else(|| of_field("has no value".to_owned()))?;
-                (self.count)(&value).map_err(of_field)?
+                (self.count)(&value).map_err(|problem| format!("field `{name}`: {problem}"))?
             }
         };
         u32::try_from(length).map_err(|_| of_field(format!("has {length} tokens; a document has fewer than 2^32")))

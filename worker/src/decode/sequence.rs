@@ -3,13 +3,14 @@
 use smallvec::SmallVec;
 use spdl_job::{Column, ColumnKind, Job, Sequence};
 use spdl_sequence::{PackMethod, Piece};
-use spdl_shard::format::{Array, Content, FieldValue};
+use spdl_shard::format::{Array, FieldValue};
 use spdl_types::DType;
 
 use super::{
     BadSampleCause, BadSampleProblem,
     cause::reason,
-    column::{TokenRange, can_be_ids, read_numpy_if},
+    column::{TokenRange, can_be_ids, whole_numbers},
+    record::FieldLookup,
 };
 
 /// What torch's `cross_entropy` leaves out.
@@ -80,22 +81,11 @@ pub(crate) struct WrittenRow<'p> {
 /// # Errors
 /// What is wrong with the value, to follow the name of its field.
 fn tokens_of(value: FieldValue) -> Result<Array, String> {
-    let check = |dtype: DType, shape: &[u64]| match shape {
-        [_] if can_be_ids(dtype) => Ok(()),
-        _ => Err(format!("holds {} {shape:?}, and tokens are whole numbers in one dimension", dtype.name())),
-    };
-    match value {
-        FieldValue::One(Content::Array(array)) => check(array.dtype, &array.shape).map(|()| array),
-        FieldValue::One(Content::File(file)) if file.is_empty() => Err("is empty".to_owned()),
-        FieldValue::One(Content::File(file)) => read_numpy_if(&file, None, MAX_DOCUMENT_BYTES, check),
-        // A list without values has no type in TFRecord.
-        FieldValue::List(files) if files.is_empty() => {
-            Ok(Array { dtype: DType::I64, shape: vec![0], elements: bytes::Bytes::new() })
-        }
-        FieldValue::List(files) => {
-            Err(format!("is a list of {} files or texts, and tokens are whole numbers", files.len()))
-        }
-    }
+    whole_numbers(value, MAX_DOCUMENT_BYTES, can_be_ids, |_| Ok(()))
+}
+
+fn undecodable(field: &str, problem: String) -> BadSampleProblem {
+    BadSampleProblem::Undecodable { field: field.to_owned(), reason: reason(problem) }
 }
 
 /// Returns the number of tokens of a document.
@@ -216,24 +206,17 @@ impl SequenceWriter {
         self.labels.iter().zip(&mut target.labels).for_each(|(labels, places)| labels.fill(places));
     }
 
-    /// Writes a piece of a document. `value` has the document's tokens. If that fails, the piece is padding without labels.
+    /// Writes a piece of a document, which has these fields. If that fails, the piece is padding without labels.
     ///
     /// # Errors
     /// [`BadSampleCause`] if the document is not what was packed, or has an id that is not in the vocabulary.
     pub(crate) fn write(
         &self,
         piece: &Piece,
-        (field, value): (&str, Option<FieldValue>),
+        fields: &dyn FieldLookup,
         target: &mut PieceTarget<'_>,
-    ) -> Result<u64, BadSampleCause> {
-        let written = match value {
-            Some(value) => self.written(piece, (field, value), target),
-            None => Err(BadSampleProblem::Undecodable {
-                field: field.to_owned(),
-                reason: reason("it is missing, and was there when documents were packed".to_owned()),
-            }),
-        };
-        written.map_err(|problem| {
+    ) -> Result<(), BadSampleCause> {
+        self.written(piece, fields, target).map_err(|problem| {
             self.mask(target);
             BadSampleCause { column: self.name.clone(), problem }
         })
@@ -242,11 +225,14 @@ impl SequenceWriter {
     fn written(
         &self,
         piece: &Piece,
-        (field, value): (&str, FieldValue),
+        fields: &dyn FieldLookup,
         target: &mut PieceTarget<'_>,
-    ) -> Result<u64, BadSampleProblem> {
-        let wrong =
-            |problem: String| BadSampleProblem::Undecodable { field: field.to_owned(), reason: reason(problem) };
+    ) -> Result<(), BadSampleProblem> {
+        let found = self.from.iter().find_map(|name| Some((name, fields.value(name)?)));
+        let field = found.as_ref().map_or(&self.from[0], |(name, _)| name);
+        let wrong = |problem: String| undecodable(field, problem);
+        let (_, value) =
+            found.ok_or_else(|| wrong("it is missing, and was there when documents were packed".to_owned()))?;
         let Array { dtype, shape, elements } = tokens_of(value).map_err(wrong)?;
         let [own, before] = [shape[0], u64::from(self.sequence.bos.is_some())];
         let (all, end) = (own + u64::from(self.sequence.added_tokens()), piece.first + u64::from(piece.tokens));
@@ -304,7 +290,7 @@ impl SequenceWriter {
                 }
             }
         }
-        Ok(elements.len() as u64)
+        Ok(())
     }
 
     /// Completes a row: writes the columns that say where documents are, and the labels that are tokens of the next document.

@@ -114,7 +114,7 @@ fn count(value: &FieldValue) -> Result<u64, String> {
             Ok((file.len() - elements) as u64 / 2)
         }
         FieldValue::List(files) if files.is_empty() => Ok(0),
-        _ => Err("is no array".to_owned()),
+        _ => Err("it is no array".to_owned()),
     }
 }
 
@@ -225,7 +225,7 @@ async fn documents_that_a_view_leaves_out_are_in_no_sequence_and_not_read() {
     let error = open_sequences(&store, &manifest, None, found.made.fingerprint).await.unwrap_err().to_string();
     assert!(error.contains("is of another dataset"), "{error}");
     let all = evaluated(&store, &manifest, SequenceRequest { view: None, ..of_view }).await.unwrap_err();
-    assert_eq!(all, "shard `0.tar`, record `0000`: field `npy` is no array");
+    assert_eq!(all, "shard `0.tar`, record `0000`: field `npy`: it is no array");
 }
 
 #[tokio::test]
@@ -237,7 +237,7 @@ async fn documents_that_cannot_be_read_are_empty_as_far_as_that_is_allowed() {
     let expected: Vec<u32> =
         lengths().into_iter().enumerate().map(|(number, length)| length * u32::from(!bad.contains(&number))).collect();
     for (folder, field, first, problem) in [
-        (&tars, "npy", "shard `0.tar`, record `0003`: ", "field `npy` is no array"),
+        (&tars, "npy", "shard `0.tar`, record `0003`: ", "field `npy`: it is no array"),
         (&rows, "tokens", "shard `a.parquet`, record `a/000003`: ", "field `tokens` has no value"),
     ] {
         let (manifest, store) = (indexed(folder.path(), 1 << 10).await, at(folder.path()));

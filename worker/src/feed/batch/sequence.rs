@@ -13,12 +13,12 @@ use futures::future::try_join_all;
 use parking_lot::Mutex;
 use spdl_order::{Item, ItemKind};
 use spdl_sequence::Piece;
-use spdl_shard::format::{FieldValue, Record};
 use spdl_types::Position;
 
 use super::{
     buffer::{BatchBuffer, entry},
     decode::ReadySamples,
+    fields::GroupFields,
     records::FetchedGroup,
     sample::{BatchSample, Reason, SampleGroup, Undecoded},
     threads::{SampleSource, steal},
@@ -212,24 +212,15 @@ impl PieceSource<'_> {
         target: &mut PieceTarget<'_>,
     ) -> Result<u64, Box<Undecoded>> {
         let record = group.record(sample);
-        let undecoded = |reason| Box::new(Undecoded { sample: *sample, key: record.key.to_string(), reason });
-        let found = self.value(group, &record).map_err(|reason| {
-            undecoded(match reason {
-                Reason::Malformed { field, problem } => Reason::Bad(self.feed.decoder.malformed(&field, &problem)),
-                reason => reason,
-            })
-        })?;
-        self.writer.write(piece, found, target).map_err(|cause| undecoded(Reason::Bad(cause)))
-    }
-
-    /// Returns the field with a document's tokens.
-    fn value(&self, group: &FetchedGroup, record: &Record<'_>) -> Result<(&str, Option<FieldValue>), Reason> {
-        for name in self.writer.fields() {
-            if let Some(value) = group.field(record, name)? {
-                return Ok((name, Some(value)));
-            }
+        let undecoded = |reason| Err(Box::new(Undecoded { sample: *sample, key: record.key.to_string(), reason }));
+        let fields = GroupFields::new(group, group.record(sample));
+        let written = self.writer.write(piece, &fields, target);
+        let read_bytes = fields.read_bytes();
+        match (fields.wrong(&self.feed.decoder), written) {
+            (None, Ok(())) => Ok(read_bytes),
+            (None, Err(cause)) => undecoded(Reason::Bad(cause)),
+            (Some(wrong), _) => undecoded(wrong),
         }
-        Ok((&self.writer.fields()[0], None))
     }
 }
 
