@@ -44,6 +44,8 @@ pub(super) struct PackedBatch {
     in_rows: usize,
     /// For each piece whether it is written.
     is_good: Vec<AtomicBool>,
+    /// For each piece whether it is written, and its first token is learned.
+    begins_learned: Vec<AtomicBool>,
     /// The tokens that follow rows.
     beyond: Mutex<Vec<u8>>,
     /// The documents of the pieces, by block. The entry of each is the number of its piece.
@@ -109,9 +111,9 @@ impl PackedBatch {
             .collect();
         samples.sort_unstable_by_key(|sample| (sample.id, sample.entry));
         let groups = samples.chunk_by(|a, b| a.block == b.block).map(SampleGroup::from).collect();
-        let is_good = pieces.iter().map(|_| AtomicBool::new(false)).collect();
+        let [is_good, begins_learned] = [(); 2].map(|()| pieces.iter().map(|_| AtomicBool::new(false)).collect());
         let beyond = Mutex::new(vec![0; (pieces.len() - in_rows) * writer.token_bytes()]);
-        Ok(Self { rows, pieces, in_rows, is_good, beyond, groups })
+        Ok(Self { rows, pieces, in_rows, is_good, begins_learned, beyond, groups })
     }
 }
 
@@ -185,9 +187,10 @@ impl SampleSource for PieceSource<'_> {
         for (sample, mut target) in pieces {
             let number = sample.entry as usize;
             match self.write(group, &sample, &self.packed.pieces[number], &mut target) {
-                Ok(read) => {
+                Ok((read, begins_learned)) => {
                     bytes += read;
                     self.packed.is_good[number].store(true, Relaxed);
+                    self.packed.begins_learned[number].store(begins_learned, Relaxed);
                 }
                 Err(undecoded) => left.push(*undecoded),
             }
@@ -210,14 +213,14 @@ impl PieceSource<'_> {
         sample: &BatchSample,
         piece: &Piece,
         target: &mut PieceTarget<'_>,
-    ) -> Result<u64, Box<Undecoded>> {
+    ) -> Result<(u64, bool), Box<Undecoded>> {
         let record = group.record(sample);
         let undecoded = |reason| Err(Box::new(Undecoded { sample: *sample, key: record.key.to_string(), reason }));
         let fields = GroupFields::new(group, group.record(sample));
         let written = self.writer.write(piece, &fields, target);
         let read_bytes = fields.read_bytes();
         match (fields.wrong(&self.feed.decoder), written) {
-            (None, Ok(())) => Ok(read_bytes),
+            (None, Ok(begins_learned)) => Ok((read_bytes, begins_learned)),
             (None, Err(cause)) => undecoded(Reason::Bad(cause)),
             (Some(wrong), _) => undecoded(wrong),
         }
@@ -229,6 +232,7 @@ pub(super) fn complete(feed: &Feed, buffer: &mut BatchBuffer, (packed, writer): 
     let beyond = packed.beyond.lock();
     let tokens_beyond: Vec<&[u8]> = beyond.chunks_exact(writer.token_bytes()).collect();
     let is_good = |number: usize| packed.is_good[number].load(Relaxed);
+    let begins_learned = |number: usize| packed.begins_learned[number].load(Relaxed);
     let mut lengths = Vec::new();
     let parts = buffer.parts(&feed.layout);
     let mut rows: Vec<_> = parts
@@ -240,10 +244,11 @@ pub(super) fn complete(feed: &Feed, buffer: &mut BatchBuffer, (packed, writer): 
         let mut columns: Vec<&mut [u8]> =
             rows.iter_mut().map(|rows| rows.as_mut().and_then(Iterator::next).unwrap_or_default()).collect();
         let PackedRow { item, pieces, next } = row;
-        let next = next.filter(|next| is_good(packed.in_rows + next)).map(|next| tokens_beyond[next]);
+        let next = next.filter(|next| begins_learned(packed.in_rows + next)).map(|next| tokens_beyond[next]);
         let of_row = WrittenRow {
             pieces: &packed.pieces[pieces.clone()],
             is_good: &|piece| is_good(pieces.start + piece),
+            begins_learned: &|piece| begins_learned(pieces.start + piece),
             next,
         };
         lengths.extend(writer.complete(&of_row, &mut columns).into_iter().map(|(column, of)| (column, number, of)));

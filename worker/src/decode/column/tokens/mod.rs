@@ -59,7 +59,8 @@ pub(in crate::decode) fn whole_numbers(
         FieldValue::One(Content::File(file)) => read_numpy_if(&file, None, max_bytes, check),
         // A list without values has no type in TFRecord.
         FieldValue::List(files) if files.is_empty() => {
-            Ok(Array { dtype: DType::I64, shape: vec![0], elements: Bytes::new() })
+            let none = Array { dtype: DType::I64, shape: vec![0], elements: Bytes::new() };
+            check(none.dtype, &none.shape).map(|()| none)
         }
         FieldValue::List(files) => {
             Err(format!("it is a list of {} files or texts, and whole numbers are expected", files.len()))
