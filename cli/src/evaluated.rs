@@ -3,19 +3,23 @@
 use std::sync::Arc;
 
 use spdl_dataset::{
-    DatasetError, DatasetProgress, EvaluatedSequences, SequenceRequest, evaluate_sequences,
+    DatasetError, DatasetProgress, EvaluatedSequences, LossRequest, SequenceRequest, evaluate_sequences,
     view::{EvaluatedView, Undecided, evaluate},
 };
-use spdl_job::{Job, JobError, JobFile};
+use spdl_job::{Job, JobError, JobFile, LabelSource};
 use spdl_order::{DatasetFacts, Located, OrderParams, Plan, PlanError, view::SampleSet};
 use spdl_sequence::{Piece, PoolEpoch, PoolLayout, SequenceParams};
 use spdl_shard::{
+    format::FieldValue,
     manifest::Manifest,
     sequences::{MadeSequences, SequenceTable},
     store::DatasetStore,
 };
 use spdl_types::SampleId;
-use spdl_worker::{decode::count_tokens, feed::StoreAccess};
+use spdl_worker::{
+    decode::{count_learned, count_tokens},
+    feed::StoreAccess,
+};
 
 /// What was evaluated of a job on its dataset, or read.
 #[derive(Clone, Debug, Default)]
@@ -72,6 +76,10 @@ pub(crate) async fn evaluate_job(
     }
     if let (Some(keys), Some(sequence)) = (file.sequence_keys()?, &mut file.sequence) {
         let tokens = columns.iter().find(|column| column.kind.name() == "tokens").expect("a checked job has one");
+        let loss = LabelSource::counted(&columns).and_then(|LabelSource { shifted, loss_from }| {
+            let count = move |mask: &FieldValue, tokens| count_learned(&keys, shifted, mask, tokens);
+            Some(LossRequest { from: loss_from?.to_owned(), count: Arc::new(count) })
+        });
         let request = SequenceRequest {
             from: tokens.from.clone(),
             params: keys.params(),
@@ -79,12 +87,17 @@ pub(crate) async fn evaluate_job(
             view: found.view.clone(),
             unread_allowed: undecided_allowed,
             count: Arc::new(count_tokens),
+            loss,
         };
         let on_progress = |at| progress("packing documents", at);
-        let EvaluatedSequences { made, table, facts: of_sequences, unread, .. } =
+        let EvaluatedSequences { made, table, facts: of_sequences, unread, first_unlearned, .. } =
             evaluate_sequences(store, manifest, request, &on_progress).await?;
         if let Undecided { records, first: Some(first) } = &unread {
             warn(&format!("{records} documents are left out, which cannot be read: {first}"));
+        }
+        if let (Some(learned), Some(first)) = (table.learned(), first_unlearned) {
+            let documents = learned.unlearned_documents;
+            warn(&format!("{documents} documents have no token that is learned; the first is {first}"));
         }
         let pools = made.fingerprint;
         if let Some(noted) = sequence.pools.replace(pools).filter(|noted| *noted != pools) {
@@ -148,8 +161,8 @@ impl PackedDocuments {
     ) -> Result<Vec<SampleId>, DatasetError> {
         let key = (epoch, located.block);
         if self.last.as_ref().is_none_or(|(last, _)| *last != key) {
-            let lengths = self.table.lengths(at, located.block).await?;
-            let layout = PoolLayout::new(&self.params, lengths);
+            let documents = self.table.read_pool(at, located.block).await?;
+            let layout = PoolLayout::new(&self.params, documents.lengths);
             let layout = layout.map_err(|error| DatasetError::Sequence { problem: error.to_string() })?;
             self.last = Some((key, PoolEpoch::new(Arc::new(layout), self.seed, epoch, located.block)));
         }

@@ -12,7 +12,7 @@ use parquet::{
     schema::parser::parse_message_type,
 };
 use spdl_dataset::{
-    EvaluatedSequences, IndexOptions, SequenceRequest, evaluate_sequences, index,
+    EvaluatedSequences, IndexOptions, LossRequest, SequenceRequest, evaluate_sequences, index,
     tar::{TAR_END, append_member},
 };
 use spdl_order::view::{SampleSet, SampleSetBuilder};
@@ -127,6 +127,7 @@ fn request(from: &str, long: LongDocument) -> SequenceRequest {
         view: None,
         unread_allowed: 0,
         count: Arc::new(count),
+        loss: None,
     }
 }
 
@@ -149,7 +150,7 @@ async fn stored_lengths(
     let table = open_sequences(store, manifest, view, found.made.fingerprint).await.unwrap();
     let mut lengths = Vec::new();
     for pool in 0..table.pools().sequences().len() as u32 {
-        lengths.extend(table.lengths(store, pool).await.unwrap());
+        lengths.extend(table.read_pool(store, pool).await.unwrap().lengths);
     }
     lengths
 }
@@ -287,4 +288,78 @@ async fn a_field_that_no_record_has_and_documents_without_a_sequence_are_refused
     );
     let zero = SequenceRequest { pool_tokens: 0, ..request("tokens", LongDocument::Split) };
     assert!(evaluated(&store, &manifest, zero).await.unwrap_err().contains("`pool_tokens` is 0"));
+}
+
+/// Returns whether a token is learned; of some documents none is.
+fn is_learned(number: usize, place: usize) -> bool {
+    !number.is_multiple_of(5) && (place * 7 + number) % 3 == 0
+}
+
+/// Counts the ones of a mask, of one byte a token, in each piece of a document.
+fn count_ones(mask: &FieldValue, tokens: u32) -> Result<Vec<u32>, String> {
+    match mask {
+        FieldValue::One(Content::File(mask)) if mask.len() == tokens as usize => {
+            Ok(mask.chunks(64).map(|piece| piece.iter().map(|byte| u32::from(*byte)).sum()).collect())
+        }
+        _ => Err(format!("it has not {tokens} bytes")),
+    }
+}
+
+#[tokio::test]
+async fn masks_are_counted_piece_by_piece_and_documents_with_a_wrong_one_are_left_out() {
+    let (folder, short, without) = (tempfile::tempdir().unwrap(), 31, 44);
+    let mut tar = Vec::new();
+    for number in 0..DOCUMENTS {
+        let tokens = document(number).len();
+        let mask: Vec<u8> = (0..tokens).map(|place| is_learned(number, place).into()).collect();
+        append_member(&mut tar, &format!("{number:04}.npy"), &npy(&document(number)));
+        if number != without {
+            append_member(&mut tar, &format!("{number:04}.loss"), &mask[usize::from(number == short)..]);
+        }
+    }
+    tar.extend(TAR_END);
+    fs::write(folder.path().join("0.tar"), tar).unwrap();
+    let store = at(folder.path());
+    let loss = LossRequest { from: "loss".to_owned(), count: Arc::new(count_ones) };
+    let (mut pieces, mut unlearned) = (Vec::new(), 0);
+    for number in (0..DOCUMENTS).filter(|number| ![short, without].contains(number)) {
+        let tokens: Vec<usize> = (0..document(number).len()).collect();
+        let of_document: Vec<u32> = tokens
+            .chunks(64)
+            .map(|piece| piece.iter().filter(|place| is_learned(number, **place)).count() as u32)
+            .collect();
+        unlearned += u64::from(!tokens.is_empty() && of_document.iter().sum::<u32>() == 0);
+        pieces.extend(of_document);
+    }
+    for (block_bytes, pool_tokens) in [(1 << 9, 100), (1 << 12, 1000), (1 << 23, ONE_POOL)] {
+        let manifest = indexed(folder.path(), block_bytes).await;
+        let masked = SequenceRequest {
+            pool_tokens,
+            unread_allowed: 2,
+            loss: Some(loss.clone()),
+            params: SequenceParams { added_tokens: 0, ..request("npy", LongDocument::Split).params },
+            ..request("npy", LongDocument::Split)
+        };
+        let found = evaluated(&store, &manifest, masked.clone()).await.unwrap();
+        let first = format!("shard `0.tar`, record `{short:04}`: field `loss`: it has not");
+        let unread = (found.unread.records, found.unread.first.unwrap());
+        assert!(unread.0 == 2 && unread.1.starts_with(&first), "{unread:?}");
+        let error = evaluated(&store, &manifest, SequenceRequest { unread_allowed: 1, ..masked }).await.unwrap_err();
+        // Of a block, the first is named.
+        if block_bytes == 1 << 9 {
+            let expected = format!("record `{without:04}`: it has no field `loss`, which `loss_from` names");
+            assert!(error.contains(&expected), "{error}");
+        }
+        assert_eq!(found.first_unlearned.as_deref(), Some("shard `0.tar`, record `0005`"));
+        save_sequences(&store, &found.made).await.unwrap();
+        let table = open_sequences(&store, &manifest, None, found.made.fingerprint).await.unwrap();
+        let learned = table.learned().unwrap();
+        let tokens = pieces.iter().copied().map(u64::from).sum();
+        assert_eq!((learned.tokens, learned.unlearned_documents), (tokens, unlearned));
+        let mut stored = Vec::new();
+        for pool in 0..table.pools().sequences().len() as u32 {
+            stored.extend(table.read_pool(&store, pool).await.unwrap().learned.unwrap());
+        }
+        assert_eq!(stored, pieces);
+    }
 }

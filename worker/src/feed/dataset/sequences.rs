@@ -6,7 +6,11 @@ use parking_lot::Mutex;
 use spdl_job::{Job, Sequence};
 use spdl_order::{Located, view::SampleSet};
 use spdl_sequence::{Piece, PoolEpoch, PoolLayout, Pools};
-use spdl_shard::{manifest::Manifest, sequences::SequenceTable, store::DatasetStore};
+use spdl_shard::{
+    manifest::Manifest,
+    sequences::{PoolDocuments, SequenceTable},
+    store::DatasetStore,
+};
 use spdl_store::StoreError;
 use spdl_types::{Position, SampleId};
 use tokio::sync::OnceCell;
@@ -115,7 +119,7 @@ impl DatasetSequences {
     }
 
     async fn lay_out(&self, pool: u32) -> Result<Arc<PoolLayout>, StoreError> {
-        let lengths = again(&self.requests, || self.table.lengths(&self.store, pool)).await?;
+        let PoolDocuments { lengths, .. } = again(&self.requests, || self.table.read_pool(&self.store, pool)).await?;
         let (params, sequences) = (self.sequence.params(), self.pools().sequences()[pool as usize]);
         let layout = spdl_store::blocking(move || PoolLayout::new(&params, lengths)).await;
         let problem = match layout {
