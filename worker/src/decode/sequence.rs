@@ -306,6 +306,11 @@ impl SequenceWriter {
     /// `columns` has the row of each column of the job, empty for lengths of documents, which are returned with the numbers of their
     /// columns.
     pub(crate) fn complete(&self, row: &WrittenRow<'_>, columns: &mut [&mut [u8]]) -> Vec<(usize, Vec<i32>)> {
+        if row.pieces.is_empty() {
+            // Nothing was written if the batch has no other row.
+            self.pad(columns[self.tokens]);
+            self.labels.iter().for_each(|labels| labels.fill(columns[labels.column]));
+        }
         let segments = self.segments(row.pieces);
         if self.sequence.cross_documents {
             self.label_ends(row, columns);
