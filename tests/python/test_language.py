@@ -382,7 +382,11 @@ def test_the_plan_counts_what_is_learned_and_wrong_masks_are_named(page: Recipe,
     learned = 0
     with spdl_cluster.local(sft(tmp_path), tensors="numpy") as loader:
         for batch in loader:
-            learned += int((batch["labels"] != -100).sum())
+            learned += batch.global_loss_tokens
+            assert batch.global_loss_tokens == int((batch["labels"] != -100).sum())
+    chunk = {**sft(tmp_path, method="chunk")}
+    with spdl_cluster.local(chunk, tensors="numpy") as loader, pytest.raises(spdl_cluster.SettingError, match="job `chat` has masks and cuts documents"):
+        _ = next(iter(loader)).global_loss_tokens
     [counted] = re.findall(r"^([\d ]+) tokens are learned in an epoch", plan.stdout, re.MULTILINE)
     assert int(counted.replace(" ", "")) == learned
     none = sum(len(mask) > 0 and not mask[1:].any() for mask in of_masks)
@@ -394,7 +398,7 @@ def test_the_plan_counts_what_is_learned_and_wrong_masks_are_named(page: Recipe,
             next(iter(loader))
         return str(error.value)
 
-    missing = "record `0000`: it has no field `mask`, which `loss_from` names; it has loss, tokens"
+    missing = "record `0000`: it has no field `mask`, which `loss_from` names; it has tokens, loss"
     assert missing in refused(sft(tmp_path, loss_from="mask"))
     masked_tars(tmp_path / "chat", corpus, [of_masks[0][:-1], *of_masks[1:]])
     ctl("index", tmp_path / "chat")

@@ -11,7 +11,7 @@ use std::{
 use crossbeam_deque::{Stealer, Worker};
 use futures::future::try_join_all;
 use parking_lot::Mutex;
-use spdl_order::{Item, ItemKind};
+use spdl_order::{Item, ItemKind, Step};
 use spdl_sequence::Piece;
 use spdl_types::Position;
 
@@ -27,7 +27,7 @@ use crate::{
     decode::{PieceTarget, SequenceWriter, WrittenRow},
     feed::{
         FeedError,
-        dataset::{DatasetSequences, SequencePieces},
+        dataset::{DatasetSequences, GlobalBatch, SequencePieces},
         open::{Feed, FeedWork},
         scheduler::DecodePermit,
         stages::DecodingThread,
@@ -48,6 +48,8 @@ pub(super) struct PackedBatch {
     begins_learned: Vec<AtomicBool>,
     /// The tokens that follow rows.
     beyond: Mutex<Vec<u8>>,
+    /// What each rank is told of the whole global batch.
+    global: Arc<GlobalBatch>,
     /// The documents of the pieces, by block. The entry of each is the number of its piece.
     pub(super) groups: Vec<SampleGroup>,
 }
@@ -76,16 +78,17 @@ impl PackedBatch {
     pub(super) async fn of(
         feed: &Feed,
         (sequences, writer): (&DatasetSequences, &SequenceWriter),
-        items: &[Item],
+        (step, items): (&Step, &[Item]),
     ) -> Result<Self, FeedError> {
         let job = &feed.session.job;
+        let global = sequences.global_batch(job, &feed.plan, step).await?;
         let pieces_of = async |item: &Item| match item.kind {
             ItemKind::Invalid => Ok(SequencePieces::default()),
             ItemKind::Sample | ItemKind::Padding => sequences.pieces(job, item.at, item.located).await,
         };
         let found = try_join_all(items.iter().map(pieces_of)).await?;
         let (mut rows, mut pieces, mut beyond, mut documents) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        for (item, SequencePieces { pieces: of_row, next, pool }) in items.iter().zip(&found) {
+        for (item, SequencePieces { pieces: of_row, next, pool, .. }) in items.iter().zip(&found) {
             let first = pieces.len();
             pieces.extend_from_slice(of_row);
             documents.extend(of_row.iter().map(|piece| (item.at, *pool, piece.document)));
@@ -113,7 +116,7 @@ impl PackedBatch {
         let groups = samples.chunk_by(|a, b| a.block == b.block).map(SampleGroup::from).collect();
         let [is_good, begins_learned] = [(); 2].map(|()| pieces.iter().map(|_| AtomicBool::new(false)).collect());
         let beyond = Mutex::new(vec![0; (pieces.len() - in_rows) * writer.token_bytes()]);
-        Ok(Self { rows, pieces, in_rows, is_good, begins_learned, beyond, groups })
+        Ok(Self { rows, pieces, in_rows, is_good, begins_learned, beyond, global, groups })
     }
 }
 
@@ -229,6 +232,7 @@ impl PieceSource<'_> {
 
 /// Completes the rows of a batch once all pieces are written that can be.
 pub(super) fn complete(feed: &Feed, buffer: &mut BatchBuffer, (packed, writer): (&PackedBatch, &SequenceWriter)) {
+    buffer.loss_tokens = packed.global.learned;
     let beyond = packed.beyond.lock();
     let tokens_beyond: Vec<&[u8]> = beyond.chunks_exact(writer.token_bytes()).collect();
     let is_good = |number: usize| packed.is_good[number].load(Relaxed);
@@ -262,9 +266,11 @@ pub(super) fn complete(feed: &Feed, buffer: &mut BatchBuffer, (packed, writer): 
 }
 
 /// Returns the pieces of a batch that is filled for a job with sequences.
-pub(super) async fn packed(feed: &Feed, items: &[Item]) -> Result<Option<Arc<PackedBatch>>, FeedError> {
+pub(super) async fn packed(feed: &Feed, step: &Step, items: &[Item]) -> Result<Option<Arc<PackedBatch>>, FeedError> {
     match (&feed.sequences, feed.decoder.sequence()) {
-        (Some(sequences), Some(writer)) => Ok(Some(Arc::new(PackedBatch::of(feed, (sequences, writer), items).await?))),
+        (Some(sequences), Some(writer)) => {
+            Ok(Some(Arc::new(PackedBatch::of(feed, (sequences, writer), (step, items)).await?)))
+        }
         _ => Ok(None),
     }
 }
