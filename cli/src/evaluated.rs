@@ -3,13 +3,14 @@
 use std::{collections::HashMap, sync::Arc};
 
 use spdl_dataset::{
-    DatasetError, DatasetProgress, EvaluatedSequences, SequenceRequest, evaluate_sequences,
+    DatasetError, DatasetProgress, EvaluatedSequences, LossRequest, SequenceRequest, evaluate_sequences,
     view::{EvaluatedView, Undecided, evaluate},
 };
-use spdl_job::{Job, JobError, JobFile};
+use spdl_job::{Job, JobError, JobFile, LabelSource};
 use spdl_order::Located;
 use spdl_sequence::{PoolEpoch, SequenceParams};
 use spdl_shard::{
+    format::FieldValue,
     manifest::Manifest,
     samples::JobSamples,
     sequences::{MadeSequences, SequenceTable},
@@ -17,7 +18,10 @@ use spdl_shard::{
 };
 use spdl_store::StoreError;
 use spdl_types::SampleId;
-use spdl_worker::{decode::count_tokens, feed::StoreAccess};
+use spdl_worker::{
+    decode::{count_learned, count_tokens},
+    feed::StoreAccess,
+};
 
 /// What was evaluated of a job on its dataset, or read.
 #[derive(Clone, Debug, Default)]
@@ -74,6 +78,10 @@ pub(crate) async fn evaluate_job(
     let unread_allowed = file.bad_allowed(documents);
     if let (Some(keys), Some(sequence)) = (file.sequence_keys()?, &mut file.sequence) {
         let tokens = columns.iter().find(|column| column.kind.name() == "tokens").expect("a checked job has one");
+        let loss = LabelSource::counted(&columns).and_then(|LabelSource { shifted, loss_from }| {
+            let count = move |mask: &FieldValue, tokens| count_learned(&keys, shifted, mask, tokens);
+            Some(LossRequest { from: loss_from?.to_owned(), count: Arc::new(count) })
+        });
         let request = SequenceRequest {
             from: tokens.from.clone(),
             params: keys.params(),
@@ -81,12 +89,17 @@ pub(crate) async fn evaluate_job(
             view: found.samples.view().cloned(),
             unread_allowed,
             count: Arc::new(count_tokens),
+            loss,
         };
         let on_progress = |at| progress("packing documents", at);
-        let EvaluatedSequences { made, table, unread, .. } =
+        let EvaluatedSequences { made, table, unread, first_unlearned, .. } =
             evaluate_sequences(store, manifest, request, &on_progress).await?;
         if let Undecided { records, first: Some(first) } = &unread {
             warn(&format!("{records} documents are left out, which cannot be read: {first}"));
+        }
+        if let (Some(learned), Some(first)) = (table.learned(), first_unlearned) {
+            let documents = learned.unlearned_documents;
+            warn(&format!("{documents} documents have no token that is learned; the first is {first}"));
         }
         let pools = made.fingerprint;
         if let Some(noted) = sequence.pools.replace(pools).filter(|noted| *noted != pools) {
@@ -139,7 +152,7 @@ impl PackedDocuments {
     ) -> Result<Vec<SampleId>, StoreError> {
         let Located { block: pool, index, .. } = located;
         if !self.pools.contains_key(&(epoch, pool)) {
-            let layout = self.table.layout(at, self.params, pool).await?;
+            let (layout, _) = self.table.layout(at, self.params, pool).await?;
             if self.pools.len() >= self.kept_pools {
                 self.pools.clear();
             }

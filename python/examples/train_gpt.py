@@ -23,10 +23,6 @@ from torch.nn.functional import cross_entropy, scaled_dot_product_attention
 from torch.nn.parallel import DistributedDataParallel
 
 
-#: What `cross_entropy` leaves out.
-NO_LABEL = -100
-
-
 class Block(nn.Module):
     """Attention and a perceptron, each added to what it gets."""
 
@@ -111,16 +107,16 @@ def main() -> None:
             labels = batch["labels"]
             loss = cross_entropy(scores.flatten(0, 1), labels.flatten(), reduction="sum")
             # The mean is that of the step's tokens, of which ranks have different numbers. DDP divides gradients by `world`.
-            sums = torch.stack([loss.detach(), (labels != NO_LABEL).sum()])
-            dist.all_reduce(sums)
-            total, tokens = sums[0].item(), max(int(sums[1]), 1)
+            tokens = max(batch.global_loss_tokens, 1)
             optimiser.zero_grad()
             (loss * world / tokens).backward()
+            total = loss.detach()
+            dist.all_reduce(total)
             optimiser.step()
             if rank == 0:
                 # In one piece: all ranks write into one pipe.
                 at = batch.position
-                print(f"epoch {at.epoch}, sequence {at.offset}: loss {total / tokens:.3f} of {tokens} tokens\n", end="", flush=True)
+                print(f"epoch {at.epoch}, sequence {at.offset}: loss {total.item() / tokens:.3f} of {tokens} tokens\n", end="", flush=True)
                 if arguments.checkpoint and done % arguments.every == 0:
                     save(arguments.checkpoint, model.module, optimiser, loader)
         if arguments.checkpoint and rank == 0:

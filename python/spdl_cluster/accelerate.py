@@ -84,16 +84,21 @@ def deal_evenly(batch: Batch | None, facts: LoaderFacts, rank: int, world: int, 
     samples = facts.samples % facts.global_batch
     size = -(-samples // world)
     first = rank * size
-    mine: dict[Any, list[Any]] = {}
+    dealt: dict[Any, list[Any]] = {}
     for name in shares[0]:
         rows = [row for share in shares for row in share[name].rows]
-        mine[name] = [rows[min(first + entry, samples - 1)] for entry in range(size)]
+        dealt[name] = [rows[min(entry, samples - 1)] for entry in range(size * world)]
+    mine = {name: rows[first : first + size] for name, rows in dealt.items()}
     columns = {name: _column(rows, shares[0][name].is_ragged, device) for name, rows in mine.items()}
     entries = {name: columns.pop(key) for name, key in _ENTRY.items()}
     entries["flags"][max(0, samples - first) :] |= NativeBatch.flag_bits()["padding"]
     position = Position(next_position.epoch - 1, facts.samples - samples)
     packing = Packing.of(facts)
-    return Dealt(position, next_position, size, **entries, counted=packing.count(mine)).batch(columns, device, packing)
+    # With those that come again, as each rank learns them.
+    learned = packing.loss_tokens(dealt)
+    loss_tokens = None if learned is None else sum(learned)
+    made = Dealt(position, next_position, size, **entries, counted=packing.count(mine), global_loss_tokens=loss_tokens)
+    return made.batch(columns, device, packing)
 
 
 def _rows(column: Any) -> list[Any]:

@@ -138,6 +138,23 @@ class Batch(dict[str, Any]):
         """The number of entries."""
         return self._source().samples
 
+    @property
+    def global_loss_tokens(self) -> int:
+        """The number of labels that are learned in the whole global batch of sequences: those of all ranks, the same number on each,
+        without a collective. A loss that each rank sums over its labels and divides by this number is the mean over the step, once
+        gradients are added up; where they are averaged, as by DDP, multiply it by the number of ranks.
+
+        It is the plan's: a document that turned out bad is masked on its rank, and counts here as if it were not.
+
+        Raises `SettingError` if the job has no labels, or if it is not known before documents are read: with masks (`loss_from`) and
+        `method = "chunk"`.
+        """
+        found = self._source().global_loss_tokens
+        if found is None:
+            assert self._packing is not None, "set together with the source"
+            raise self._packing.no_loss_tokens()
+        return found
+
     def packed(self, rows: int | None = None, *, pad_to: int | None = None) -> Iterator[MicroBatch]:
         """Divides a batch of sequences, of a job with `sequence`, into micro-batches of `rows` sequences; the last one has
         what is left. By default, it is one of all. They are views of the batch, with the bounds of documents and the number
@@ -168,7 +185,8 @@ class Batch(dict[str, Any]):
             return Batch(columns)
         # Copies, which hold no memory of this batch. They follow to the device when they are asked for.
         entries = {name: getattr(self, name).clone() for name in ("ids", "epochs", "offsets", "flags")}
-        made = Dealt(self.position, self.next_position, self.samples, **entries, counted=self._made_of.sequences())
+        counted, learned = self._made_of.sequences(), self._made_of.global_loss_tokens
+        made = Dealt(self.position, self.next_position, self.samples, **entries, counted=counted, global_loss_tokens=learned)
         return made.batch(columns, device, self._packing)
 
     def wait_on(self, stream: Any) -> None:
@@ -277,6 +295,7 @@ class Dealt:
     offsets: Any
     flags: Any
     counted: Counted | None
+    global_loss_tokens: int | None
 
     def batch(self, columns: Mapping[str, Any], device: Any, packing: Packing) -> Batch:
         """Makes the batch with these columns, which are on the device."""

@@ -92,6 +92,8 @@ class Column(_ColumnRequired, total=False):
     key: str | None
     #: For image: the order of the dimensions. Default: `nhwc`.
     layout: Literal["nhwc", "nchw"] | None
+    #: For labels and loss_mask: the field with one number, or true or false, for each token of a document: 0 or false where the token is not learned. Ids that `bos` and `eos` add are learned as the token beside them. Columns `labels` and `loss_mask` of a job have the same field, or none. Default: none; all tokens are learned.
+    loss_from: str | None
     #: For bytes: the length of the longest value, 1 to 1073741824. A longer value is a bad sample. It reserves no memory. Default: 1048576. For text: the length of the longest value in UTF-8, 1 to 1073741824. A longer value is a bad sample. It reserves no memory. Default: 1048576.
     max_bytes: int | None
     #: For image: for a field that is a list of pictures, the most pictures of one sample, 1 to 65536. A sample with more is a bad sample. It reserves no memory. Default: none; samples have one picture. For tensor: for samples that differ in their first dimension, the most rows of one sample. A sample with more is a bad sample. It reserves no memory. Default: none; samples have one shape. For boxes: the most boxes that are left in one sample, 1 to 1048576. A sample with more is a bad sample. It reserves no memory. Required. For tokens: the most ids of one sample, in a job without `sequence`. A sample with more is a bad sample. It reserves no memory. Default: 1048576.

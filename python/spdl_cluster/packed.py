@@ -38,10 +38,24 @@ class Packing:
 
     def count(self, rows: Mapping[str, list[Any]]) -> Counted | None:
         """Does what `NativeBatch.sequences` does, with the rows of each column as tensors on the host."""
-        lengths, labels = (rows.get(self.names.get(kind, "")) for kind in ("document_lengths", "labels"))
+        lengths = rows.get(self.names.get("document_lengths", ""))
         if self.seq_len is None or lengths is None:
             return None
-        return [row.tolist() for row in lengths], None if labels is None else [int((row != _NO_LABEL).sum()) for row in labels]
+        return [row.tolist() for row in lengths], self.loss_tokens(rows)
+
+    def loss_tokens(self, rows: Mapping[str, list[Any]]) -> list[int] | None:
+        """Returns how many labels of each row count; `None` if there are no labels."""
+        labels = rows.get(self.names.get("labels", ""))
+        return None if labels is None else [int((row != _NO_LABEL).sum()) for row in labels]
+
+    def no_loss_tokens(self) -> SettingError:
+        """Returns the error of a job of which nobody knows how many labels a global batch has."""
+        if {"labels", "loss_mask"} & self.names.keys():
+            return SettingError(
+                f"job `{self.job}` has masks and cuts documents elsewhere in each epoch, so that nobody knows what a global batch learns",
+                'add up `m.loss_tokens` of all ranks, or take `method = "best_fit"`',
+            )
+        return SettingError(f"job `{self.job}` has no column of `labels`, of which `global_loss_tokens` is the number", _missing("labels"))
 
     def divide(self, columns: Mapping[str, Any], counted: Counted | None, rows: int | None, pad_to: int | None) -> Iterator[MicroBatch]:
         """Returns the micro-batches of a batch with these columns."""

@@ -115,6 +115,12 @@ impl NativeBatch {
         read.map(|Sequences { document_lengths, loss_tokens }| (document_lengths, loss_tokens))
     }
 
+    /// Returns how many labels of the global batch are learned, on all ranks; `None` if that is not known.
+    #[getter]
+    fn global_loss_tokens(&self) -> Option<u64> {
+        self.shared.global_loss_tokens()
+    }
+
     /// Whether the loader's epoch ends with this batch.
     #[getter]
     fn ends_epoch(&self) -> bool {

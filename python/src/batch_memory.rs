@@ -71,6 +71,13 @@ impl BatchMemory {
         }
     }
 
+    pub(crate) fn global_loss_tokens(&self) -> Option<u64> {
+        match self {
+            Self::Slot(batch) => batch.global_loss_tokens(),
+            Self::Device(batch) => batch.header().global_loss_tokens(),
+        }
+    }
+
     pub(crate) fn receipt(&self) -> Receipt {
         match self {
             Self::Slot(batch) => batch.receipt(),

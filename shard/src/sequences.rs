@@ -1,7 +1,7 @@
 //! The files of evaluated sequences in a dataset's folder: which blocks are packed together, how many sequences they fill, and
-//! the tokens of each document.
+//! the tokens of each document; of a job whose documents have masks, how many are learned, too.
 //!
-//! The table of pools is read whole. The lengths of a pool's documents follow it, and are read when the pool is used.
+//! The table of pools is read whole. What is known of a pool's documents follows it, and is read when the pool is used.
 
 use std::{ops::Range, sync::Arc};
 
@@ -18,18 +18,17 @@ use crate::{
     store::DatasetStore,
 };
 
-static KIND: FileKind = FileKind { name: "table of sequences", magic: *b"SPDLSEQ\n", version: 1 };
+static KIND: FileKind = FileKind { name: "table of sequences", magic: *b"SPDLSEQ\n", version: WITH_LEARNED };
+/// The version of tables without numbers of learned tokens, and of those with them.
+const WITHOUT_LEARNED: u32 = 1;
+const WITH_LEARNED: u32 = 2;
 
 const PREFIX: &str = "sequences-";
 const SUFFIX: &str = ".spdl";
-/// Bytes before the rows: the envelope's head, the number of pools, and the counts of all.
-const TABLE_AT: usize = HEAD_BYTES + 8 + FILL_BYTES;
-/// Bytes of the counts.
-const FILL_BYTES: usize = 8 * 8;
-/// Bytes of a pool's row: the block after its last, its documents, its sequences, and the CRC-32C of its lengths.
-const ROW_BYTES: usize = 16;
-/// Bytes of a document's length.
-const LENGTH_BYTES: u64 = 4;
+/// Bytes before the counts: the envelope's head, and the number of pools.
+const COUNTS_AT: usize = HEAD_BYTES + 8;
+/// Bytes of a document's length, and of the number of learned tokens in a piece of one.
+const NUMBER_BYTES: u64 = 4;
 /// Bytes that are read at first: the whole table of 16,000 pools.
 const FIRST_BYTES: u64 = 256 << 10;
 /// Bytes that are compared at once with a file that is there.
@@ -50,12 +49,56 @@ fn name_of(sequences: Fingerprint) -> String {
     format!("{PREFIX}{sequences}{SUFFIX}")
 }
 
+/// What a table has, by its version.
+#[derive(Clone, Copy, Debug)]
+struct TableForm {
+    has_learned: bool,
+}
+
+impl TableForm {
+    /// Returns the form of a file that begins with these bytes, whose envelope may not be checked yet.
+    fn of(file: &[u8]) -> Self {
+        Self { has_learned: u32_at(file, 8) == WITH_LEARNED }
+    }
+
+    /// Returns the bytes before the rows.
+    const fn table_at(self) -> usize {
+        COUNTS_AT + 8 * if self.has_learned { 10 } else { 8 }
+    }
+
+    /// Returns the bytes of a pool's row: the block after its last, its documents, its sequences, the CRC-32C of what is known of its
+    /// documents, and the number of their pieces if these have numbers of learned tokens.
+    const fn row_bytes(self) -> usize {
+        if self.has_learned { 20 } else { 16 }
+    }
+}
+
+/// How many tokens of all documents are learned.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LearnedTokens {
+    /// Labels that are learned, of all pieces of documents; by chunk, all tokens that are learned, of which few can be in no sequence.
+    pub tokens: u64,
+    /// Documents with tokens, of which none is learned.
+    pub unlearned_documents: u64,
+}
+
+/// What is known of the documents of a pool.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PoolDocuments {
+    /// Tokens of each, as they are stored.
+    pub lengths: Box<[u32]>,
+    /// For each piece of each document the labels that are learned, if documents have masks; by chunk, where pieces change, for each
+    /// document the tokens that are learned.
+    pub learned: Option<Box<[u32]>>,
+}
+
 /// Collects pools in order.
 #[derive(Debug, Default)]
 pub struct SequenceTableBuilder {
     rows: Vec<u8>,
-    lengths: Vec<u8>,
+    documents: Vec<u8>,
     pools: Vec<(u32, SequenceFill)>,
+    learned: Option<LearnedTokens>,
 }
 
 /// A table of sequences that was made, and its fingerprint.
@@ -75,8 +118,11 @@ pub struct SequenceTable {
     fill: SequenceFill,
     /// Documents before each pool, and all of them.
     first_documents: Box<[u64]>,
-    /// CRC-32C of the lengths of each pool's documents.
+    /// CRC-32C of what is known of each pool's documents.
     checksums: Box<[u32]>,
+    learned: Option<LearnedTokens>,
+    /// Pieces with numbers of learned tokens before each pool, and all of them; empty if there are no such numbers.
+    first_pieces: Box<[u64]>,
     /// The whole file, if it is in memory.
     file: Option<Bytes>,
     /// The samples that are documents; `None` for all.
@@ -84,14 +130,28 @@ pub struct SequenceTable {
 }
 
 impl SequenceTableBuilder {
-    /// Adds the next pool, whose documents were counted.
-    pub fn push(&mut self, pool: &TokenPool, fill: SequenceFill) {
-        let begin = self.lengths.len();
-        self.lengths.extend(pool.lengths.iter().flat_map(|length| length.to_le_bytes()));
+    /// Adds to what the documents of all pools have together. Called before the first pool, it makes a table of documents with masks.
+    pub fn add_learned(&mut self, more: LearnedTokens) {
+        let learned = self.learned.get_or_insert_default();
+        learned.tokens += more.tokens;
+        learned.unlearned_documents += more.unlearned_documents;
+    }
+
+    /// Adds the next pool, whose documents were counted; `learned` are the [learned tokens](PoolDocuments::learned) of their pieces, if they
+    /// have masks.
+    ///
+    /// # Panics
+    /// If some pools have masks, and others have none.
+    pub fn push(&mut self, pool: &TokenPool, fill: SequenceFill, learned: Option<&[u32]>) {
+        assert_eq!(learned.is_some(), self.learned.is_some(), "all documents have masks, or none");
+        let begin = self.documents.len();
+        let numbers = pool.lengths.iter().chain(learned.unwrap_or_default());
+        self.documents.extend(numbers.flat_map(|number| number.to_le_bytes()));
         let sequences = u32::try_from(fill.sequences).expect("a pool has fewer than 2^32 sequences");
         let documents = u32::try_from(pool.lengths.len()).expect("a pool has fewer than 2^32 documents");
-        let row = [pool.blocks.end, documents, sequences, crc32c::crc32c(&self.lengths[begin..])];
-        self.rows.extend(row.into_iter().flat_map(u32::to_le_bytes));
+        let row = [pool.blocks.end, documents, sequences, crc32c::crc32c(&self.documents[begin..])];
+        let pieces = learned.map(|pieces| u32::try_from(pieces.len()).expect("a pool has fewer than 2^32 pieces"));
+        self.rows.extend(row.into_iter().chain(pieces).flat_map(u32::to_le_bytes));
         self.pools.push((pool.blocks.end, fill));
     }
 
@@ -107,10 +167,12 @@ impl SequenceTableBuilder {
         file.extend(count.to_le_bytes());
         file.extend(0_u32.to_le_bytes());
         file.extend(numbers_of(fill).into_iter().flat_map(u64::to_le_bytes));
+        let learned = self.learned.map(|LearnedTokens { tokens, unlearned_documents }| [tokens, unlearned_documents]);
+        file.extend(learned.into_iter().flatten().flat_map(u64::to_le_bytes));
         file.extend(self.rows);
-        envelope::seal(&KIND, KIND.version, &mut file);
+        envelope::seal(&KIND, if learned.is_some() { WITH_LEARNED } else { WITHOUT_LEARNED }, &mut file);
         let fingerprint = Fingerprint::of(&file);
-        file.extend(self.lengths);
+        file.extend(self.documents);
         Ok(MadeSequences { file: file.into(), fingerprint })
     }
 }
@@ -179,10 +241,19 @@ impl SequenceTable {
                 return Err(FormatError::Malformed(format!("its fingerprint is {found}, and not that of its name")));
             }
         }
-        let fill = fill_of(std::array::from_fn(|nth| u64_at(table, HEAD_BYTES + 8 + nth * 8)));
+        let form = TableForm::of(table);
+        let fill = fill_of(std::array::from_fn(|nth| u64_at(table, COUNTS_AT + nth * 8)));
+        let learned = form.has_learned.then(|| {
+            let [tokens, unlearned_documents] = [8, 9].map(|nth| u64_at(table, COUNTS_AT + nth * 8));
+            LearnedTokens { tokens, unlearned_documents }
+        });
         let (mut counted, mut first_documents, mut checksums) = (Vec::new(), vec![0], Vec::new());
-        for row in table[TABLE_AT..].as_chunks::<ROW_BYTES>().0 {
+        let mut first_pieces = vec![0; usize::from(form.has_learned)];
+        for row in table[form.table_at()..].chunks_exact(form.row_bytes()) {
             let [end, documents, sequences, checksum] = [0, 4, 8, 12].map(|at| u32_at(row, at));
+            if let Some(before) = first_pieces.last() {
+                first_pieces.push(before + u64::from(u32_at(row, 16)));
+            }
             counted.push((end, SequenceFill { sequences: sequences.into(), ..SequenceFill::default() }));
             first_documents.push(first_documents[first_documents.len() - 1] + u64::from(documents));
             checksums.push(checksum);
@@ -204,18 +275,25 @@ impl SequenceTable {
         if pools.fill().sequences != fill.sequences || fill.documents != documents {
             return Err(wrong("its pools do not add up to its counts"));
         }
-        if !is_possible(fill) {
+        let is_of_tokens = |learned: LearnedTokens| {
+            fill.tokens.checked_add(fill.lost_tokens).is_some_and(|tokens| learned.tokens <= tokens)
+                && learned.unlearned_documents <= documents
+        };
+        if !is_possible(fill) || !learned.is_none_or(is_of_tokens) {
             return Err(wrong("its counts contradict each other"));
         }
-        let expected_bytes = table.len() as u64 + documents * LENGTH_BYTES;
+        let pieces = first_pieces.last().copied().unwrap_or(0);
+        let expected_bytes = table.len() as u64 + (documents + pieces) * NUMBER_BYTES;
         if file_bytes < expected_bytes {
             return Err(FormatError::Truncated { found_bytes: file_bytes, expected_bytes });
         }
         if file_bytes > expected_bytes {
             return Err(FormatError::Malformed(format!("{} bytes follow its end", file_bytes - expected_bytes)));
         }
-        let (first_documents, checksums) = (first_documents.into(), checksums.into());
-        Ok(Self { fingerprint: expected, pools, fill, first_documents, checksums, file: None, view })
+        let (first_documents, checksums, first_pieces) =
+            (first_documents.into(), checksums.into(), first_pieces.into());
+        let file = None;
+        Ok(Self { fingerprint: expected, pools, fill, first_documents, checksums, learned, first_pieces, file, view })
     }
 
     /// Returns what identifies the table.
@@ -234,6 +312,12 @@ impl SequenceTable {
     #[must_use]
     pub const fn fill(&self) -> SequenceFill {
         self.fill
+    }
+
+    /// Returns how many tokens are learned, if documents have masks.
+    #[must_use]
+    pub const fn learned(&self) -> Option<LearnedTokens> {
+        self.learned
     }
 
     /// Returns the samples that are documents, if not all are.
@@ -276,36 +360,43 @@ impl SequenceTable {
         DatasetFacts { samples: self.fill.sequences, tokens: self.fill.tokens, blocks: pools, block_bytes, ..facts }
     }
 
-    /// Reads the lengths of a pool's documents, and lays them out.
+    /// Reads what is known of a pool's documents, and lays them out. Returns the layout with the learned tokens of each piece, if
+    /// documents have masks.
     ///
     /// # Errors
     /// If the lengths cannot be read, or are not those that were packed.
     ///
     /// # Panics
     /// If there is no such pool.
-    pub async fn layout(&self, at: &DatasetStore, params: SequenceParams, pool: u32) -> Result<PoolLayout, StoreError> {
-        let lengths = self.lengths(at, pool).await?;
+    pub async fn layout(
+        &self,
+        at: &DatasetStore,
+        params: SequenceParams,
+        pool: u32,
+    ) -> Result<(PoolLayout, Option<Box<[u32]>>), StoreError> {
+        let PoolDocuments { lengths, learned } = self.read_pool(at, pool).await?;
         let sequences = self.pools.sequences()[pool as usize];
         let problem = match blocking(move || PoolLayout::new(&params, lengths)).await {
-            Ok(layout) if layout.sequences() == sequences => return Ok(layout),
+            Ok(layout) if layout.sequences() == sequences => return Ok((layout, learned)),
             Ok(layout) => format!("pool {pool} fills {} sequences, and its table has {sequences}", layout.sequences()),
             Err(error) => error.to_string(),
         };
         Err(StoreError::Changed { url: at.url().to_owned(), problem })
     }
 
-    /// Reads the lengths of a pool's documents, in tokens.
+    /// Reads what is known of a pool's documents.
     ///
     /// # Errors
     /// If they cannot be read, or are others.
     ///
     /// # Panics
     /// If there is no such pool.
-    pub async fn lengths(&self, at: &DatasetStore, pool: u32) -> Result<Box<[u32]>, StoreError> {
-        let documents = self.documents(pool);
-        let table_bytes = (TABLE_AT + self.checksums.len() * ROW_BYTES) as u64;
-        let range = [documents.start, documents.end].map(|document| table_bytes + document * LENGTH_BYTES);
-        let range = range[0]..range[1];
+    pub async fn read_pool(&self, at: &DatasetStore, pool: u32) -> Result<PoolDocuments, StoreError> {
+        let (documents, form) = (self.documents(pool), TableForm { has_learned: self.learned.is_some() });
+        let pieces_before = |pool: u32| self.first_pieces.get(pool as usize).copied().unwrap_or(0);
+        let table_bytes = (form.table_at() + self.checksums.len() * form.row_bytes()) as u64;
+        let place = |documents: u64, pool: u32| table_bytes + (documents + pieces_before(pool)) * NUMBER_BYTES;
+        let range = place(documents.start, pool)..place(documents.end, pool + 1);
         let name = MetadataPlace::Hidden.path(&name_of(self.fingerprint));
         let bytes = match &self.file {
             Some(file) => file.slice(range.start as usize..range.end as usize),
@@ -315,13 +406,16 @@ impl SequenceTable {
         if crc32c::crc32c(&bytes) != self.checksums[pool as usize] {
             return Err(wrong_table(at, &name, FormatError::Checksum));
         }
-        Ok(bytes.as_chunks::<4>().0.iter().map(|length| u32::from_le_bytes(*length)).collect())
+        let mut lengths: Vec<u32> = bytes.as_chunks::<4>().0.iter().map(|number| u32::from_le_bytes(*number)).collect();
+        let learned = lengths.split_off((documents.end - documents.start) as usize);
+        Ok(PoolDocuments { lengths: lengths.into(), learned: form.has_learned.then(|| learned.into()) })
     }
 }
 
 /// Returns where the table ends in a file that begins with these bytes.
 fn table_end(first: &[u8], manifest: &Manifest) -> Result<u64, FormatError> {
-    if first.len() < TABLE_AT {
+    let form = TableForm { has_learned: first.len() >= HEAD_BYTES && TableForm::of(first).has_learned };
+    if first.len() < form.table_at() {
         // What is wrong with so short a file its head says.
         envelope::check(&KIND, first)?;
         return Err(wrong("it has no counts"));
@@ -330,7 +424,7 @@ fn table_end(first: &[u8], manifest: &Manifest) -> Result<u64, FormatError> {
     if pools > manifest.block_count() {
         return Err(wrong("it has more pools than the dataset has blocks"));
     }
-    Ok(TABLE_AT as u64 + u64::from(pools) * ROW_BYTES as u64)
+    Ok(form.table_at() as u64 + u64::from(pools) * form.row_bytes() as u64)
 }
 
 /// Reads a part of an object. A web server may support no ranges, and then sends all of it.

@@ -8,6 +8,7 @@ import os
 import pathlib
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -52,6 +53,10 @@ def texts(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
         for document in range(DOCUMENTS):
             writer.write({"ids": ids(document)}, key=f"{document:04}")
     return folder
+
+
+#: A batch of five is not divided evenly among ranks of three.
+UNEVEN = pytest.mark.filterwarnings("ignore:.*in parts of")
 
 
 def make(texts: pathlib.Path, method: dict[str, Any], *leave_out: str, **keys: Any) -> dict[str, Any]:
@@ -284,6 +289,38 @@ def test_entries_without_a_sequence_are_padding(texts: pathlib.Path) -> None:
             assert not is_empty or (micro.segment_lengths == [SEQ_LEN] and set(micro.labels.reshape(-1).tolist()) == {-100})
 
 
+@UNEVEN
+@pytest.mark.parametrize("end", ["exact", "pad", "partial"])
+@METHODS
+def test_each_rank_knows_how_many_labels_all_ranks_learn(texts: pathlib.Path, method: dict[str, Any], end: str) -> None:
+    for shifted, sequence in ((True, {}), (False, {}), (True, {"eos_in_loss": False, "bos": 9}), (False, {"eos_in_loss": False, "bos": 9})):
+        made = make(texts, {**method, **sequence}, "loss_mask", epoch_end=end)
+        for column in made["column"]:
+            column.update({"shifted": shifted} if column["decode"] == "labels" else {})
+        alone: dict[spdl_cluster.Position, int] = {}
+        together: Counter[spdl_cluster.Position] = Counter()
+        for world in (1, 3):
+            for rank in range(world):
+                with spdl_cluster.local(made, rank=rank, world=world, tensors="numpy") as loader:
+                    for batch in loader:
+                        learned = sum(micro.loss_tokens for micro in batch.packed())
+                        if world == 1:
+                            alone[batch.position] = learned
+                        else:
+                            together[batch.position] += learned
+                        assert batch.global_loss_tokens == alone[batch.position], f"rank {rank} of {world} at {batch.position}"
+        assert len(alone) > 5 and together == alone
+
+
+def test_without_labels_nobody_knows_what_is_learned(texts: pathlib.Path) -> None:
+    with spdl_cluster.local(make(texts, BEST_FIT_1, "labels"), tensors="numpy") as loader:
+        for batch in loader:
+            assert batch.global_loss_tokens == int(batch["learned"].sum())
+    with spdl_cluster.local(make(texts, BEST_FIT_1, "labels", "loss_mask"), tensors="numpy") as loader:
+        with pytest.raises(SettingError, match="job `packed` has no column of `labels`, of which `global_loss_tokens` is the number"):
+            _ = next(iter(loader)).global_loss_tokens
+
+
 def test_a_copy_of_a_batch_and_labels_of_32_bits_are_packed_alike(texts: pathlib.Path) -> None:
     pytest.importorskip("torch", reason=os.environ.get("SPDL_TEST_NO_TORCH", "torch is not installed"))
     made = make(texts, BEST_FIT_16)
@@ -297,6 +334,7 @@ def test_a_copy_of_a_batch_and_labels_of_32_bits_are_packed_alike(texts: pathlib
             expected = seen(batch.packed(2))
             assert seen(batch.to("cpu").packed(2)) == seen(batch.to("cpu").to("cpu").packed(2)) == expected
             assert seen(other.packed(2)) == expected
+            assert batch.global_loss_tokens == batch.to("cpu").global_loss_tokens == sum(m.loss_tokens for m in batch.packed())
             # What Accelerate's ranks exchange is counted again, row by row.
             for loader, each in ((first, batch), (second, other)):
                 rows = {name: list(column) for name, column in each.items()}

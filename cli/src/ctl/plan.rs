@@ -97,6 +97,14 @@ struct SequenceReport {
     fill: f64,
     padding: u64,
     tokens_per_step: u64,
+    /// Of jobs with `loss_from`: tokens of an epoch that are learned; by chunk, with those that are in no sequence.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    learned_tokens: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    learned_tokens_per_step: Option<u64>,
+    /// Of jobs with `loss_from`: documents with tokens of which none is learned.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unlearned_documents: Option<u64>,
     /// Tokens of documents that are cut, left out, or do not fill a sequence.
     lost_tokens: u64,
     cut_documents: u64,
@@ -117,6 +125,11 @@ impl SequenceReport {
             lost_documents,
             ..
         } = table.fill();
+        let learned = table.learned();
+        let per_step = |tokens: u64| {
+            (u128::from(tokens) * u128::from(open.job.global_batch).min(sequences.into())
+                / u128::from(sequences.max(1))) as u64
+        };
         Some(Self {
             pools: table.fingerprint(),
             sequences,
@@ -124,8 +137,10 @@ impl SequenceReport {
             tokens,
             fill: table.fill().ratio(),
             padding: table.fill().padding(),
-            tokens_per_step: (u128::from(tokens) * u128::from(open.job.global_batch).min(sequences.into())
-                / u128::from(sequences.max(1))) as u64,
+            tokens_per_step: per_step(tokens),
+            learned_tokens: learned.map(|learned| learned.tokens),
+            learned_tokens_per_step: learned.map(|learned| per_step(learned.tokens)),
+            unlearned_documents: learned.map(|learned| learned.unlearned_documents),
             lost_tokens,
             cut_documents,
             lost_documents,
@@ -147,6 +162,13 @@ impl SequenceReport {
             counted(self.padding, "place", "places"),
             counted(self.tokens_per_step, "token", "tokens")
         )?;
+        if let (Some(tokens), Some(in_step)) = (self.learned_tokens, self.learned_tokens_per_step) {
+            let are_learned = counted(tokens, "token is", "tokens are");
+            outln!("{are_learned} learned in an epoch, and {} in a step", report::grouped(in_step))?;
+        }
+        if let Some(documents) = self.unlearned_documents.filter(|documents| *documents > 0) {
+            outln!("{} no token that is learned", counted(documents, "document has", "documents have"))?;
+        }
         if self.cut_documents + self.lost_documents > 0 {
             outln!(
                 "{} are in no sequence: {} are cut, and {} left out",

@@ -83,6 +83,13 @@ impl Batch {
         self.header.next()
     }
 
+    /// Returns how many labels are learned in the global batch of sequences, on all ranks: what each divides its sum of losses by. Bad
+    /// documents, which are found after the plan, count as if they were not. `None` if the job has no labels, or masks and the method `chunk`.
+    #[must_use]
+    pub const fn global_loss_tokens(&self) -> Option<u64> {
+        self.header.global_loss_tokens()
+    }
+
     /// Returns the id, the position and the flags of each sample.
     pub fn entries(&self) -> impl ExactSizeIterator<Item = Entry> + '_ {
         self.view().entries()

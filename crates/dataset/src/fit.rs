@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use serde_json::Value;
-use spdl_job::{Column, ColumnKind, DefaultValue, Job, JobError, decoded_columns, named_in_dataset};
+use spdl_job::{Column, ColumnKind, DefaultValue, Job, JobError, LabelSource, decoded_columns, named_in_dataset};
 use spdl_order::view::SampleSet;
 use spdl_shard::{
     format::{Content, KEY_NAME, SHARD_NAME},
@@ -112,6 +112,11 @@ impl NamedField {
             from: column.from.clone(),
             has_default: column.value.default.is_some(),
         });
+        // All columns that have a mask have the same one.
+        let masks = job.columns.iter().filter_map(|column| {
+            let from = vec![LabelSource::of(&column.kind)?.loss_from?.to_owned()];
+            Some(Self { key: key_of(column, "loss_from"), from, has_default: false })
+        });
         let calls = job.columns.iter().filter_map(Column::returned).filter(|returned| returned.number == 0);
         let of_calls = calls.flat_map(|returned| {
             let call = &returned.call;
@@ -120,7 +125,7 @@ impl NamedField {
             fields.map(move |field| Self { key: key.clone(), from: field.from, has_default: false })
         });
         let is_of_record = |name: &String| [KEY_NAME, SHARD_NAME].contains(&name.as_str());
-        let named = of_columns.chain(of_calls);
+        let named = of_columns.chain(masks.take(1)).chain(of_calls);
         named.filter(|field| !field.from.is_empty() && !field.from.iter().any(is_of_record)).collect()
     }
 }

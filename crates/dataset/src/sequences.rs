@@ -10,7 +10,7 @@ use spdl_sequence::{PoolCutter, SequenceError, SequenceFill, SequenceParams, Tok
 use spdl_shard::{
     format::{FieldValue, Record, ShardIndex},
     manifest::Manifest,
-    sequences::{MadeSequences, SequenceTable, SequenceTableBuilder},
+    sequences::{LearnedTokens, MadeSequences, SequenceTable, SequenceTableBuilder},
     store::DatasetStore,
 };
 use spdl_store::{StoreError, blocking};
@@ -31,6 +31,19 @@ const MEMORY_FACTOR: u64 = 4;
 /// Returns the number of tokens in the value of a field, or what is wrong with it, to follow the field's name.
 pub type CountTokens = Arc<dyn Fn(&FieldValue) -> Result<u64, String> + Send + Sync>;
 
+/// Returns how many labels of each piece of a document are learned, by its mask and its number of tokens, or what is wrong with the mask,
+/// to follow the name of its field.
+pub type CountLearned = Arc<dyn Fn(&FieldValue, u32) -> Result<Vec<u32>, String> + Send + Sync>;
+
+/// The masks of documents, which say which tokens are learned.
+#[derive(Clone)]
+pub struct LossRequest {
+    /// The field that has them.
+    pub from: String,
+    /// Counts the tokens that are learned.
+    pub count: CountLearned,
+}
+
 /// What is packed, and how.
 #[derive(Clone)]
 pub struct SequenceRequest {
@@ -46,6 +59,8 @@ pub struct SequenceRequest {
     pub unread_allowed: u64,
     /// Counts the tokens of formats whose indexes do not know it.
     pub count: CountTokens,
+    /// The masks of documents, if they have some.
+    pub loss: Option<LossRequest>,
 }
 
 /// The result of packing a dataset.
@@ -59,12 +74,19 @@ pub struct EvaluatedSequences {
     pub bytes: u64,
     /// Documents that are left out because they cannot be read.
     pub unread: Undecided,
+    /// The first document with tokens of which none is learned: its shard and its record.
+    pub first_unlearned: Option<String>,
 }
 
 /// The documents of a block.
+#[derive(Default)]
 struct BlockDocuments {
     /// Tokens of each, in the order of samples.
     lengths: Vec<u32>,
+    /// Tokens of each piece that are learned, if documents have masks.
+    learned: Vec<u32>,
+    all_learned: LearnedTokens,
+    first_unlearned: Option<String>,
     unread: u64,
     first_unread: Option<DatasetError>,
     bytes: u64,
@@ -72,7 +94,7 @@ struct BlockDocuments {
 }
 
 /// Counts the tokens of all documents, and packs them. `at` is the folder of the manifest. Of formats whose indexes know how long
-/// a document is, no token is read; of the others, the fields of `from`.
+/// a document is, no token is read; of the others, the fields of `from`. Masks are read.
 ///
 /// # Errors
 /// If the dataset cannot be read, more documents than allowed cannot be read, or the documents make no sequence.
@@ -91,7 +113,7 @@ pub async fn evaluate_sequences(
     let measured = open_blocks(at, &shared).map_ok(|block| {
         let request = request.clone();
         async move {
-            let ranges = block.ranges_of(|index, record| request.field_to_read(&block, index, record));
+            let ranges = block.ranges_of(|index, record| request.fields_to_read(&block, index, record));
             let bytes: u64 = ranges.iter().map(|range| range.end - range.start).sum();
             let _memory = memory.take(bytes * MEMORY_FACTOR).await;
             let read = block.read(shards, ranges).await?;
@@ -100,8 +122,9 @@ pub async fn evaluate_sequences(
     });
     let mut measured = std::pin::pin!(measured.try_buffered(BLOCKS_AT_ONCE));
     let mut packing = FuturesOrdered::new();
-    let pack = |pool: TokenPool| blocking(move || (pool.count(&params), pool));
-    let mut tally = SequenceTally::default();
+    let pack = |(pool, learned): (TokenPool, Vec<u32>)| blocking(move || (pool.count(&params), pool, learned));
+    let mut tally = SequenceTally { has_masks: request.loss.is_some(), ..SequenceTally::default() };
+    let mut learned = Vec::new();
     let at_once = std::thread::available_parallelism().map_or(1, usize::from) * 2;
     while let Some(block) = measured.try_next().await? {
         tally.unread.records += block.unread;
@@ -113,8 +136,13 @@ pub async fn evaluate_sequences(
         }
         tally.bytes += block.bytes;
         tally.records += u64::from(block.records);
+        if tally.has_masks {
+            tally.table.add_learned(block.all_learned);
+            tally.first_unlearned = tally.first_unlearned.or(block.first_unlearned);
+            learned.extend(block.learned);
+        }
         if let Some(pool) = cutter.push(&block.lengths).map_err(sequence)? {
-            packing.push_back(pack(pool));
+            packing.push_back(pack((pool, std::mem::take(&mut learned))));
         }
         while packing.len() >= at_once {
             let packed = packing.next().await.expect("some are packed");
@@ -123,11 +151,11 @@ pub async fn evaluate_sequences(
         let (records, bytes, total_records) = (tally.records, tally.bytes, Some(manifest.records()));
         progress(DatasetProgress { records, bytes, total_records, ..DatasetProgress::default() });
     }
-    packing.extend(cutter.finish().map(pack));
+    packing.extend(cutter.finish().map(|pool| pack((pool, learned))));
     while let Some(packed) = packing.next().await {
         tally.add(packed).map_err(sequence)?;
     }
-    let SequenceTally { table, unread, bytes, .. } = tally;
+    let SequenceTally { table, unread, bytes, first_unlearned, .. } = tally;
     let wrong =
         |source| StoreError::Format { url: at.manifest_url(manifest), source: spdl_store::ContentError::from(source) };
     let made = table.finish().map_err(wrong)?;
@@ -135,7 +163,7 @@ pub async fn evaluate_sequences(
     if table.fill().sequences == 0 {
         return Err(DatasetError::Sequence { problem: no_sequence(table.fill(), &params) });
     }
-    Ok(EvaluatedSequences { made, table, bytes, unread })
+    Ok(EvaluatedSequences { made, table, bytes, unread, first_unlearned })
 }
 
 /// Returns the error for a document beyond the `allowed` ones that may be left out.
@@ -163,11 +191,16 @@ struct SequenceTally {
     unread: Undecided,
     bytes: u64,
     records: u64,
+    has_masks: bool,
+    first_unlearned: Option<String>,
 }
 
+/// A pool that was packed, and the learned tokens of its pieces.
+type PackedPool = (Result<SequenceFill, SequenceError>, TokenPool, Vec<u32>);
+
 impl SequenceTally {
-    fn add(&mut self, (fill, pool): (Result<SequenceFill, SequenceError>, TokenPool)) -> Result<(), SequenceError> {
-        self.table.push(&pool, fill?);
+    fn add(&mut self, (fill, pool, learned): PackedPool) -> Result<(), SequenceError> {
+        self.table.push(&pool, fill?, self.has_masks.then_some(&learned));
         Ok(())
     }
 }
@@ -185,12 +218,18 @@ impl SequenceRequest {
         self.from.iter().find_map(|name| index.field_number(record, name))
     }
 
-    /// Returns the field of a record that has to be read to know how many tokens it has.
-    fn field_to_read(&self, block: &OpenBlock, index: &dyn ShardIndex, record: &Record<'_>) -> Option<u32> {
+    /// Returns the fields of a record that have to be read to know how many tokens it has, and how many are learned.
+    fn fields_to_read(
+        &self,
+        block: &OpenBlock,
+        index: &dyn ShardIndex,
+        record: &Record<'_>,
+    ) -> impl Iterator<Item = u32> + use<> {
         let is_columnar = block.manifest.format().is_columnar();
         let is_document = is_columnar || self.documents(block, record) > 0;
-        let field = self.field(index, record).filter(|_| is_document)?;
-        index.array_length(record, field).is_none().then_some(field)
+        let tokens = self.field(index, record).filter(|field| index.array_length(record, *field).is_none());
+        let mask = self.loss.as_ref().and_then(|loss| index.field_number(record, &loss.from));
+        [tokens, mask].into_iter().flatten().filter(move |_| is_document)
     }
 
     fn measure(&self, block: &OpenBlock, read: ReadBlock) -> Result<BlockDocuments, DatasetError> {
@@ -199,22 +238,39 @@ impl SequenceRequest {
         let decoded = block.decode(&read, &slice);
         let fields = BlockFields { index: &*block.index, slice: &slice, decoded: decoded.as_deref() };
         let (records, bytes) = (block.block.records, read.bytes);
-        let mut found = BlockDocuments { lengths: Vec::new(), unread: 0, first_unread: None, bytes, records };
+        let mut found = BlockDocuments { bytes, records, ..BlockDocuments::default() };
         for number in block.records() {
             let record = block.index.record(number);
             let documents = self.documents(block, &record);
             if documents == 0 {
                 continue;
             }
-            let length = self.length(&fields, &record).unwrap_or_else(|problem| {
+            let place = || (block.manifest.shard(block.block.shard).url.to_owned(), record.key.text().into_owned());
+            let measured = self.length(&fields, &record).and_then(|length| {
+                let learned = self.loss.as_ref().map_or(Ok(Vec::new()), |loss| loss.learned(&fields, &record, length));
+                Ok((length, learned?))
+            });
+            let (length, learned) = measured.unwrap_or_else(|problem| {
                 found.unread += documents;
                 found.first_unread.get_or_insert_with(|| {
-                    let shard = block.manifest.shard(block.block.shard).url.to_owned();
-                    DatasetError::Undecided { shard, record: record.key.text().into_owned(), problem }
+                    let (shard, record) = place();
+                    DatasetError::Undecided { shard, record, problem }
                 });
-                0
+                (0, Vec::new())
             });
-            found.lengths.extend((0..documents).map(|_| length));
+            let of_document = learned.iter().copied().map(u64::from).sum::<u64>();
+            found.all_learned.tokens += of_document * documents;
+            if of_document == 0 && !learned.is_empty() {
+                found.all_learned.unlearned_documents += documents;
+                found.first_unlearned.get_or_insert_with(|| {
+                    let (shard, record) = place();
+                    format!("shard `{shard}`, record `{record}`")
+                });
+            }
+            for _ in 0..documents {
+                found.lengths.push(length);
+                found.learned.extend_from_slice(&learned);
+            }
         }
         Ok(found)
     }
@@ -222,8 +278,7 @@ impl SequenceRequest {
     /// Returns the number of a record's tokens.
     fn length(&self, fields: &BlockFields<'_>, record: &Record<'_>) -> Result<u32, String> {
         let Some(field) = self.field(fields.index, record) else {
-            let names: Vec<_> = record.fields().map(|field| field.name.to_owned()).collect();
-            return Err(format!("it has no field `{}`; it has {}", self.from.join("` or `"), names.join(", ")));
+            return Err(format!("it has no field `{}`; it has {}", self.from.join("` or `"), names_of(record)));
         };
         let name = fields.index.field(record, field).name;
         let of_field = |problem: String| format!("field `{name}` {problem}");
@@ -232,9 +287,29 @@ impl SequenceRequest {
             None => {
                 let value = fields.open(record, field).map_err(of_field)?;
                 let value = value.ok_or_else(|| of_field("has no value".to_owned()))?;
-                (self.count)(&value).map_err(of_field)?
+                (self.count)(&value).map_err(|problem| format!("field `{name}`: {problem}"))?
             }
         };
         u32::try_from(length).map_err(|_| of_field(format!("has {length} tokens; a document has fewer than 2^32")))
     }
+}
+
+impl LossRequest {
+    /// Returns how many labels of each piece of a document are learned. `length` is the number of its tokens.
+    fn learned(&self, fields: &BlockFields<'_>, record: &Record<'_>, length: u32) -> Result<Vec<u32>, String> {
+        if length == 0 {
+            return Ok(Vec::new());
+        }
+        let name = &self.from;
+        let missing = || format!("it has no field `{name}`, which `loss_from` names; it has {}", names_of(record));
+        let field = fields.index.field_number(record, name).ok_or_else(missing)?;
+        let value = fields.open(record, field).map_err(|problem| format!("field `{name}` {problem}"))?;
+        let value = value.ok_or_else(|| format!("field `{name}` has no value"))?;
+        (self.count)(&value, length).map_err(|problem| format!("field `{name}`: {problem}"))
+    }
+}
+
+/// Returns the names of a record's fields, as a message has them.
+fn names_of(record: &Record<'_>) -> String {
+    record.fields().map(|field| field.name).collect::<Vec<_>>().join(", ")
 }

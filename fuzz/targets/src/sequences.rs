@@ -8,7 +8,7 @@ use spdl_sequence::{LongDocument, PackMethod, PoolEpoch, PoolLayout, SequencePar
 use spdl_shard::{
     manifest::{BlockFacts, Manifest, ManifestBuilder, ShardFacts},
     samples::JobSamples,
-    sequences::{MadeSequences, SequenceTable, SequenceTableBuilder},
+    sequences::{MadeSequences, PoolDocuments, SequenceTable, SequenceTableBuilder},
     store::DatasetStore,
 };
 use spdl_types::Fingerprint;
@@ -39,8 +39,8 @@ pub(crate) fn read(data: &[u8]) {
         let (of_pool, in_pool) = (table.pools().blocks(pool).expect("a pool has blocks"), table.documents(pool));
         assert_eq!((of_pool.start, in_pool.start), (block, documents));
         (block, documents) = (of_pool.end, in_pool.end);
-        let read = table.lengths(&store, pool).now_or_never();
-        let Ok(lengths) = read.expect("they are in memory") else { continue };
+        let read = table.read_pool(&store, pool).now_or_never();
+        let Ok(PoolDocuments { lengths, .. }) = read.expect("they are in memory") else { continue };
         assert_eq!(lengths.len() as u64, in_pool.end - in_pool.start);
         for method in METHODS {
             pack(SequenceParams { version: 1, seq_len: 16, added_tokens: 1, method }, lengths.clone(), *sequences);
@@ -110,7 +110,7 @@ fn seed(pools: &[&[&[u32]]]) -> Vec<u8> {
         end = of_pool.end;
         let pool = TokenPool { blocks: of_pool, lengths: blocks.concat() };
         let params = SequenceParams { version: 1, seq_len: 16, added_tokens: 1, method: METHODS[0] };
-        builder.push(&pool, pool.count(&params).expect("a few documents"));
+        builder.push(&pool, pool.count(&params).expect("a few documents"), None);
     }
     let made = builder.finish().expect("pools in order");
     [&[blocks.len() as u8], &blocks[..], &made.file].concat()

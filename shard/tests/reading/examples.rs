@@ -92,11 +92,15 @@ fn with_every_key() -> JobFile {
             array: Some(String::new()),
         }),
         DecodeFile::Tokens(TokensKeys { vocab: Some(1), max_rows: Some(1) }),
-        DecodeFile::Labels(LabelsKeys { follows: Some(String::new()), shifted: Some(true) }),
+        DecodeFile::Labels(LabelsKeys {
+            follows: Some(String::new()),
+            shifted: Some(true),
+            loss_from: Some(String::new()),
+        }),
         DecodeFile::Positions(PositionsKeys { follows: Some(String::new()) }),
         DecodeFile::DocumentLengths(DocumentLengthsKeys { follows: Some(String::new()) }),
         DecodeFile::DocumentIds(DocumentIdsKeys { follows: Some(String::new()) }),
-        DecodeFile::LossMask(LossMaskKeys { follows: Some(String::new()) }),
+        DecodeFile::LossMask(LossMaskKeys { follows: Some(String::new()), loss_from: Some(String::new()) }),
     ];
     let column = |decode| ColumnFile {
         name: String::new(),

@@ -7,7 +7,10 @@ use spdl_sequence::{LongDocument, PackMethod, SequenceFill, SequenceParams, Toke
 use spdl_shard::{
     manifest::{BlockFacts, Manifest, ManifestBuilder, ShardFacts},
     samples::JobSamples,
-    sequences::{MadeSequences, SequenceTable, SequenceTableBuilder, open_sequences, save_sequences},
+    sequences::{
+        LearnedTokens, MadeSequences, PoolDocuments, SequenceTable, SequenceTableBuilder, open_sequences,
+        save_sequences,
+    },
     store::DatasetStore,
 };
 use spdl_types::{Fingerprint, SampleId};
@@ -61,7 +64,7 @@ fn made(pools: impl IntoIterator<Item = (Range<u32>, Vec<u32>)>) -> MadeSequence
     let mut builder = SequenceTableBuilder::default();
     for (blocks, lengths) in pools {
         let pool = TokenPool { blocks, lengths };
-        builder.push(&pool, pool.count(&params()).unwrap());
+        builder.push(&pool, pool.count(&params()).unwrap(), None);
     }
     builder.finish().unwrap()
 }
@@ -74,6 +77,23 @@ fn lengths(pool: usize) -> Vec<u32> {
 
 fn example() -> MadeSequences {
     made((0..3).map(|pool| (POOLS[pool].clone(), lengths(pool))))
+}
+
+/// Learned tokens of the example's pieces: of each document that keeps tokens, one piece.
+fn learned(pool: usize) -> Vec<u32> {
+    lengths(pool).into_iter().filter(|length| *length > 0).map(|length| length / 2).collect()
+}
+
+/// The example, of documents with masks.
+fn masked_example() -> MadeSequences {
+    let mut builder = SequenceTableBuilder::default();
+    for pool in 0..POOLS.len() {
+        let tokens = learned(pool).iter().sum::<u32>().into();
+        builder.add_learned(LearnedTokens { tokens, unlearned_documents: 1 });
+        let documents = TokenPool { blocks: POOLS[pool].clone(), lengths: lengths(pool) };
+        builder.push(&documents, documents.count(&params()).unwrap(), Some(&learned(pool)));
+    }
+    builder.finish().unwrap()
 }
 
 /// A folder with a table of sequences.
@@ -138,12 +158,54 @@ async fn a_table_that_was_written_is_read_with_the_lengths_of_each_pool() {
         let expected = TokenPool { blocks: blocks.clone(), lengths: lengths(pool) };
         assert_eq!(table.pools().sequences()[pool], expected.count(&params()).unwrap().sequences as u32);
         for table in [&table, &in_memory] {
-            assert_eq!(*table.lengths(&folder.store, number).await.unwrap(), expected.lengths);
+            assert_eq!(*table.read_pool(&folder.store, number).await.unwrap().lengths, expected.lengths);
             assert_eq!(table.documents(number).count(), expected.lengths.len());
         }
     }
     let facts = JobSamples::Sequences(table.clone()).facts(&folder.manifest);
     assert_eq!((facts.samples, facts.blocks), (table.fill().sequences, 3));
+}
+
+#[tokio::test]
+async fn a_table_of_documents_with_masks_has_the_learned_tokens_of_their_pieces() {
+    let (folder, made, plain) = (Folder::new(&BLOCKS), masked_example(), example());
+    save_sequences(&folder.store, &made).await.unwrap();
+    let table = folder.open(made.fingerprint).await.unwrap();
+    let all: u32 = (0..3).flat_map(learned).sum();
+    assert_eq!(table.learned(), Some(LearnedTokens { tokens: all.into(), unlearned_documents: 3 }));
+    for pool in 0..3 {
+        let of_pool = PoolDocuments { lengths: lengths(pool).into(), learned: Some(learned(pool).into()) };
+        assert_eq!(table.read_pool(&folder.store, pool as u32).await.unwrap(), of_pool);
+    }
+    let pieces: usize = (0..3).map(|pool| learned(pool).len()).sum();
+    assert_eq!(made.file.len(), plain.file.len() + 2 * 8 + 3 * 4 + pieces * 4, "4 bytes a piece, and a few");
+    let plain = SequenceTable::of_memory(&plain, &folder.manifest, None).unwrap();
+    assert_eq!((plain.learned(), plain.fill()), (None, table.fill()));
+    for end in 0..made.file.len() {
+        folder.refused(&made.file[..end], made.fingerprint).await;
+    }
+    for at in 0..made.file.len() {
+        let mut damaged = made.file.to_vec();
+        damaged[at] ^= 0x41;
+        fs::write(folder.path(made.fingerprint), &damaged).unwrap();
+        if let Ok(table) = folder.open(made.fingerprint).await {
+            let reads = (0..3).map(|pool| table.read_pool(&folder.store, pool));
+            let failed = futures::future::join_all(reads).await.iter().filter(|read| read.is_err()).count();
+            assert_eq!(failed, 1, "byte {at}");
+        }
+    }
+    // Numbers that cannot be, with the checksum that a hostile writer would give them.
+    let against = "its counts contradict each other";
+    for (count, value) in [(8, u64::MAX), (8, 1000), (9, 18)] {
+        let at = COUNTS_AT + 8 * count;
+        let mut lie = made.file.to_vec();
+        lie[at..at + 8].copy_from_slice(&value.to_le_bytes());
+        let end = ROWS_AT + 16 + 3 * 20;
+        let checksum = xxh3_128(&lie[40..end]);
+        lie[24..40].copy_from_slice(&checksum.to_le_bytes());
+        let error = folder.refused(&lie, Fingerprint::of(&lie[..end])).await;
+        assert!(error.contains(against), "count {count} is {value}: {error}");
+    }
 }
 
 #[tokio::test]
@@ -257,7 +319,7 @@ async fn a_file_that_is_cut_off_or_damaged_anywhere_is_an_error_that_names_it() 
         let table = folder.open(made.fingerprint).await.unwrap();
         let document = (at - table_bytes) as u64 / 4;
         for pool in 0..3 {
-            let read = table.lengths(&folder.store, pool).await;
+            let read = table.read_pool(&folder.store, pool).await;
             assert_eq!(read.is_err(), table.documents(pool).contains(&document), "byte {at}, pool {pool}");
             if let Err(error) = read {
                 let error = error.to_string();
@@ -270,9 +332,9 @@ async fn a_file_that_is_cut_off_or_damaged_anywhere_is_an_error_that_names_it() 
     fs::write(folder.path(made.fingerprint), &made.file).unwrap();
     let table = folder.open(made.fingerprint).await.unwrap();
     fs::write(folder.path(made.fingerprint), &made.file[..table_bytes + 30]).unwrap();
-    assert!(table.lengths(&folder.store, 0).await.is_ok());
+    assert!(table.read_pool(&folder.store, 0).await.is_ok());
     for pool in [1, 2] {
-        let error = table.lengths(&folder.store, pool).await.unwrap_err().to_string();
+        let error = table.read_pool(&folder.store, pool).await.unwrap_err().to_string();
         assert!(error.contains(&format!("sequences-{}.spdl", made.fingerprint)), "{error}");
     }
 }
@@ -314,7 +376,7 @@ async fn a_table_that_is_longer_than_what_is_read_at_first_is_read_whole() {
     let made = made((0..20_000).map(|block| (block..block + 1, vec![block % 10])));
     save_sequences(&folder.store, &made).await.unwrap();
     let table = folder.open(made.fingerprint).await.unwrap();
-    assert_eq!(*table.lengths(&folder.store, 19_999).await.unwrap(), [9]);
+    assert_eq!(*table.read_pool(&folder.store, 19_999).await.unwrap().lengths, [9]);
     for end in [256 << 10, ROWS_AT + 20_000 * ROW_BYTES - 1, ROWS_AT + 20_000 * ROW_BYTES, made.file.len() - 1] {
         assert!(folder.refused(&made.file[..end], made.fingerprint).await.contains("cut off"), "{end}");
     }

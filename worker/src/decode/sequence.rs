@@ -1,21 +1,23 @@
 //! Writes pieces of documents into sequences, and the columns that follow the tokens.
 
 use smallvec::SmallVec;
-use spdl_job::{Column, ColumnKind, Job, Sequence};
+use spdl_job::{Column, ColumnKind, Job, LabelSource, Sequence};
 use spdl_sequence::{PackMethod, Piece};
-use spdl_shard::format::{Array, Content, FieldValue};
+use spdl_shard::format::{Array, FieldValue};
 use spdl_types::DType;
 
 use super::{
     BadSampleCause, BadSampleProblem,
     cause::reason,
-    column::{TokenRange, can_be_ids, read_numpy_if},
+    column::{TokenRange, can_be_ids, whole_numbers},
+    loss_mask::LossMask,
+    record::FieldLookup,
 };
 
 /// What torch's `cross_entropy` leaves out.
 const NO_LABEL: i64 = -100;
 /// Upper limit of the bytes of a document's tokens in a file.
-const MAX_DOCUMENT_BYTES: usize = 1 << 32;
+pub(super) const MAX_DOCUMENT_BYTES: usize = 1 << 32;
 
 /// How the columns of a job with sequences are made.
 #[derive(Clone, Debug)]
@@ -27,6 +29,8 @@ pub(crate) struct SequenceWriter {
     name: String,
     tokens: usize,
     range: TokenRange,
+    /// The field that says which tokens of a document are learned, if there is one.
+    loss_from: Option<String>,
     labels: Vec<LabelsOf>,
     /// All other columns, with their numbers.
     others: Vec<(usize, Follower)>,
@@ -71,7 +75,9 @@ pub(crate) struct WrittenRow<'p> {
     pub(crate) pieces: &'p [Piece],
     /// For each piece whether its document could be read.
     pub(crate) is_good: &'p dyn Fn(usize) -> bool,
-    /// By chunk, the token that follows the last place, if its document could be read.
+    /// For each piece whether it could be read, and its first token is learned.
+    pub(crate) begins_learned: &'p dyn Fn(usize) -> bool,
+    /// By chunk, the token that follows the last place, if its document could be read and it is learned.
     pub(crate) next: Option<&'p [u8]>,
 }
 
@@ -80,22 +86,11 @@ pub(crate) struct WrittenRow<'p> {
 /// # Errors
 /// What is wrong with the value, to follow the name of its field.
 fn tokens_of(value: FieldValue) -> Result<Array, String> {
-    let check = |dtype: DType, shape: &[u64]| match shape {
-        [_] if can_be_ids(dtype) => Ok(()),
-        _ => Err(format!("holds {} {shape:?}, and tokens are whole numbers in one dimension", dtype.name())),
-    };
-    match value {
-        FieldValue::One(Content::Array(array)) => check(array.dtype, &array.shape).map(|()| array),
-        FieldValue::One(Content::File(file)) if file.is_empty() => Err("is empty".to_owned()),
-        FieldValue::One(Content::File(file)) => read_numpy_if(&file, None, MAX_DOCUMENT_BYTES, check),
-        // A list without values has no type in TFRecord.
-        FieldValue::List(files) if files.is_empty() => {
-            Ok(Array { dtype: DType::I64, shape: vec![0], elements: bytes::Bytes::new() })
-        }
-        FieldValue::List(files) => {
-            Err(format!("is a list of {} files or texts, and tokens are whole numbers", files.len()))
-        }
-    }
+    whole_numbers(value, MAX_DOCUMENT_BYTES, can_be_ids, |_| Ok(()))
+}
+
+fn undecodable(field: &str, problem: String) -> BadSampleProblem {
+    BadSampleProblem::Undecodable { field: field.to_owned(), reason: reason(problem) }
 }
 
 /// Returns the number of tokens of a document.
@@ -131,11 +126,10 @@ impl SequenceWriter {
             .find_map(|(number, column)| Some((number, column, vocab(column)?)))
             .expect("a checked job has one");
         let labels = numbered().filter_map(|(number, column)| {
-            let kind = match &column.kind {
-                ColumnKind::Labels(labels) if labels.shifted => LabelKind::Shifted,
-                ColumnKind::Labels(_) => LabelKind::Unshifted,
-                ColumnKind::LossMask(_) => LabelKind::Mask,
-                _ => return None,
+            let kind = match (LabelSource::of(&column.kind)?.shifted, &column.kind) {
+                (_, ColumnKind::LossMask(_)) => LabelKind::Mask,
+                (true, _) => LabelKind::Shifted,
+                (false, _) => LabelKind::Unshifted,
             };
             Some(LabelsOf { column: number, dtype: column.dtype, kind })
         });
@@ -154,14 +148,15 @@ impl SequenceWriter {
             name: column.name.clone(),
             tokens,
             range: TokenRange::new(column.dtype, vocab),
+            loss_from: LabelSource::counted(&job.columns).and_then(|labels| labels.loss_from).map(str::to_owned),
             labels: labels.collect(),
             others: others.collect(),
         })
     }
 
-    /// Returns the fields that can have a document's tokens.
-    pub(crate) fn fields(&self) -> &[String] {
-        &self.from
+    /// Returns the fields that are read of a document.
+    pub(super) fn fields(&self) -> impl Iterator<Item = &String> {
+        self.from.iter().chain(&self.loss_from)
     }
 
     /// Returns the name of the column with the tokens.
@@ -228,24 +223,18 @@ impl SequenceWriter {
         self.labels.iter().zip(&mut target.labels).for_each(|(labels, places)| labels.fill(places));
     }
 
-    /// Writes a piece of a document. `value` has the document's tokens. If that fails, the piece is padding without labels.
+    /// Writes a piece of a document, which has these fields, and returns whether its first token is learned. If that fails, the piece is
+    /// padding without labels.
     ///
     /// # Errors
     /// [`BadSampleCause`] if the document is not what was packed, or has an id that is not in the vocabulary.
     pub(crate) fn write(
         &self,
         piece: &Piece,
-        (field, value): (&str, Option<FieldValue>),
+        fields: &dyn FieldLookup,
         target: &mut PieceTarget<'_>,
-    ) -> Result<u64, BadSampleCause> {
-        let written = match value {
-            Some(value) => self.written(piece, (field, value), target),
-            None => Err(BadSampleProblem::Undecodable {
-                field: field.to_owned(),
-                reason: reason("it is missing, and was there when documents were packed".to_owned()),
-            }),
-        };
-        written.map_err(|problem| {
+    ) -> Result<bool, BadSampleCause> {
+        self.written(piece, fields, target).map_err(|problem| {
             self.mask(target);
             BadSampleCause { column: self.name.clone(), problem }
         })
@@ -254,17 +243,21 @@ impl SequenceWriter {
     fn written(
         &self,
         piece: &Piece,
-        (field, value): (&str, FieldValue),
+        fields: &dyn FieldLookup,
         target: &mut PieceTarget<'_>,
-    ) -> Result<u64, BadSampleProblem> {
-        let wrong =
-            |problem: String| BadSampleProblem::Undecodable { field: field.to_owned(), reason: reason(problem) };
+    ) -> Result<bool, BadSampleProblem> {
+        let found = self.from.iter().find_map(|name| Some((name, fields.value(name)?)));
+        let field = found.as_ref().map_or(&self.from[0], |(name, _)| name);
+        let wrong = |problem: String| undecodable(field, problem);
+        let (_, value) =
+            found.ok_or_else(|| wrong("it is missing, and was there when documents were packed".to_owned()))?;
         let Array { dtype, shape, elements } = tokens_of(value).map_err(wrong)?;
         let [own, before] = [shape[0], u64::from(self.sequence.bos.is_some())];
         let (all, end) = (own + u64::from(self.sequence.added_tokens()), piece.first + u64::from(piece.tokens));
         if end > all || (end == all) != piece.ends_document {
             return Err(wrong(format!("it has {own} tokens, and had others when documents were packed")));
         }
+        let mask = self.mask_of(own, fields)?;
         // The tokens that are written: those of the piece, and the one after it, which is its last label.
         let width = self.token_bytes();
         let copy = |tokens: std::ops::Range<u64>, out: &mut [u8]| {
@@ -288,41 +281,48 @@ impl SequenceWriter {
         let after = &mut after[..width];
         // The token after the piece is written by another piece, which may be bad.
         let is_followed = !piece.ends_document && copy(end..end + 1, after).is_ok();
-        let no_eos = self.sequence.eos.is_some() && !self.sequence.eos_in_loss;
+        let is_learned = |token: u64| mask.as_ref().is_none_or(|mask| mask.is_learned(token));
         for (labels, places) in self.labels.iter().zip(&mut target.labels) {
-            let size = labels.dtype.bytes();
-            if labels.kind != LabelKind::Unshifted {
-                let (most, last) = places.split_at_mut(places.len() - size);
-                labels.copy(&target.tokens[width..], width, most);
-                match is_followed {
-                    true => labels.copy(after, width, last),
-                    false => labels.fill(last),
-                }
-                // Where the added id is the label: that of the place before it.
-                if no_eos && end == all && piece.tokens > 1 {
-                    let len = most.len();
-                    labels.fill(&mut most[len - size..]);
-                } else if no_eos && end + 1 == all {
-                    labels.fill(last);
-                }
-            } else {
-                labels.copy(target.tokens, width, places);
-                if !self.sequence.cross_documents || piece.at == 0 {
-                    labels.fill(&mut places[..size]);
-                }
-                if no_eos && end == all {
-                    let len = places.len();
-                    labels.fill(&mut places[len - size..]);
-                }
+            let (size, is_shifted) = (labels.dtype.bytes(), labels.kind != LabelKind::Unshifted);
+            let learned = self.sequence.label_tokens(piece, all, is_shifted);
+            let learned = learned.start..learned.end.min(end + u64::from(is_followed)).max(learned.start);
+            let place_of = |token: u64| (token - piece.first - u64::from(is_shifted)) as usize * size;
+            let (rest, behind) = places.split_at_mut(place_of(learned.end));
+            let (before, places) = rest.split_at_mut(place_of(learned.start));
+            labels.fill(before);
+            labels.fill(behind);
+            let [start, within] =
+                [learned.start, learned.end.min(end)].map(|token| (token - piece.first) as usize * width);
+            let (most, last) = places.split_at_mut(within.saturating_sub(start) / width * size);
+            labels.copy(&target.tokens[start..within.max(start)], width, most);
+            if !last.is_empty() {
+                labels.copy(after, width, last);
+            }
+            if mask.is_some() {
+                let places = places.chunks_exact_mut(size).zip(learned);
+                places.filter(|(_, token)| !is_learned(*token)).for_each(|(place, _)| labels.fill(place));
             }
         }
-        Ok(elements.len() as u64)
+        Ok(is_learned(piece.first))
+    }
+
+    /// Reads which of a document's `tokens` tokens are learned; `None` if all are.
+    fn mask_of(&self, tokens: u64, fields: &dyn FieldLookup) -> Result<Option<LossMask>, BadSampleProblem> {
+        let Some(name) = &self.loss_from else { return Ok(None) };
+        let wrong = |problem: String| undecodable(name, problem);
+        let value = fields.value(name).ok_or_else(|| wrong("it is missing, and `loss_from` names it".to_owned()))?;
+        LossMask::read(value, tokens, &self.sequence).map(Some).map_err(wrong)
     }
 
     /// Completes a row: writes the columns that say where documents are, and the labels that are tokens of the next document.
     /// `columns` has the row of each column of the job, empty for lengths of documents, which are returned with the numbers of their
     /// columns.
     pub(crate) fn complete(&self, row: &WrittenRow<'_>, columns: &mut [&mut [u8]]) -> Vec<(usize, Vec<i32>)> {
+        if row.pieces.is_empty() {
+            // Nothing was written if the batch has no other row.
+            self.pad(columns[self.tokens]);
+            self.labels.iter().for_each(|labels| labels.fill(columns[labels.column]));
+        }
         let segments = self.segments(row.pieces);
         if self.sequence.cross_documents {
             self.label_ends(row, columns);
@@ -370,7 +370,9 @@ impl SequenceWriter {
             for (number, piece) in row.pieces.iter().enumerate().filter(|(_, piece)| piece.ends_document) {
                 let last = (piece.at + piece.tokens - 1) as usize;
                 let next = match row.pieces.get(number + 1) {
-                    Some(next) => (row.is_good)(number + 1).then(|| &tokens[next.at as usize * width..][..width]),
+                    Some(next) => {
+                        (row.begins_learned)(number + 1).then(|| &tokens[next.at as usize * width..][..width])
+                    }
                     None => row.next,
                 };
                 if let Some(next) = next.filter(|_| (row.is_good)(number)) {

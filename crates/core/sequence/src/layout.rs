@@ -102,6 +102,12 @@ impl PoolLayout {
         self.lengths.len() as u32
     }
 
+    /// Returns the tokens of each document, without those that are added.
+    #[must_use]
+    pub const fn lengths(&self) -> &[u32] {
+        &self.lengths
+    }
+
     /// Returns what became of the documents.
     #[must_use]
     pub const fn fill(&self) -> SequenceFill {

@@ -12,7 +12,7 @@ use parquet::{
     schema::parser::parse_message_type,
 };
 use spdl_dataset::{
-    EvaluatedSequences, IndexOptions, SequenceRequest, evaluate_sequences, index,
+    EvaluatedSequences, IndexOptions, LossRequest, SequenceRequest, evaluate_sequences, index,
     tar::{TAR_END, append_member},
 };
 use spdl_order::view::SampleSetBuilder;
@@ -115,7 +115,7 @@ fn count(value: &FieldValue) -> Result<u64, String> {
             Ok((file.len() - elements) as u64 / 2)
         }
         FieldValue::List(files) if files.is_empty() => Ok(0),
-        _ => Err("is no array".to_owned()),
+        _ => Err("it is no array".to_owned()),
     }
 }
 
@@ -128,6 +128,7 @@ fn request(from: &str, long: LongDocument) -> SequenceRequest {
         view: None,
         unread_allowed: 0,
         count: Arc::new(count),
+        loss: None,
     }
 }
 
@@ -145,7 +146,7 @@ async fn stored_lengths(store: &DatasetStore, manifest: &Manifest, found: &Evalu
     let table = open_sequences(store, manifest, found.table.view().cloned(), found.made.fingerprint).await.unwrap();
     let mut lengths = Vec::new();
     for pool in 0..table.pools().sequences().len() as u32 {
-        lengths.extend(table.lengths(store, pool).await.unwrap());
+        lengths.extend(table.read_pool(store, pool).await.unwrap().lengths);
     }
     lengths
 }
@@ -221,7 +222,7 @@ async fn documents_that_a_view_leaves_out_are_in_no_sequence_and_not_read() {
     let error = open_sequences(&store, &manifest, None, found.made.fingerprint).await.unwrap_err().to_string();
     assert!(error.contains("is of another dataset"), "{error}");
     let all = evaluated(&store, &manifest, SequenceRequest { view: None, ..of_view }).await.unwrap_err();
-    assert_eq!(all, "shard `0.tar`, record `0000`: field `npy` is no array");
+    assert_eq!(all, "shard `0.tar`, record `0000`: field `npy`: it is no array");
 }
 
 #[tokio::test]
@@ -233,7 +234,7 @@ async fn documents_that_cannot_be_read_are_empty_as_far_as_that_is_allowed() {
     let expected: Vec<u32> =
         lengths().into_iter().enumerate().map(|(number, length)| length * u32::from(!bad.contains(&number))).collect();
     for (folder, field, first, problem) in [
-        (&tars, "npy", "shard `0.tar`, record `0003`: ", "field `npy` is no array"),
+        (&tars, "npy", "shard `0.tar`, record `0003`: ", "field `npy`: it is no array"),
         (&rows, "tokens", "shard `a.parquet`, record `a/000003`: ", "field `tokens` has no value"),
     ] {
         let (manifest, store) = (indexed(folder.path(), 1 << 10).await, at(folder.path()));
@@ -283,4 +284,78 @@ async fn a_field_that_no_record_has_and_documents_without_a_sequence_are_refused
     );
     let zero = SequenceRequest { pool_tokens: 0, ..request("tokens", LongDocument::Split) };
     assert!(evaluated(&store, &manifest, zero).await.unwrap_err().contains("`pool_tokens` is 0"));
+}
+
+/// Returns whether a token is learned; of some documents none is.
+fn is_learned(number: usize, place: usize) -> bool {
+    !number.is_multiple_of(5) && (place * 7 + number) % 3 == 0
+}
+
+/// Counts the ones of a mask, of one byte a token, in each piece of a document.
+fn count_ones(mask: &FieldValue, tokens: u32) -> Result<Vec<u32>, String> {
+    match mask {
+        FieldValue::One(Content::File(mask)) if mask.len() == tokens as usize => {
+            Ok(mask.chunks(64).map(|piece| piece.iter().map(|byte| u32::from(*byte)).sum()).collect())
+        }
+        _ => Err(format!("it has not {tokens} bytes")),
+    }
+}
+
+#[tokio::test]
+async fn masks_are_counted_piece_by_piece_and_documents_with_a_wrong_one_are_left_out() {
+    let (folder, short, without) = (tempfile::tempdir().unwrap(), 31, 44);
+    let mut tar = Vec::new();
+    for number in 0..DOCUMENTS {
+        let tokens = document(number).len();
+        let mask: Vec<u8> = (0..tokens).map(|place| is_learned(number, place).into()).collect();
+        append_member(&mut tar, &format!("{number:04}.npy"), &npy(&document(number)));
+        if number != without {
+            append_member(&mut tar, &format!("{number:04}.loss"), &mask[usize::from(number == short)..]);
+        }
+    }
+    tar.extend(TAR_END);
+    fs::write(folder.path().join("0.tar"), tar).unwrap();
+    let store = at(folder.path());
+    let loss = LossRequest { from: "loss".to_owned(), count: Arc::new(count_ones) };
+    let (mut pieces, mut unlearned) = (Vec::new(), 0);
+    for number in (0..DOCUMENTS).filter(|number| ![short, without].contains(number)) {
+        let tokens: Vec<usize> = (0..document(number).len()).collect();
+        let of_document: Vec<u32> = tokens
+            .chunks(64)
+            .map(|piece| piece.iter().filter(|place| is_learned(number, **place)).count() as u32)
+            .collect();
+        unlearned += u64::from(!tokens.is_empty() && of_document.iter().sum::<u32>() == 0);
+        pieces.extend(of_document);
+    }
+    for (block_bytes, pool_tokens) in [(1 << 9, 100), (1 << 12, 1000), (1 << 23, ONE_POOL)] {
+        let manifest = indexed(folder.path(), block_bytes).await;
+        let masked = SequenceRequest {
+            pool_tokens,
+            unread_allowed: 2,
+            loss: Some(loss.clone()),
+            params: SequenceParams { added_tokens: 0, ..request("npy", LongDocument::Split).params },
+            ..request("npy", LongDocument::Split)
+        };
+        let found = evaluated(&store, &manifest, masked.clone()).await.unwrap();
+        let first = format!("shard `0.tar`, record `{short:04}`: field `loss`: it has not");
+        let unread = (found.unread.records, found.unread.first.unwrap());
+        assert!(unread.0 == 2 && unread.1.starts_with(&first), "{unread:?}");
+        let error = evaluated(&store, &manifest, SequenceRequest { unread_allowed: 1, ..masked }).await.unwrap_err();
+        // Of a block, the first is named.
+        if block_bytes == 1 << 9 {
+            let expected = format!("record `{without:04}`: it has no field `loss`, which `loss_from` names");
+            assert!(error.contains(&expected), "{error}");
+        }
+        assert_eq!(found.first_unlearned.as_deref(), Some("shard `0.tar`, record `0005`"));
+        save_sequences(&store, &found.made).await.unwrap();
+        let table = open_sequences(&store, &manifest, None, found.made.fingerprint).await.unwrap();
+        let learned = table.learned().unwrap();
+        let tokens = pieces.iter().copied().map(u64::from).sum();
+        assert_eq!((learned.tokens, learned.unlearned_documents), (tokens, unlearned));
+        let mut stored = Vec::new();
+        for pool in 0..table.pools().sequences().len() as u32 {
+            stored.extend(table.read_pool(&store, pool).await.unwrap().learned.unwrap());
+        }
+        assert_eq!(stored, pieces);
+    }
 }

@@ -31,8 +31,7 @@ use spdl_pixels::{Parts, PictureScratch, ScalableHead};
 use spdl_shard::format::{Content, FieldValue};
 use spdl_types::DType;
 pub use tensor::read_numpy;
-pub(super) use tensor::read_numpy_if;
-pub(super) use tokens::{TokenRange, can_be_ids};
+pub(super) use tokens::{TokenRange, can_be_ids, whole_numbers};
 
 use super::{
     BadSampleProblem, DecodeMemory, DecoderError, FieldTarget, PictureCounts, PictureLimits, SampleKey,

@@ -13,6 +13,7 @@ mod geometry;
 mod golden;
 mod listed;
 mod lists;
+mod loss_masks;
 mod masks;
 mod numbers;
 mod odd;

@@ -87,7 +87,7 @@ fn a_text_without_tokens_is_a_row_without_ids() {
 fn what_is_wrong_is_named() {
     let of = |value: FieldValue| decoded(COLUMN, value).unwrap_err();
     let prefix = "field `tokens` does not decode: it";
-    let expects = "and the column expects whole numbers in one dimension";
+    let expects = "and whole numbers in one dimension are expected";
     for (value, expected) in [
         (
             array(DType::U16, &[3], u16s(&[1, 50_257, 65_535])).into(),
@@ -107,10 +107,10 @@ fn what_is_wrong_is_named() {
         (npy("<i8", "(99999999999,)", &[0; 8]).into(), format!("{prefix} holds 99999999999 ids; `max_rows` is 1000")),
         (npy("<u2", "(900,)", &[0; 8]).into(), format!("{prefix} is cut off: u16 [up to 900] takes 1800 bytes")),
         (Bytes::from_static(b"1 2 3 4 5").into(), format!("{prefix} begins with \"1 2 3 \", not with NumPy's")),
-        (Bytes::new().into(), "field `tokens` is empty".to_owned()),
+        (Bytes::new().into(), format!("{prefix} is empty")),
         (
             FieldValue::List(vec![Some(Bytes::new()), None]),
-            format!("{prefix} is a list of 2 files or texts, and the column expects whole numbers"),
+            format!("{prefix} is a list of 2 files or texts, and whole numbers are expected"),
         ),
     ] {
         let error = of(value);

@@ -30,6 +30,8 @@ pub(super) struct BatchBuffer {
     blocks: Vec<BlockBytes>,
     entries: usize,
     partners: Partners,
+    /// The labels of the global batch that are learned, if that is known.
+    pub(super) loss_tokens: Option<u64>,
 }
 
 /// Samples that are decoded only because samples of the batch are mixed with them.
@@ -87,7 +89,7 @@ impl BatchBuffer {
         invalid: &[BatchSample],
     ) -> Self {
         let (ragged, partners) = (ragged_values(layout, entries), Partners::new(layout, partners));
-        let mut buffer = Self { slot, room, ragged, blocks: Vec::new(), entries, partners };
+        let mut buffer = Self { slot, room, ragged, blocks: Vec::new(), entries, partners, loss_tokens: None };
         if !invalid.is_empty() {
             let mut places = buffer.places(layout);
             for sample in invalid {
@@ -155,7 +157,8 @@ impl BatchBuffer {
     /// Writes the ragged columns and the header, of which the rest is known here. Returns the slot and its bytes in use.
     pub(super) fn finish(mut self, layout: &Layout, header: Header) -> (SlotMut, u64) {
         let entries = u32::try_from(self.entries).expect("a batch fits its capacity");
-        let header = Header { entries, capacity: layout.capacity(), ..header };
+        let learned = Header::learned_of(self.loss_tokens);
+        let header = Header { entries, capacity: layout.capacity(), learned, ..header };
         let used_bytes = layout.finish(&mut self.slot, header, &self.ragged) as u64;
         (self.slot, used_bytes)
     }

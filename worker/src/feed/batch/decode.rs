@@ -1,30 +1,27 @@
 //! From records to the slot: gets the samples that have come into their entries, from one source after the other.
 
-use std::{cell::Cell, cmp::Reverse, sync::atomic::Ordering};
+use std::{cmp::Reverse, sync::atomic::Ordering};
 
 use crossbeam_deque::{Stealer, Worker};
 use parking_lot::Mutex;
-use spdl_shard::format::{FieldValue, Record};
-use spdl_types::{DType, Position};
+use spdl_types::Position;
 use tokio::sync::Notify;
 
 use super::{
     buffer::{BatchBuffer, SamplePlace},
+    fields::GroupFields,
     gather::gather,
     lend::{BatchLender, QueuedSample, Queues},
     records::FetchedGroup,
     sample::{BatchSample, Reason, Undecoded},
     threads::{Parking, SampleSource, steal},
 };
-use crate::{
-    decode::FieldLookup,
-    feed::{
-        journal::Suspicion,
-        open::{Feed, FeedWork},
-        scheduler::DecodePermit,
-        sharing::{KeptSample, SampleAction, SharedDecode, SharingMember},
-        stages::DecodingThread,
-    },
+use crate::feed::{
+    journal::Suspicion,
+    open::{Feed, FeedWork},
+    scheduler::DecodePermit,
+    sharing::{KeptSample, SampleAction, SharedDecode, SharingMember},
+    stages::DecodingThread,
 };
 
 /// Samples of a batch that can be written to their places.
@@ -233,7 +230,7 @@ fn decode_sample(
         place.mask(sample);
         return undecoded(Reason::Quarantined { deaths });
     }
-    let fields = GroupFields { group, record, wrong: Cell::new(None), read_bytes: Cell::new(0) };
+    let fields = GroupFields::new(group, record);
     let key = sample.key();
     let mark = || journal.mark(feed.decoding.thread_index(), Some(feed.unit(sample.id)));
     let result = if suspicion == Suspicion::Alone {
@@ -248,60 +245,25 @@ fn decode_sample(
         let is_left = |column: usize| taken.as_ref().is_none_or(|taken| !taken[column]);
         feed.decoder.decode_columns(key, &fields, &mut place.targets, is_left)
     };
-    match (fields.wrong.into_inner(), result) {
+    let read_bytes = fields.read_bytes();
+    match (fields.wrong(&feed.decoder), result) {
         (None, Ok(())) => {
             if let Some(shared) = shared {
                 shared.keep(&place.targets);
             }
             place.keep(sample, group.is_held());
             feed.has_good.store(true, Ordering::Relaxed);
-            Ok(fields.read_bytes.get())
+            Ok(read_bytes)
         }
         (None, Err(cause)) => {
             place.mask(sample);
             undecoded(Reason::Bad(cause))
         }
-        (Some(Reason::Malformed { field, problem }), _) => {
+        (Some(wrong @ Reason::Bad(_)), _) => {
             place.mask(sample);
-            undecoded(Reason::Bad(feed.decoder.malformed(&field, &problem)))
+            undecoded(wrong)
         }
         // The decoder took a field that cannot be opened for a missing one, so its result means nothing.
         (Some(wrong), _) => undecoded(wrong),
-    }
-}
-
-/// The fields of a record of a group, as a decoder asks for them.
-struct GroupFields<'g> {
-    group: &'g FetchedGroup,
-    record: Record<'g>,
-    /// The reason why a field cannot be opened; of several such fields, that of the last.
-    wrong: Cell<Option<Reason>>,
-    read_bytes: Cell<u64>,
-}
-
-impl GroupFields<'_> {
-    fn count(&self, bytes: usize) {
-        self.read_bytes.set(self.read_bytes.get() + bytes as u64);
-    }
-}
-
-impl FieldLookup for GroupFields<'_> {
-    fn value(&self, name: &str) -> Option<FieldValue> {
-        let value = self.group.field(&self.record, name).unwrap_or_else(|reason| {
-            self.wrong.set(Some(reason));
-            None
-        })?;
-        self.count(value.size());
-        Some(value)
-    }
-
-    fn names(&self) -> Vec<String> {
-        self.record.fields().map(|field| field.name.to_owned()).collect()
-    }
-
-    fn number(&self, column: usize) -> Option<(DType, &[u8])> {
-        let number = self.group.number(&self.record, column)?;
-        self.count(number.1.len());
-        Some(number)
     }
 }

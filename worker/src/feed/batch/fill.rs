@@ -141,7 +141,8 @@ fn written(feed: &Feed, step: &Step, buffer: BatchBuffer) -> FilledBatch {
         rank: feed.rank,
         world: feed.session.world,
         used_bytes: 0,
-        reserved: [0; 8],
+        learned: 0,
+        reserved: [0; 7],
     };
     let (slot, used_bytes) = buffer.finish(&feed.layout, header);
     FilledBatch { slot, room: None, used_bytes, batch: feed.batch_id(step.from) }

@@ -51,7 +51,7 @@ impl Filling {
 
     /// Fetches and decodes until no sample of the batch is left, or the batch has to start again.
     pub(super) async fn run(mut self, planned: &PlannedBatch, slot: SlotMut) -> Result<BatchBuffer, FeedError> {
-        self.packed = sequence::packed(&self.feed, &planned.sequences).await?;
+        self.packed = sequence::packed(&self.feed, &planned.step, &planned.sequences).await?;
         let groups = self.packed.as_ref().map_or(&planned.groups, |packed| &packed.groups).clone();
         groups.into_iter().for_each(|group| self.fetch(group));
         let partners = planned.mixes.partners.len();

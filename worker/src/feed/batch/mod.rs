@@ -22,6 +22,7 @@
 mod ahead;
 mod buffer;
 mod decode;
+mod fields;
 mod fill;
 mod filling;
 mod gather;

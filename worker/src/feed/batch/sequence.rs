@@ -11,14 +11,14 @@ use std::{
 use crossbeam_deque::{Stealer, Worker};
 use futures::future::try_join_all;
 use parking_lot::Mutex;
-use spdl_order::{Item, ItemKind};
+use spdl_order::{Item, ItemKind, Step};
 use spdl_sequence::Piece;
-use spdl_shard::format::{FieldValue, Record};
 use spdl_types::Position;
 
 use super::{
     buffer::{BatchBuffer, entry},
     decode::ReadySamples,
+    fields::GroupFields,
     records::FetchedGroup,
     sample::{BatchSample, Reason, SampleGroup, Undecoded},
     threads::{SampleSource, steal},
@@ -27,7 +27,7 @@ use crate::{
     decode::{PieceTarget, SequenceWriter, WrittenRow},
     feed::{
         FeedError,
-        dataset::{DatasetSequences, SequencePieces},
+        dataset::{DatasetSequences, GlobalBatch, SequencePieces},
         open::{Feed, FeedWork},
         scheduler::DecodePermit,
         stages::DecodingThread,
@@ -44,8 +44,12 @@ pub(super) struct PackedBatch {
     in_rows: usize,
     /// For each piece whether it is written.
     is_good: Vec<AtomicBool>,
+    /// For each piece whether it is written, and its first token is learned.
+    begins_learned: Vec<AtomicBool>,
     /// The tokens that follow rows.
     beyond: Mutex<Vec<u8>>,
+    /// What each rank is told of the whole global batch.
+    global: Arc<GlobalBatch>,
     /// The documents of the pieces, by block. The entry of each is the number of its piece.
     pub(super) groups: Vec<SampleGroup>,
 }
@@ -77,16 +81,17 @@ impl PackedBatch {
     pub(super) async fn of(
         feed: &Feed,
         (sequences, writer): (&DatasetSequences, &SequenceWriter),
-        items: &[Item],
+        (step, items): (&Step, &[Item]),
     ) -> Result<Self, FeedError> {
         let job = &feed.session.job;
+        let global = sequences.global_batch(job, &feed.plan, step).await?;
         let pieces_of = async |item: &Item| match item.kind {
             ItemKind::Invalid => Ok(SequencePieces::default()),
             ItemKind::Sample | ItemKind::Padding => sequences.pieces(job, item.at, item.located).await,
         };
         let found = try_join_all(items.iter().map(pieces_of)).await?;
         let (mut rows, mut pieces, mut beyond, mut documents) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        for (item, SequencePieces { pieces: of_row, next, pool }) in items.iter().zip(&found) {
+        for (item, SequencePieces { pieces: of_row, next, pool, .. }) in items.iter().zip(&found) {
             let first = pieces.len();
             pieces.extend_from_slice(of_row);
             documents.extend(of_row.iter().map(|piece| (item.at, *pool, piece.document)));
@@ -112,9 +117,9 @@ impl PackedBatch {
             .collect();
         samples.sort_unstable_by_key(|sample| (sample.id, sample.entry));
         let groups = samples.chunk_by(|a, b| a.block == b.block).map(SampleGroup::from).collect();
-        let is_good = pieces.iter().map(|_| AtomicBool::new(false)).collect();
+        let [is_good, begins_learned] = [(); 2].map(|()| pieces.iter().map(|_| AtomicBool::new(false)).collect());
         let beyond = Mutex::new(vec![0; (pieces.len() - in_rows) * writer.token_bytes()]);
-        Ok(Self { rows, pieces, in_rows, is_good, beyond, groups })
+        Ok(Self { rows, pieces, in_rows, is_good, begins_learned, beyond, global, groups })
     }
 }
 
@@ -188,9 +193,10 @@ impl SampleSource for PieceSource<'_> {
         for (sample, mut target) in pieces {
             let number = sample.entry as usize;
             match self.write(group, &sample, &self.packed.pieces[number], &mut target) {
-                Ok(read) => {
+                Ok((read, begins_learned)) => {
                     bytes += read;
                     self.packed.is_good[number].store(true, Relaxed);
+                    self.packed.begins_learned[number].store(begins_learned, Relaxed);
                 }
                 Err(undecoded) => left.push(*undecoded),
             }
@@ -213,34 +219,27 @@ impl PieceSource<'_> {
         sample: &BatchSample,
         piece: &Piece,
         target: &mut PieceTarget<'_>,
-    ) -> Result<u64, Box<Undecoded>> {
+    ) -> Result<(u64, bool), Box<Undecoded>> {
         let record = group.record(sample);
-        let undecoded = |reason| Box::new(Undecoded { sample: *sample, key: record.key.to_string(), reason });
-        let found = self.value(group, &record).map_err(|reason| {
-            undecoded(match reason {
-                Reason::Malformed { field, problem } => Reason::Bad(self.feed.decoder.malformed(&field, &problem)),
-                reason => reason,
-            })
-        })?;
-        self.writer.write(piece, found, target).map_err(|cause| undecoded(Reason::Bad(cause)))
-    }
-
-    /// Returns the field with a document's tokens.
-    fn value(&self, group: &FetchedGroup, record: &Record<'_>) -> Result<(&str, Option<FieldValue>), Reason> {
-        for name in self.writer.fields() {
-            if let Some(value) = group.field(record, name)? {
-                return Ok((name, Some(value)));
-            }
+        let undecoded = |reason| Err(Box::new(Undecoded { sample: *sample, key: record.key.to_string(), reason }));
+        let fields = GroupFields::new(group, group.record(sample));
+        let written = self.writer.write(piece, &fields, target);
+        let read_bytes = fields.read_bytes();
+        match (fields.wrong(&self.feed.decoder), written) {
+            (None, Ok(begins_learned)) => Ok((read_bytes, begins_learned)),
+            (None, Err(cause)) => undecoded(Reason::Bad(cause)),
+            (Some(wrong), _) => undecoded(wrong),
         }
-        Ok((&self.writer.fields()[0], None))
     }
 }
 
 /// Completes the rows of a batch once all pieces are written that can be.
 pub(super) fn complete(feed: &Feed, buffer: &mut BatchBuffer, (packed, writer): (&PackedBatch, &SequenceWriter)) {
+    buffer.loss_tokens = packed.global.learned;
     let beyond = packed.beyond.lock();
     let tokens_beyond: Vec<&[u8]> = beyond.chunks_exact(writer.token_bytes()).collect();
     let is_good = |number: usize| packed.is_good[number].load(Relaxed);
+    let begins_learned = |number: usize| packed.begins_learned[number].load(Relaxed);
     let mut lengths = Vec::new();
     let parts = buffer.parts(&feed.layout);
     let mut rows: Vec<_> = parts
@@ -252,10 +251,11 @@ pub(super) fn complete(feed: &Feed, buffer: &mut BatchBuffer, (packed, writer): 
         let mut columns: Vec<&mut [u8]> =
             rows.iter_mut().map(|rows| rows.as_mut().and_then(Iterator::next).unwrap_or_default()).collect();
         let PackedRow { item, pieces, next } = row;
-        let next = next.filter(|next| is_good(packed.in_rows + next)).map(|next| tokens_beyond[next]);
+        let next = next.filter(|next| begins_learned(packed.in_rows + next)).map(|next| tokens_beyond[next]);
         let of_row = WrittenRow {
             pieces: &packed.pieces[pieces.clone()],
             is_good: &|piece| is_good(pieces.start + piece),
+            begins_learned: &|piece| begins_learned(pieces.start + piece),
             next,
         };
         lengths.extend(writer.complete(&of_row, &mut columns).into_iter().map(|(column, of)| (column, number, of)));
@@ -269,9 +269,11 @@ pub(super) fn complete(feed: &Feed, buffer: &mut BatchBuffer, (packed, writer): 
 }
 
 /// Returns the pieces of a batch that is filled for a job with sequences.
-pub(super) async fn packed(feed: &Feed, items: &[Item]) -> Result<Option<Arc<PackedBatch>>, FeedError> {
+pub(super) async fn packed(feed: &Feed, step: &Step, items: &[Item]) -> Result<Option<Arc<PackedBatch>>, FeedError> {
     match (&feed.sequences, feed.decoder.sequence()) {
-        (Some(sequences), Some(writer)) => Ok(Some(Arc::new(PackedBatch::of(feed, (sequences, writer), items).await?))),
+        (Some(sequences), Some(writer)) => {
+            Ok(Some(Arc::new(PackedBatch::of(feed, (sequences, writer), (step, items)).await?)))
+        }
         _ => Ok(None),
     }
 }

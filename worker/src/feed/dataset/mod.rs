@@ -1,6 +1,8 @@
 //! Open datasets, shared by all ranks of a process: manifests, plans, and record indexes within a budget.
 
+mod global_batch;
 mod indexes;
+mod open_pool;
 mod sequences;
 mod view;
 
@@ -25,6 +27,7 @@ use tokio::sync::OnceCell;
 
 use self::indexes::Indexes;
 pub(crate) use self::{
+    global_batch::GlobalBatch,
     indexes::IndexHold,
     sequences::{DatasetSequences, SequencePieces},
     view::DatasetView,

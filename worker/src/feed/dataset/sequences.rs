@@ -3,15 +3,19 @@
 use std::{collections::VecDeque, fmt, sync::Arc};
 
 use parking_lot::Mutex;
-use spdl_job::{Job, Sequence};
+use spdl_job::{Job, LabelSource, Sequence};
 use spdl_order::Located;
-use spdl_sequence::{Piece, PoolEpoch, PoolLayout};
+use spdl_sequence::Piece;
 use spdl_shard::{sequences::SequenceTable, store::DatasetStore};
 use spdl_store::StoreError;
 use spdl_types::Position;
 use tokio::sync::OnceCell;
 
-use super::again;
+use super::{
+    again,
+    global_batch::GlobalBatches,
+    open_pool::{LaidOutPool, LearnedLabels, OpenPool},
+};
 use crate::{feed::FeedError, fetch::StoreClient};
 
 /// Number of pools whose places are kept for each lane: while a lane passes from one to the next, it uses two.
@@ -30,11 +34,14 @@ pub(crate) struct DatasetSequences {
     /// The pools that were used last, the latest first.
     pools: Mutex<VecDeque<(PoolKey, PoolCell)>>,
     kept_pools: usize,
+    /// What is counted as learned, if the job has labels.
+    labels: Option<LearnedLabels>,
+    pub(super) global_batches: GlobalBatches,
 }
 
 /// Epoch and number of a pool.
 type PoolKey = (u64, u32);
-type PoolCell = Arc<OnceCell<Arc<PoolEpoch>>>;
+type PoolCell = Arc<OnceCell<Arc<OpenPool>>>;
 
 impl fmt::Debug for DatasetSequences {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -51,6 +58,8 @@ pub(crate) struct SequencePieces {
     pub(crate) next: Option<Piece>,
     /// The pool that they are of.
     pub(crate) pool: u32,
+    /// The labels that are learned, if the job has labels and it is known.
+    pub(crate) learned: Option<u64>,
 }
 
 impl DatasetSequences {
@@ -61,7 +70,9 @@ impl DatasetSequences {
         (store, requests): (DatasetStore, Arc<StoreClient>),
     ) -> Self {
         let kept_pools = (job.order.lanes as usize).saturating_mul(POOLS_PER_LANE).max(MIN_KEPT_POOLS);
-        Self { table, sequence, seed: job.seed, store, requests, pools: Mutex::default(), kept_pools }
+        let labels = LabelSource::counted(&job.columns).map(LearnedLabels::from);
+        let (pools, global_batches) = Default::default();
+        Self { table, sequence, seed: job.seed, store, requests, pools, kept_pools, labels, global_batches }
     }
 
     /// Finds the pieces of a sequence: sample `located` of the plan, at this position.
@@ -75,22 +86,31 @@ impl DatasetSequences {
             .map_err(|source| FeedError::Dataset { url: job.dataset.clone(), source: Arc::new(source) })?;
         let mut found = SequencePieces { pool: located.block, ..SequencePieces::default() };
         found.next = pool.pieces(located.index, &mut found.pieces);
+        let of_sequence = (&found.pieces[..], found.next.as_ref());
+        found.learned = self.labels.and_then(|labels| pool.learned((&self.sequence, labels), of_sequence));
         Ok(found)
     }
 
-    async fn pool(&self, epoch: u64, pool: u32) -> Result<Arc<PoolEpoch>, StoreError> {
+    async fn pool(&self, epoch: u64, pool: u32) -> Result<Arc<OpenPool>, StoreError> {
         let cell = self.cell((epoch, pool));
         let opened = cell.get_or_try_init(|| async {
-            let layout = match self.layout_of(pool) {
-                Some(layout) => layout,
-                None => {
-                    let read = || self.table.layout(&self.store, self.sequence.params(), pool);
-                    Arc::new(again(&self.requests, read).await?)
-                }
+            let laid_out = match self.laid_out(pool) {
+                Some(laid_out) => laid_out,
+                None => self.lay_out(pool).await?,
             };
-            Ok(Arc::new(PoolEpoch::new(layout, self.seed, epoch, pool)))
+            Ok(Arc::new(OpenPool::new(laid_out, self.seed, epoch, pool)))
         });
         opened.await.cloned()
+    }
+
+    async fn lay_out(&self, pool: u32) -> Result<LaidOutPool, StoreError> {
+        let params = self.sequence.params();
+        let (layout, learned) =
+            again(&self.requests, || self.table.layout(&self.store, params, pool)).await?;
+        LaidOutPool::new(&params, Arc::new(layout), learned).map_err(|problem| StoreError::Changed {
+            url: self.store.url().to_owned(),
+            problem: format!("pool {pool}: {problem}"),
+        })
     }
 
     fn cell(&self, key: PoolKey) -> PoolCell {
@@ -106,8 +126,8 @@ impl DatasetSequences {
     }
 
     /// Returns the layout of a pool, if it is in use in another epoch.
-    fn layout_of(&self, pool: u32) -> Option<Arc<PoolLayout>> {
+    fn laid_out(&self, pool: u32) -> Option<LaidOutPool> {
         let pools = self.pools.lock();
-        pools.iter().filter(|((_, other), _)| *other == pool).find_map(|(_, cell)| Some(cell.get()?.layout().clone()))
+        pools.iter().filter(|((_, other), _)| *other == pool).find_map(|(_, cell)| Some(cell.get()?.pool.clone()))
     }
 }

@@ -69,6 +69,7 @@ async fn packed(sequence: &str, more: &str) -> (FeedFixture, Arc<Resources>, Eva
         view: None,
         unread_allowed: 0,
         count: Arc::new(count_tokens),
+        loss: None,
     };
     let evaluated = evaluate_sequences(&store, &manifest, request, &|_| ()).await.unwrap();
     job.sequence.as_mut().unwrap().pools = Some(evaluated.made.fingerprint);

@@ -1,60 +1,12 @@
 //! The kind `document_lengths`: how long the documents of a sequence are; a ragged column.
 
-use serde::{Deserialize, Serialize};
+use super::kind::{followed_tokens, follower};
+use spdl_types::SampleShape;
 
-use super::{
-    ColumnKind, Kind, KindKeys,
-    kind::{followed_tokens, tokens_name},
-};
-use crate::KeyProblem;
-use spdl_types::{DType, SampleShape};
-
-/// The keys of a `document_lengths` column in a job file.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
-pub struct DocumentLengthsKeys {
-    /// For document_lengths: the name of the `tokens` column. Required.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub follows: Option<String>,
-}
-
-impl KindKeys for DocumentLengthsKeys {
-    const NAMES: &'static [&'static str] = &["follows"];
-}
-
-/// The lengths of the documents of a sequence.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct DocumentLengthsColumn {
-    /// Name of the `tokens` column.
-    pub follows: String,
-    /// The tokens of a sequence: those of the column that it follows.
-    pub seq_len: u32,
-}
-
-impl Kind for DocumentLengthsColumn {
-    const NAME: &'static str = "document_lengths";
-    const EXAMPLE: &'static str = "follows = \"tokens\"";
-    const READS_FIELD: bool = false;
-    type Keys = DocumentLengthsKeys;
-
-    fn read(keys: &DocumentLengthsKeys) -> Result<Self, KeyProblem> {
-        Ok(Self { follows: tokens_name(keys.follows.as_ref())?, seq_len: 0 })
-    }
-
-    fn follows(&self) -> Option<&str> {
-        Some(&self.follows)
-    }
-
-    fn follow(&mut self, followed: &ColumnKind) -> Result<(), KeyProblem> {
-        self.seq_len = followed_tokens(&self.follows, followed)?;
-        Ok(())
-    }
-
-    fn dtypes(&self) -> &'static [DType] {
-        &[DType::I32]
-    }
-
-    fn shape(&self) -> SampleShape {
-        SampleShape::Rows { row: Vec::new(), max_rows: self.seq_len }
-    }
+follower! {
+    /// The lengths of the documents of a sequence.
+    "document_lengths": DocumentLengthsKeys => DocumentLengthsColumn follows "tokens", "", followed_tokens => seq_len;
+    reads_field = false;
+    dtypes = [I32];
+    shape = |column| SampleShape::Rows { row: Vec::new(), max_rows: column.seq_len };
 }

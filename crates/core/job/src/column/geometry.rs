@@ -1,58 +1,14 @@
 //! The kind `geometry`: where the pixels of an `image` column's picture come from.
 
-use serde::{Deserialize, Serialize};
+use super::kind::{followed_picture, follower};
+use spdl_types::SampleShape;
 
-use super::{
-    ColumnKind, Kind, KindKeys,
-    kind::{followed_picture, image_name},
-};
-use crate::KeyProblem;
-use spdl_types::{DType, SampleShape};
-
-/// The keys of a `geometry` column in a job file.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
-pub struct GeometryKeys {
-    /// For geometry: the name of the `image` column that it is of. Required.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub follows: Option<String>,
-}
-
-impl KindKeys for GeometryKeys {
-    const NAMES: &'static [&'static str] = &["follows"];
-}
-
-/// The matrix from places in the result of an `image` column to places in the upright picture.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct GeometryColumn {
-    /// Name of the `image` column.
-    pub follows: String,
-}
-
-impl Kind for GeometryColumn {
-    const NAME: &'static str = "geometry";
-    const EXAMPLE: &'static str = "follows = \"image\"";
-    type Keys = GeometryKeys;
-
-    fn read(keys: &GeometryKeys) -> Result<Self, KeyProblem> {
-        Ok(Self { follows: image_name(keys.follows.as_ref())? })
-    }
-
-    fn follows(&self) -> Option<&str> {
-        Some(&self.follows)
-    }
-
-    fn follow(&mut self, followed: &ColumnKind) -> Result<(), KeyProblem> {
-        followed_picture(&self.follows, followed).map(drop)
-    }
-
-    fn dtypes(&self) -> &'static [DType] {
-        &[DType::F32, DType::F64]
-    }
-
-    fn shape(&self) -> SampleShape {
-        SampleShape::Fixed(vec![3, 3])
-    }
+follower! {
+    /// The matrix from places in the result of an `image` column to places in the upright picture.
+    "geometry": GeometryKeys => GeometryColumn follows "image", " that it is of", followed_picture;
+    reads_field = true;
+    dtypes = [F32, F64];
+    shape = |_| SampleShape::Fixed(vec![3, 3]);
 }
 
 #[cfg(test)]

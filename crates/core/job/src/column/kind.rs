@@ -114,15 +114,6 @@ pub(super) fn followed_picture<'c>(name: &str, followed: &'c ColumnKind) -> Resu
     Ok(image)
 }
 
-/// Returns the name of the `image` column that a column is of.
-///
-/// # Errors
-/// The problem of a column that names none.
-pub(super) fn image_name(follows: Option<&String>) -> Result<String, KeyProblem> {
-    let problem = || ("follows", "is missing; write the name of the image column that it is of".to_owned());
-    follows.cloned().ok_or_else(problem)
-}
-
 /// Returns the tokens of a sequence of the `tokens` column `name`, which a column follows.
 ///
 /// # Errors
@@ -142,14 +133,77 @@ pub(super) fn followed_tokens(name: &str, followed: &ColumnKind) -> Result<u32, 
     })
 }
 
-/// Returns the name of the `tokens` column that a column is of.
-///
-/// # Errors
-/// The problem of a column that names none.
-pub(super) fn tokens_name(follows: Option<&String>) -> Result<String, KeyProblem> {
-    let problem = || ("follows", "is missing; write the name of the tokens column that it is of".to_owned());
-    follows.cloned().ok_or_else(problem)
+/// Defines a kind whose columns follow a column of the kind `$of`: its keys in a job file, and the column. `$take` checks the column
+/// that is followed; what it returns is kept if the column has `seq_len`.
+macro_rules! follower {
+    (
+        $(#[$doc:meta])*
+        $name:literal: $Keys:ident => $Column:ident follows $of:literal, $follows:literal, $take:path $(=> $seq_len:ident)?;
+        reads_field = $reads_field:literal;
+        dtypes = [$($dtype:ident),+];
+        shape = $shape:expr;
+        $($(#[$key_doc:meta])* $key:ident: $Key:ty => $(#[$value_doc:meta])* $Value:ty = $read:expr;)*
+    ) => {
+        #[doc = concat!("The keys of a column `", $name, "` in a job file.")]
+        #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
+        pub struct $Keys {
+            #[doc = concat!("For ", $name, ": the name of the `", $of, "` column", $follows, ". Required.")]
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            pub follows: Option<String>,
+            $($(#[$key_doc])* #[serde(default, skip_serializing_if = "Option::is_none")] pub $key: Option<$Key>,)*
+        }
+
+        impl super::KindKeys for $Keys {
+            const NAMES: &'static [&'static str] = &["follows", $(stringify!($key)),*];
+        }
+
+        $(#[$doc])*
+        #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+        #[serde(deny_unknown_fields)]
+        pub struct $Column {
+            #[doc = concat!("Name of the `", $of, "` column.")]
+            pub follows: String,
+            $($(#[$value_doc])* pub $key: $Value,)*
+            $(
+                /// The tokens of a sequence: those of the column that it follows.
+                pub $seq_len: u32,
+            )?
+        }
+
+        impl super::Kind for $Column {
+            const NAME: &'static str = $name;
+            const EXAMPLE: &'static str = concat!("follows = \"", $of, "\"");
+            const READS_FIELD: bool = $reads_field;
+            type Keys = $Keys;
+
+            fn read(keys: &$Keys) -> Result<Self, crate::KeyProblem> {
+                let $Keys { follows, $($key),* } = keys.clone();
+                let missing = concat!("is missing; write the name of the ", $of, " column that it is of");
+                let follows = follows.ok_or_else(|| ("follows", missing.to_owned()))?;
+                Ok(Self { follows, $($key: $read($key),)* $($seq_len: 0)? })
+            }
+
+            fn follows(&self) -> Option<&str> {
+                Some(&self.follows)
+            }
+
+            fn follow(&mut self, followed: &super::ColumnKind) -> Result<(), crate::KeyProblem> {
+                $(self.$seq_len =)? $take(&self.follows, followed)?;
+                Ok(())
+            }
+
+            fn dtypes(&self) -> &'static [spdl_types::DType] {
+                &[$(spdl_types::DType::$dtype),+]
+            }
+
+            fn shape(&self) -> spdl_types::SampleShape {
+                let shape: fn(&Self) -> spdl_types::SampleShape = $shape;
+                shape(self)
+            }
+        }
+    };
 }
+pub(super) use follower;
 
 /// Returns the problem of a column that looks names up where there are none.
 pub(super) fn no_names() -> KeyProblem {

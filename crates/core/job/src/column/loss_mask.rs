@@ -1,60 +1,19 @@
 //! The kind `loss_mask`: which places of a sequence are learned.
 
-use serde::{Deserialize, Serialize};
+use super::kind::{followed_tokens, follower};
+use spdl_types::SampleShape;
 
-use super::{
-    ColumnKind, Kind, KindKeys,
-    kind::{followed_tokens, tokens_name},
-};
-use crate::KeyProblem;
-use spdl_types::{DType, SampleShape};
-
-/// The keys of a `loss_mask` column in a job file.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
-pub struct LossMaskKeys {
-    /// For loss_mask: the name of the `tokens` column. Required.
+follower! {
+    /// Whether each place of a sequence is learned.
+    "loss_mask": LossMaskKeys => LossMaskColumn follows "tokens", "", followed_tokens => seq_len;
+    reads_field = false;
+    dtypes = [F32, U8, Bool];
+    shape = |column| SampleShape::Fixed(vec![column.seq_len]);
+    /// For loss_mask: the field with one number, or true or false, for each token of a document: 0 or false where the token is not
+    /// learned. Ids that `bos` and `eos` add are learned as the token beside them. Columns `labels` and `loss_mask` of a job have the
+    /// same field, or none. Default: none; all tokens are learned.
+    loss_from: String =>
+    /// The field that says which tokens of a document are learned, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub follows: Option<String>,
-}
-
-impl KindKeys for LossMaskKeys {
-    const NAMES: &'static [&'static str] = &["follows"];
-}
-
-/// Whether each place of a sequence is learned.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct LossMaskColumn {
-    /// Name of the `tokens` column.
-    pub follows: String,
-    /// The tokens of a sequence: those of the column that it follows.
-    pub seq_len: u32,
-}
-
-impl Kind for LossMaskColumn {
-    const NAME: &'static str = "loss_mask";
-    const EXAMPLE: &'static str = "follows = \"tokens\"";
-    const READS_FIELD: bool = false;
-    type Keys = LossMaskKeys;
-
-    fn read(keys: &LossMaskKeys) -> Result<Self, KeyProblem> {
-        Ok(Self { follows: tokens_name(keys.follows.as_ref())?, seq_len: 0 })
-    }
-
-    fn follows(&self) -> Option<&str> {
-        Some(&self.follows)
-    }
-
-    fn follow(&mut self, followed: &ColumnKind) -> Result<(), KeyProblem> {
-        self.seq_len = followed_tokens(&self.follows, followed)?;
-        Ok(())
-    }
-
-    fn dtypes(&self) -> &'static [DType] {
-        &[DType::F32, DType::U8, DType::Bool]
-    }
-
-    fn shape(&self) -> SampleShape {
-        SampleShape::Fixed(vec![self.seq_len])
-    }
+    Option<String> = |field: Option<String>| field;
 }

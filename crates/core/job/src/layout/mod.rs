@@ -59,8 +59,10 @@ pub struct Header {
     pub world: u32,
     /// Bytes from the start of the header to the end of the last value: what a stream has to carry.
     pub used_bytes: u64,
+    /// One more than the labels of the global batch that are learned, as the plan has them; 0 if that is not known.
+    pub learned: u64,
     /// Zero.
-    pub reserved: [u64; 8],
+    pub reserved: [u64; 7],
 }
 
 /// The description of one sample of a batch.
@@ -102,6 +104,21 @@ impl Header {
     #[must_use]
     pub const fn next(&self) -> Position {
         Position::new(self.next_epoch, self.next_offset)
+    }
+
+    /// The labels that are learned in the global batch, on all ranks, as the plan has them; `None` if it does not know.
+    #[must_use]
+    pub const fn global_loss_tokens(&self) -> Option<u64> {
+        self.learned.checked_sub(1)
+    }
+
+    /// What [`learned`](Self::learned) has for so many labels.
+    #[must_use]
+    pub const fn learned_of(loss_tokens: Option<u64>) -> u64 {
+        match loss_tokens {
+            Some(loss_tokens) => loss_tokens.saturating_add(1),
+            None => 0,
+        }
     }
 }
 
@@ -349,7 +366,7 @@ impl Layout {
         header.columns = u16::try_from(self.columns.len()).expect("a job has at most 64 columns");
         header.capacity = self.capacity;
         header.used_bytes = end as u64;
-        header.reserved = [0; 8];
+        header.reserved = [0; 7];
         slot[..size_of::<Header>()].copy_from_slice(bytemuck::bytes_of(&header));
         end
     }

@@ -1,11 +1,14 @@
 //! The `[sequence]` table of a job file: documents of tokens are packed into sequences of one length, and a sequence is a
 //! sample of the job.
 
+mod labels;
+
 use serde::{Deserialize, Serialize};
 use spdl_sequence::{LongDocument, PackMethod, SEQUENCE_VERSION, SequenceParams};
 use spdl_types::Fingerprint;
 
 use super::{Column, ColumnKind, KeyProblem};
+pub use labels::LabelSource;
 
 /// Upper limit of the tokens of a sequence.
 const MAX_SEQ_LEN: u32 = 1 << 24;
@@ -264,7 +267,7 @@ impl Sequence {
                     _ => Ok(()),
                 }
             }
-            kind if !kind.reads_field() => Ok(()),
+            kind if !kind.reads_field() => labels::check_loss(column, columns),
             kind => Err(no_tokens(kind.name())),
         }
     }

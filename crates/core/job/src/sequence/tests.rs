@@ -208,6 +208,37 @@ fn columns_have_the_shape_of_a_sequence() {
 }
 
 #[test]
+fn one_mask_says_what_a_job_learns() {
+    let packed = "sequence = { seq_len = 64 }";
+    let of = |labels: &str, mask: &str| {
+        let columns = [TOKENS, &follower("labels", "labels", labels), &follower("mask", "loss_mask", mask)].concat();
+        job_of(packed, &columns)
+    };
+    let loss = "loss_from = \"loss\"";
+    let job = of(loss, loss).unwrap();
+    assert_eq!(LabelSource::counted(&job.columns), Some(LabelSource { shifted: true, loss_from: Some("loss") }));
+    assert_eq!(serde_json::from_slice::<Job>(&serde_json::to_vec(&job).unwrap()).unwrap(), job);
+    assert_ne!(job.fingerprint(), of("", "").unwrap().fingerprint());
+    let unshifted = of("shifted = false", "").unwrap();
+    assert_eq!(LabelSource::counted(&unshifted.columns), Some(LabelSource { shifted: false, loss_from: None }));
+    let columns = [TOKENS, &follower("mask", "loss_mask", loss), &follower("ids", "document_ids", "")].concat();
+    let masks = job_of(packed, &columns).unwrap();
+    assert_eq!(LabelSource::counted(&masks.columns), Some(LabelSource { shifted: true, loss_from: Some("loss") }));
+    assert_eq!(LabelSource::counted(&masks.columns[2..]), None);
+    for (labels, mask, expected) in [
+        (loss, "", "column `labels`: `loss_from` is `loss`, and that of column `mask` is missing; one mask"),
+        ("", loss, "column `labels`: `loss_from` is missing, and that of column `mask` is `loss`; one mask"),
+        (loss, "loss_from = \"other\"", "column `labels`: `loss_from` is `loss`, and that of column `mask` is `other`"),
+        ("loss_from = \"\"", "loss_from = \"\"", "column `labels`: `loss_from` is empty"),
+    ] {
+        let error = of(labels, mask).unwrap_err();
+        assert!(error.contains(expected), "{expected}: {error}");
+    }
+    let columns = [TOKENS, &follower("positions", "positions", loss)].concat();
+    assert!(job_of(packed, &columns).unwrap_err().contains("`loss_from` is only for decode = \"labels\""));
+}
+
+#[test]
 fn what_a_job_with_sequences_cannot_have_is_named_with_what_to_do() {
     let packed = "sequence = { seq_len = 64 }";
     let column = |name: &str, keys: &str| format!("[[column]]\nname = \"{name}\"\nfrom = \"x\"\n{keys}\n");

@@ -26,18 +26,6 @@ impl TokensDecoder {
         Self { range: TokenRange::new(dtype, column.vocab), max_rows }
     }
 
-    /// Checks that an array of this type and shape can be the ids of a text.
-    fn check(&self, dtype: DType, shape: &[u64]) -> Result<(), String> {
-        match shape {
-            [ids] if can_be_ids(dtype) && *ids <= self.max_rows.into() => Ok(()),
-            [ids] if can_be_ids(dtype) => Err(format!("it holds {ids} ids; `max_rows` is {}", self.max_rows)),
-            _ => Err(format!(
-                "it holds {} {shape:?}, and the column expects whole numbers in one dimension",
-                dtype.name()
-            )),
-        }
-    }
-
     /// Returns the ids of an array in the column's type, without a copy where it is stored in that type.
     fn ids(&self, Array { dtype: stored, elements, .. }: Array, field: &str) -> Result<Bytes, BadSampleProblem> {
         let ids = if self.range.keeps(stored) {
@@ -50,42 +38,55 @@ impl TokensDecoder {
     }
 }
 
+/// Reads whole numbers in one dimension: an array of a type that `takes` returns true for, a `.npy` file of at most `max_bytes`, or a
+/// list without values. `check` gets how many there are.
+///
+/// # Errors
+/// What is wrong with the value, to follow the name of its field.
+pub(in crate::decode) fn whole_numbers(
+    value: FieldValue,
+    max_bytes: usize,
+    takes: fn(DType) -> bool,
+    check: impl Fn(u64) -> Result<(), String>,
+) -> Result<Array, String> {
+    let check = |dtype: DType, shape: &[u64]| match shape {
+        [numbers] if takes(dtype) => check(*numbers),
+        _ => Err(format!("it holds {} {shape:?}, and whole numbers in one dimension are expected", dtype.name())),
+    };
+    match value {
+        FieldValue::One(Content::Array(array)) => check(array.dtype, &array.shape).map(|()| array),
+        FieldValue::One(Content::File(file)) if file.is_empty() => Err("it is empty".to_owned()),
+        FieldValue::One(Content::File(file)) => read_numpy_if(&file, None, max_bytes, check),
+        // A list without values has no type in TFRecord.
+        FieldValue::List(files) if files.is_empty() => {
+            let none = Array { dtype: DType::I64, shape: vec![0], elements: Bytes::new() };
+            check(none.dtype, &none.shape).map(|()| none)
+        }
+        FieldValue::List(files) => {
+            Err(format!("it is a list of {} files or texts, and whole numbers are expected", files.len()))
+        }
+    }
+}
+
 impl ColumnDecoder for TokensDecoder {
     fn decode_value(
         &self,
         sample: ColumnSample<'_, '_, FieldValue>,
         target: &mut FieldTarget<'_>,
     ) -> Result<(), BadSampleProblem> {
-        let (sample, value) = sample.replace(());
-        match value {
-            FieldValue::One(content) => self.decode(sample.replace(content).0, target),
-            // A list without values has no type in TFRecord.
-            FieldValue::List(files) if files.is_empty() => {
-                *target.ragged() = Bytes::new();
-                Ok(())
-            }
-            FieldValue::List(files) => Err(undecodable(
-                sample.field,
-                format!("it is a list of {} files or texts, and the column expects whole numbers", files.len()),
-            )),
-        }
+        let (field, max_rows) = (sample.field, self.max_rows);
+        let check = |ids: u64| match ids <= max_rows.into() {
+            true => Ok(()),
+            false => Err(format!("it holds {ids} ids; `max_rows` is {max_rows}")),
+        };
+        let array = whole_numbers(sample.content, max_rows as usize * MAX_ID_BYTES, can_be_ids, check);
+        let undecodable = |problem| BadSampleProblem::Undecodable { field: field.to_owned(), reason: reason(problem) };
+        *target.ragged() = self.ids(array.map_err(undecodable)?, field)?;
+        Ok(())
     }
 
     fn decode(&self, sample: ColumnSample<'_, '_>, target: &mut FieldTarget<'_>) -> Result<(), BadSampleProblem> {
-        let field = sample.field;
-        let array = match sample.content {
-            Content::Array(array) => self.check(array.dtype, &array.shape).map(|()| array),
-            Content::File(file) if file.is_empty() => return Err(BadSampleProblem::Empty { field: field.to_owned() }),
-            Content::File(file) => {
-                let max_bytes = self.max_rows as usize * MAX_ID_BYTES;
-                read_numpy_if(&file, None, max_bytes, |dtype, shape| self.check(dtype, shape))
-            }
-        };
-        *target.ragged() = self.ids(array.map_err(|problem| undecodable(field, problem))?, field)?;
-        Ok(())
+        let (sample, content) = sample.replace(());
+        self.decode_value(sample.replace(FieldValue::One(content)).0, target)
     }
-}
-
-fn undecodable(field: &str, problem: String) -> BadSampleProblem {
-    BadSampleProblem::Undecodable { field: field.to_owned(), reason: reason(problem) }
 }

@@ -1,0 +1,62 @@
+//! The fields of a record whose bytes have come.
+
+use std::cell::Cell;
+
+use spdl_shard::format::{FieldValue, Record};
+use spdl_types::DType;
+
+use super::{records::FetchedGroup, sample::Reason};
+use crate::decode::{Decoder, FieldLookup};
+
+/// The fields of a record of a group, as a decoder asks for them.
+pub(super) struct GroupFields<'g> {
+    group: &'g FetchedGroup,
+    record: Record<'g>,
+    /// The reason why a field cannot be opened; of several such fields, that of the last.
+    wrong: Cell<Option<Reason>>,
+    read_bytes: Cell<u64>,
+}
+
+impl<'g> GroupFields<'g> {
+    pub(super) const fn new(group: &'g FetchedGroup, record: Record<'g>) -> Self {
+        Self { group, record, wrong: Cell::new(None), read_bytes: Cell::new(0) }
+    }
+
+    /// Returns the bytes of all values that were asked for.
+    pub(super) const fn read_bytes(&self) -> u64 {
+        self.read_bytes.get()
+    }
+
+    /// Returns why a field could not be opened, of those that were asked for. What was made of the others means nothing then.
+    pub(super) fn wrong(self, decoder: &Decoder) -> Option<Reason> {
+        Some(match self.wrong.into_inner()? {
+            Reason::Malformed { field, problem } => Reason::Bad(decoder.malformed(&field, &problem)),
+            wrong => wrong,
+        })
+    }
+
+    fn count(&self, bytes: usize) {
+        self.read_bytes.set(self.read_bytes.get() + bytes as u64);
+    }
+}
+
+impl FieldLookup for GroupFields<'_> {
+    fn value(&self, name: &str) -> Option<FieldValue> {
+        let value = self.group.field(&self.record, name).unwrap_or_else(|reason| {
+            self.wrong.set(Some(reason));
+            None
+        })?;
+        self.count(value.size());
+        Some(value)
+    }
+
+    fn names(&self) -> Vec<String> {
+        self.record.fields().map(|field| field.name.to_owned()).collect()
+    }
+
+    fn number(&self, column: usize) -> Option<(DType, &[u8])> {
+        let number = self.group.number(&self.record, column)?;
+        self.count(number.1.len());
+        Some(number)
+    }
+}
