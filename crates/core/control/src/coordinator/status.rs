@@ -110,14 +110,14 @@ pub struct SequenceStatus {
 impl SequenceStatus {
     fn of(sequence: &Sequence, sequences: u64) -> Self {
         let Sequence { seq_len, documents, tokens, .. } = *sequence;
-        let padding = (sequences * u64::from(seq_len)).saturating_sub(tokens);
+        let padding = sequences.saturating_mul(seq_len.into()).saturating_sub(tokens);
         Self { seq_len, documents, tokens, padding }
     }
 
     /// Returns the share of places that hold a token.
     #[must_use]
     pub fn fill(&self) -> f64 {
-        self.tokens as f64 / (self.tokens + self.padding).max(1) as f64
+        self.tokens as f64 / self.tokens.saturating_add(self.padding).max(1) as f64
     }
 }
 

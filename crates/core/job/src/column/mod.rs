@@ -5,6 +5,8 @@ mod file;
 mod form;
 mod kind;
 mod returned;
+#[cfg(test)]
+mod testing;
 mod valid;
 mod value;
 

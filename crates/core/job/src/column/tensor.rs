@@ -118,16 +118,10 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use spdl_types::Fingerprint;
-    use crate::{ColumnKind, Job, JobError, JobFile};
-    use spdl_order::DatasetFacts;
+    use crate::{ColumnKind, Job, JobError, column::testing::job_of};
 
     fn job(keys: &str) -> Result<Job, JobError> {
-        let text = format!(
-            "name = \"a\"\ndataset = \"b\"\nglobal_batch = 8\n[[column]]\nname = \"c\"\nfrom = \"npy\"\ndecode = \"tensor\"\n{keys}"
-        );
-        let facts = DatasetFacts::new(Fingerprint(7), 100, 10);
-        JobFile::parse(&text, "job.toml").and_then(|file| file.freeze(&facts))
+        job_of("tensor", keys)
     }
 
     #[test]

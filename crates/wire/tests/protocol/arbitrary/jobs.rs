@@ -140,11 +140,11 @@ fn sequence() -> impl Strategy<Value = Sequence> {
         ];
     let ids = [option::of(any::<u32>()), option::of(any::<u32>())];
     let pools = any::<u128>().prop_map(Fingerprint);
-    (any::<[u32; 2]>(), packing, any::<[u64; 2]>(), pools, ids, any::<u32>(), any::<[bool; 2]>()).prop_map(
+    (any::<[u32; 2]>(), packing, any::<[u64; 3]>(), pools, ids, any::<u32>(), any::<[bool; 2]>()).prop_map(
         |(
             [version, seq_len],
             packing,
-            [pool_tokens, documents],
+            [pool_tokens, documents, tokens],
             pools,
             [bos, eos],
             pad,
@@ -156,6 +156,7 @@ fn sequence() -> impl Strategy<Value = Sequence> {
             pool_tokens,
             pools,
             documents,
+            tokens,
             cross_documents,
             bos,
             eos,

@@ -1,0 +1,14 @@
+//! What tests of several kinds of columns share.
+
+use spdl_order::DatasetFacts;
+use spdl_types::Fingerprint;
+
+use crate::{Job, JobError, JobFile};
+
+/// Returns a job with one column of this kind, which has these keys besides.
+pub(super) fn job_of(kind: &str, keys: &str) -> Result<Job, JobError> {
+    let column = format!("[[column]]\nname = \"c\"\nfrom = \"npy\"\ndecode = \"{kind}\"\n{keys}");
+    let text = format!("name = \"a\"\ndataset = \"b\"\nglobal_batch = 8\n{column}");
+    let facts = DatasetFacts::new(Fingerprint(7), 100, 10);
+    JobFile::parse(&text, "job.toml").and_then(|file| file.freeze(&facts))
+}
