@@ -13,5 +13,6 @@ mod profile;
 mod replaced;
 mod runs;
 mod status;
+mod tokens;
 mod top;
 mod warm;

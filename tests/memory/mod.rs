@@ -396,9 +396,8 @@ fn a_source_of_very_many_files_is_listed_in_memory_that_does_not_grow_with_them(
     assert!(!path("set").exists(), "nothing is left of the names");
 }
 
-/// Writes an `.idx` of Megatron for documents of 20 tokens of 8 bits, and a `.bin` that takes no room on the disk.
-fn write_tokens(folder: &Path, stem: &str, documents: u64) {
-    const LENGTH: u64 = 20;
+/// Writes an `.idx` of Megatron for documents of `length` tokens of 8 bits, and a `.bin` that takes no room on the disk.
+fn write_tokens(folder: &Path, stem: &str, documents: u64, length: u64) {
     fs::create_dir_all(folder).expect("a folder");
     let mut idx = BufWriter::new(File::create(folder.join(format!("{stem}.idx"))).expect("a file"));
     let mut write = |bytes: &[u8]| idx.write_all(bytes).expect("room");
@@ -406,18 +405,37 @@ fn write_tokens(folder: &Path, stem: &str, documents: u64) {
     write(&1_u64.to_le_bytes());
     write(&[1]);
     [documents, documents + 1].iter().for_each(|count| write(&count.to_le_bytes()));
-    (0..documents).for_each(|_| write(&(LENGTH as i32).to_le_bytes()));
-    (0..documents).for_each(|document| write(&(document * LENGTH).to_le_bytes()));
+    (0..documents).for_each(|_| write(&(length as i32).to_le_bytes()));
+    (0..documents).for_each(|document| write(&(document * length).to_le_bytes()));
     (0..=documents).for_each(|document| write(&document.to_le_bytes()));
-    sparse(&folder.join(format!("{stem}.bin")), documents * LENGTH);
+    sparse(&folder.join(format!("{stem}.bin")), documents * length);
 }
 
 #[test]
 fn millions_of_documents_of_tokens_are_indexed() {
     let folder = tempfile::tempdir().unwrap();
     // Four whose documents are found side by side, and one that is read as its shards are taken.
-    (0..4).for_each(|file| write_tokens(folder.path(), &format!("short-{file}"), 1_600_000));
-    write_tokens(folder.path(), "tall", 5_000_000);
+    (0..4).for_each(|file| write_tokens(folder.path(), &format!("short-{file}"), 1_600_000, 20));
+    write_tokens(folder.path(), "tall", 5_000_000, 20);
     let report = bounded(&mut command("index", &[folder.path()]));
     assert_eq!((&report["records"], &report["shards"]), (&11_400_000.into(), &13.into()), "{report}");
+}
+
+#[test]
+fn tokens_are_packed_as_megatrons_files_in_memory_that_does_not_grow_with_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    write_tokens(&path("source"), "empty", 500_000, 0);
+    write_tokens(&path("source"), "long", 120, 1_000_003);
+    write_tokens(&path("source"), "short", 500_000, 20);
+    bounded(&mut command("index", &[&path("source")]));
+    for (order, options) in [("in-order", &["--no-shuffle"][..]), ("shuffled", &[])] {
+        let mut pack = command("pack", &[&path("source"), &path(order)]);
+        let report = bounded(pack.args(["--to", "megatron", "--vocab", "256", "--shard-size", "1TB"]).args(options));
+        assert_eq!(report["records"], 1_000_120, "{report}");
+        assert_eq!(
+            fs::metadata(path(order).join("shard-000000.bin")).unwrap().len(),
+            2 * (120 * 1_000_003 + 10_000_000)
+        );
+    }
 }

@@ -20,6 +20,7 @@ import spdl_cluster
 import torchrun
 from conftest import ctl
 from numpy.typing import NDArray
+from test_record_names import masked_crc32c
 from test_recipes import ABSENT, BLOCK, ROOT, Recipe, needs_torch
 
 PAGE = "../guide/language.md"
@@ -282,6 +283,25 @@ def in_mds(folder: pathlib.Path, of_corpus: list[Tokens]) -> list[str]:
     return []
 
 
+def in_tfrecord(folder: pathlib.Path, of_corpus: list[Tokens]) -> list[str]:
+    """Writes TensorFlow's examples, each with a list of integers; that of an empty document has no type."""
+
+    def delimited(number: int, content: bytes) -> bytes:
+        return bytes([number << 3 | 2]) + varint(len(content)) + content
+
+    def varint(value: int) -> bytes:
+        return bytes([value]) if value < 128 else bytes([value & 127 | 128]) + varint(value >> 7)
+
+    with (folder / "some.tfrecord").open("wb") as file:
+        for tokens in of_corpus:
+            values = delimited(1, b"".join(varint(int(token)) for token in tokens))
+            feature = delimited(1, b"input_ids") + delimited(2, delimited(3, values) if len(tokens) else b"")
+            example = delimited(1, delimited(1, feature))
+            length = struct.pack("<Q", len(example))
+            file.write(length + masked_crc32c(length) + example + masked_crc32c(example))
+    return []
+
+
 def in_tars(folder: pathlib.Path, of_corpus: list[Tokens]) -> list[str]:
     with tarfile.open(folder / "0.tar", "w") as tar:
         for number, tokens in enumerate(of_corpus):
@@ -412,6 +432,7 @@ FORMATS: list[tuple[Callable[[pathlib.Path, list[Tokens]], Iterable[str]], str]]
     (with_an_end, "tokens"),
     (in_parquet, "input_ids"),
     (in_mds, "input_ids"),
+    (in_tfrecord, "input_ids"),
     (in_tars, "npy"),
 ]
 

@@ -74,7 +74,7 @@ pub(crate) use split::refuse_as_classes;
 pub use split::{Splits, split_of};
 pub(crate) use stages::{Memory, MemoryBound, RunningStages};
 pub use tokens::{
-    ReadTokens, TokenDocument, TokenEncoding, TokenPackOptions, TokenShard, TokenShardWriter, pack_tokens,
+    ReadTokens, TokenDocuments, TokenEncoding, TokenPackOptions, TokenShard, TokenShardWriter, pack_tokens,
     pack_tokens_until,
 };
 pub use unpack::{UnpackReport, unpack, unpack_until};

@@ -21,6 +21,8 @@ use crate::{DatasetError, fields::read_together};
 const SHARDS_AT_ONCE: usize = 2;
 /// Number of reads of a shard that are kept for the blocks that follow.
 const KEPT_READS: usize = 64;
+/// Upper limit of their bytes. Longer ones are of wide columns, whose pages few blocks share.
+const KEPT_BYTES: u64 = 16 << 20;
 
 /// A block of a shard that is open.
 #[derive(Clone)]
@@ -48,6 +50,11 @@ impl SharedReads {
                 reads.truncate(KEPT_READS - 1);
                 let cell = Arc::<OnceCell<Bytes>>::default();
                 reads.push_front((part.clone(), cell.clone()));
+                let mut bytes = 0;
+                reads.retain(|(part, _)| {
+                    bytes += part.range.end - part.range.start;
+                    bytes <= KEPT_BYTES
+                });
                 cell
             })
         };

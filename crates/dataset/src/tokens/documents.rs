@@ -10,7 +10,7 @@ use spdl_shard::{
 };
 use spdl_store::blocking;
 
-use super::{TokenDocument, TokenEncoding};
+use super::{TokenDocuments, TokenEncoding};
 use crate::{
     DatasetError, Memory, MemoryBound,
     open_block::{BlockFields, OpenBlock, ReadBlock, open_blocks},
@@ -21,6 +21,8 @@ use crate::{
 const BLOCKS_AT_ONCE: usize = 8;
 /// Bytes of memory for each byte that is read: what it becomes when it is decoded.
 const MEMORY_FACTOR: u64 = 4;
+/// Bytes of memory for each document besides, however short it is.
+const DOCUMENT_BYTES: u64 = size_of::<usize>() as u64;
 
 /// Returns the ids in the value of a field, or what is wrong with it, to follow the field's name.
 pub type ReadTokens = Arc<dyn Fn(FieldValue) -> Result<Vec<u32>, String> + Send + Sync>;
@@ -36,7 +38,7 @@ pub(super) struct DocumentReader {
 
 /// The documents of a block.
 pub(super) struct ReadDocuments {
-    pub(super) documents: Vec<TokenDocument>,
+    pub(super) documents: TokenDocuments,
     /// Number of bytes that were read.
     pub(super) bytes: u64,
     /// Memory that is held until they are written.
@@ -56,7 +58,7 @@ pub(super) fn read_documents<'r>(
         async move {
             let ranges = block.ranges_of(|index, record| reader.field(index, record));
             let bytes: u64 = ranges.iter().map(|range| range.end - range.start).sum();
-            let memory = memory.take(bytes * MEMORY_FACTOR).await;
+            let memory = memory.take(bytes * MEMORY_FACTOR + u64::from(block.block.records) * DOCUMENT_BYTES).await;
             let read = block.read(shards, ranges).await?;
             let bytes = read.bytes;
             let documents = blocking(move || reader.documents(&block, read)).await?;
@@ -72,24 +74,25 @@ impl DocumentReader {
         self.from.iter().find_map(|name| index.field_number(record, name))
     }
 
-    fn documents(&self, block: &OpenBlock, read: ReadBlock) -> Result<Vec<TokenDocument>, DatasetError> {
+    fn documents(&self, block: &OpenBlock, read: ReadBlock) -> Result<TokenDocuments, DatasetError> {
         let read = block.decompressed(read)?;
         let slice = |range: Range<u64>| slice(&read.pieces, range);
         let decoded = block.decode(&read, &slice);
         let fields = BlockFields { index: &*block.index, slice: &slice, decoded: decoded.as_deref() };
-        let document = |number| {
+        let mut documents = self.encoding.documents();
+        for number in block.records() {
             let record = block.index.record(number);
-            self.document(&fields, &record).map_err(|problem| DatasetError::Document {
+            self.add(&fields, &record, &mut documents).map_err(|problem| DatasetError::Document {
                 shard: block.manifest.shard(block.block.shard).url.to_owned(),
                 record: record.key.text().into_owned(),
                 problem,
-            })
-        };
-        block.records().map(document).collect()
+            })?;
+        }
+        Ok(documents)
     }
 
-    /// Returns the document of a record, or what is wrong with it.
-    fn document(&self, fields: &BlockFields<'_>, record: &Record<'_>) -> Result<TokenDocument, String> {
+    /// Adds the document of a record, or returns what is wrong with it.
+    fn add(&self, fields: &BlockFields<'_>, record: &Record<'_>, documents: &mut TokenDocuments) -> Result<(), String> {
         let Some(field) = self.field(fields.index, record) else {
             let names: Vec<_> = record.fields().map(|field| field.name.to_owned()).collect();
             return Err(format!(
@@ -102,6 +105,6 @@ impl DocumentReader {
         let of_field = |problem: String| format!("field `{name}` {problem}");
         let value = fields.open(record, field).map_err(of_field)?;
         let value = value.ok_or_else(|| of_field("has no value".to_owned()))?;
-        (self.read)(value).and_then(|ids| self.encoding.document(&ids)).map_err(of_field)
+        (self.read)(value).and_then(|ids| documents.push(&ids)).map_err(of_field)
     }
 }

@@ -8,4 +8,4 @@ mod writer;
 
 pub use documents::ReadTokens;
 pub use pack::{TokenPackOptions, pack_tokens, pack_tokens_until};
-pub use writer::{TokenDocument, TokenEncoding, TokenShard, TokenShardWriter};
+pub use writer::{TokenDocuments, TokenEncoding, TokenShard, TokenShardWriter};

@@ -12,7 +12,7 @@ use spdl_store::{TemporaryError, blocking};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::{
-    ReadTokens, TokenDocument, TokenEncoding, TokenShardWriter,
+    ReadTokens, TokenDocuments, TokenEncoding, TokenShardWriter,
     documents::{DocumentReader, read_documents},
     writer::remove_pair,
 };
@@ -171,7 +171,7 @@ impl TokenPacking<'_> {
             };
             let Some(block) = block else { return Ok(()) };
             self.done.bytes += block.bytes;
-            for document in &block.documents {
+            for document in block.documents.iter() {
                 self.write(document).await?;
             }
             (self.progress)(self.done);
@@ -196,34 +196,35 @@ impl TokenPacking<'_> {
             self.done.bytes += block.bytes;
             self.done.records += block.documents.len() as u64;
             sorter = blocking(move || {
-                for (number, document) in (first..).zip(&block.documents) {
+                for (number, document) in (first..).zip(block.documents.iter()) {
                     let hash = xxh3_64_with_seed(&number.to_le_bytes(), seed);
-                    sorter.push(&[hash, number].map(u64::to_be_bytes).concat(), document.bytes())?;
+                    sorter.push(&[hash, number].map(u64::to_be_bytes).concat(), document)?;
                 }
                 Ok::<_, TemporaryError>(sorter)
             })
             .await?;
             (self.progress)(self.done);
         }
+        let encoding = self.options.encoding;
         let mut sorted = blocking(move || sorter.finish()?.iter()).await?;
         loop {
             let (documents, rest) = tokio::select! {
                 biased;
                 () = &mut *stop => return Err(self.stopped()),
-                read = blocking(move || read_back(sorted)) => read?,
+                read = blocking(move || read_back(sorted, encoding.documents())) => read?,
             };
             sorted = rest;
             if documents.is_empty() {
                 return Ok(());
             }
-            for document in documents {
-                self.write(&document).await?;
+            for document in documents.iter() {
+                self.write(document).await?;
             }
             (self.progress)(self.done);
         }
     }
 
-    async fn write(&mut self, document: &TokenDocument) -> Result<(), DatasetError> {
+    async fn write(&mut self, document: &[u8]) -> Result<(), DatasetError> {
         self.writer.add(document).await?;
         self.done.shards = self.writer.shards().len() as u64;
         self.done.records += 1;
@@ -253,14 +254,15 @@ impl TokenPacking<'_> {
     }
 }
 
-/// Reads the next documents of those that are sorted; none at the end.
-fn read_back(mut sorted: SortedItems) -> Result<(Vec<TokenDocument>, SortedItems), TemporaryError> {
-    let (mut documents, mut bytes) = (Vec::new(), 0);
-    while bytes < READ_BACK_BYTES {
+/// Adds the next documents of those that are sorted; none at the end.
+fn read_back(
+    mut sorted: SortedItems,
+    mut documents: TokenDocuments,
+) -> Result<(TokenDocuments, SortedItems), TemporaryError> {
+    while documents.size() < READ_BACK_BYTES {
         let Some(item) = sorted.next() else { break };
         let SortedItem { payload, .. } = item?;
-        bytes += payload.len() + size_of::<TokenDocument>();
-        documents.push(TokenDocument::of_bytes(payload));
+        documents.push_stored(&payload);
     }
     Ok((documents, sorted))
 }

@@ -31,9 +31,13 @@ pub struct TokenEncoding {
     vocab: u32,
 }
 
-/// The tokens of a document as they are stored.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct TokenDocument(Vec<u8>);
+/// Documents of tokens as they are stored, one after the other.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TokenDocuments {
+    encoding: TokenEncoding,
+    bytes: Vec<u8>,
+    ends: Vec<usize>,
+}
 
 /// A pair of files that is complete.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,44 +69,74 @@ impl TokenEncoding {
         if self.vocab < MIN_WIDE_VOCAB { DType::U16 } else { DType::I32 }
     }
 
-    /// Returns a document of these ids.
-    ///
-    /// # Errors
-    /// If an id is not in the vocabulary, or there are too many. The text follows the document's name.
-    pub fn document(self, ids: &[u32]) -> Result<TokenDocument, String> {
-        if ids.iter().fold(0, |most, id| most.max(*id)) >= self.vocab {
-            let wrong = ids.iter().zip(0_u64..).find(|(id, _)| **id >= self.vocab);
-            let (id, place) = wrong.expect("the greatest id is one of them");
-            let last = self.vocab - 1;
-            return Err(format!(
-                "has id {id} at place {place}, from 0; `vocab` is {}, so ids are from 0 to {last}",
-                self.vocab
-            ));
-        }
-        if ids.len() > MAX_DOCUMENT_BYTES / self.dtype().bytes() {
-            return Err(format!("has {} tokens; a document has less than 4 GiB", ids.len()));
-        }
-        let mut bytes = vec![0; ids.len() * self.dtype().bytes()];
-        if self.dtype() == DType::U16 {
-            // Below the vocabulary, so below 2^16.
-            ids.iter().zip(bytes.as_chunks_mut().0).for_each(|(id, place)| *place = (*id as u16).to_le_bytes());
-        } else {
-            ids.iter().zip(bytes.as_chunks_mut().0).for_each(|(id, place)| *place = id.to_le_bytes());
-        }
-        Ok(TokenDocument(bytes))
+    /// Returns documents of these ids: at first none.
+    #[must_use]
+    pub const fn documents(self) -> TokenDocuments {
+        TokenDocuments { encoding: self, bytes: Vec::new(), ends: Vec::new() }
     }
 }
 
-impl TokenDocument {
-    /// Returns the document whose [`bytes`](Self::bytes) these are.
-    pub(super) const fn of_bytes(bytes: Vec<u8>) -> Self {
-        Self(bytes)
+impl TokenDocuments {
+    /// Adds a document of these ids, which may be empty.
+    ///
+    /// # Errors
+    /// If an id is not in the vocabulary, or there are too many. The text follows the document's name. Nothing is added then.
+    pub fn push(&mut self, ids: &[u32]) -> Result<(), String> {
+        let TokenEncoding { vocab } = self.encoding;
+        let dtype = self.encoding.dtype();
+        if ids.iter().fold(0, |most, id| most.max(*id)) >= vocab {
+            let wrong = ids.iter().zip(0_u64..).find(|(id, _)| **id >= vocab);
+            let (id, place) = wrong.expect("the greatest id is one of them");
+            let last = vocab - 1;
+            return Err(format!(
+                "has id {id} at place {place}, from 0; `vocab` is {vocab}, so ids are from 0 to {last}"
+            ));
+        }
+        if ids.len() > MAX_DOCUMENT_BYTES / dtype.bytes() {
+            return Err(format!("has {} tokens; a document has less than 4 GiB", ids.len()));
+        }
+        let first = self.bytes.len();
+        self.bytes.resize(first + ids.len() * dtype.bytes(), 0);
+        let places = &mut self.bytes[first..];
+        if dtype == DType::U16 {
+            // Below the vocabulary, so below 2^16.
+            ids.iter().zip(places.as_chunks_mut().0).for_each(|(id, place)| *place = (*id as u16).to_le_bytes());
+        } else {
+            ids.iter().zip(places.as_chunks_mut().0).for_each(|(id, place)| *place = id.to_le_bytes());
+        }
+        self.ends.push(self.bytes.len());
+        Ok(())
     }
 
-    /// Returns the tokens, one after the other, little-endian.
+    /// Adds a document that was one of others with this encoding.
+    pub(super) fn push_stored(&mut self, document: &[u8]) {
+        self.bytes.extend_from_slice(document);
+        self.ends.push(self.bytes.len());
+    }
+
+    /// Returns the number of documents.
     #[must_use]
-    pub fn bytes(&self) -> &[u8] {
-        &self.0
+    pub const fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// Returns whether there are no documents.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.ends.is_empty()
+    }
+
+    /// Returns the size of all documents and of what is noted about each, in bytes.
+    pub(super) const fn size(&self) -> usize {
+        self.bytes.len() + self.ends.len() * size_of::<usize>()
+    }
+
+    /// Iterates over the documents: the tokens of each, one after the other, little-endian.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &[u8]> + '_ {
+        (0..self.ends.len()).map(|number| {
+            let first = if number == 0 { 0 } else { self.ends[number - 1] };
+            &self.bytes[first..self.ends[number]]
+        })
     }
 }
 
@@ -127,8 +161,10 @@ pub struct TokenShardWriter<'a> {
 #[derive(Debug)]
 struct OpenPair {
     stem: String,
-    /// The upload of the tokens, once there is one.
+    /// The upload of the tokens, once a part is full.
     upload: Option<WriteMultipart>,
+    /// The tokens of the next part.
+    part: Vec<u8>,
     /// The number of tokens of each document, as an `i32`.
     lengths: Spool,
     documents: u64,
@@ -169,12 +205,12 @@ impl<'a> TokenShardWriter<'a> {
         &self.complete
     }
 
-    /// Adds a document, which may be empty. Completes the pair before it if that is full.
+    /// Adds a document, which is one of [`TokenDocuments`] with the encoding of the writer. Completes the pair before it if that is full.
     ///
     /// # Errors
     /// If the store or a temporary file cannot be written.
-    pub async fn add(&mut self, document: &TokenDocument) -> Result<(), DatasetError> {
-        let bytes = document.bytes().len() as u64;
+    pub async fn add(&mut self, document: &[u8]) -> Result<(), DatasetError> {
+        let bytes = document.len() as u64;
         let is_full = |open: &OpenPair| {
             open.bytes + bytes > self.shard_bytes
                 || self.shard_documents.is_some_and(|most| open.documents >= most.into())
@@ -189,7 +225,7 @@ impl<'a> TokenShardWriter<'a> {
         });
         open.lengths.append(&((bytes / width) as i32).to_le_bytes())?;
         open.documents += 1;
-        open.put(to, document.bytes()).await
+        open.put(to, document).await
     }
 
     /// Completes the last pair, if there is one.
@@ -199,12 +235,14 @@ impl<'a> TokenShardWriter<'a> {
     pub async fn finish(&mut self) -> Result<(), DatasetError> {
         let Some(open) = &mut self.open else { return Ok(()) };
         let name = format!("{}{BIN_SUFFIX}", open.stem);
+        let part = Bytes::from(std::mem::take(&mut open.part));
         match open.upload.take() {
-            Some(upload) => {
+            Some(mut upload) => {
+                upload.put(part);
                 let written = upload.finish().await;
                 written.map_err(|source| StoreError::of(&self.to.url_of(&name), source))?;
             }
-            None => self.to.put(&name, Bytes::new()).await?,
+            None => self.to.put(&name, part).await?,
         }
         let idx = format!("{}{IDX_SUFFIX}", open.stem);
         put_idx(self.to, &idx, self.dtype, open.documents, &open.lengths).await?;
@@ -231,14 +269,28 @@ impl<'a> TokenShardWriter<'a> {
 impl OpenPair {
     fn new(number: u64, to: &DatasetStore) -> Self {
         let lengths = Spool::in_folder(&to.temporary_folder());
-        Self { stem: pair_stem(number), upload: None, lengths, documents: 0, bytes: 0 }
+        Self { stem: pair_stem(number), upload: None, part: Vec::new(), lengths, documents: 0, bytes: 0 }
     }
 
     /// Appends the tokens of a document.
     async fn put(&mut self, to: &DatasetStore, tokens: &[u8]) -> Result<(), DatasetError> {
-        if tokens.is_empty() {
-            return Ok(());
+        self.bytes += tokens.len() as u64;
+        let mut rest = tokens;
+        while self.part.len() + rest.len() >= PART_BYTES {
+            let (now, later) = rest.split_at(PART_BYTES - self.part.len());
+            self.part.extend_from_slice(now);
+            self.upload(to).await?;
+            rest = later;
         }
+        if self.part.capacity() == 0 && self.upload.is_some() {
+            self.part.reserve_exact(PART_BYTES);
+        }
+        self.part.extend_from_slice(rest);
+        Ok(())
+    }
+
+    /// Uploads the part.
+    async fn upload(&mut self, to: &DatasetStore) -> Result<(), DatasetError> {
         let name = format!("{}{BIN_SUFFIX}", self.stem);
         let fail = |source| StoreError::of(&to.url_of(&name), source);
         let upload = match &mut self.upload {
@@ -248,11 +300,8 @@ impl OpenPair {
                 none.insert(WriteMultipart::new_with_chunk_size(upload, PART_BYTES))
             }
         };
-        for piece in tokens.chunks(PART_BYTES) {
-            upload.write(piece);
-            upload.wait_for_capacity(PARTS_AT_ONCE).await.map_err(fail)?;
-        }
-        self.bytes += tokens.len() as u64;
+        upload.put(std::mem::take(&mut self.part).into());
+        upload.wait_for_capacity(PARTS_AT_ONCE).await.map_err(fail)?;
         Ok(())
     }
 }
@@ -281,13 +330,14 @@ mod tests {
 
     #[test]
     fn a_document_with_an_id_beyond_the_vocabulary_is_refused() {
-        let small = TokenEncoding::of_vocab(300).unwrap();
-        assert_eq!(small.document(&[1, 299]).unwrap().bytes(), [1, 0, 43, 1]);
-        assert!(small.document(&[]).unwrap().bytes().is_empty());
+        let mut small = TokenEncoding::of_vocab(300).unwrap().documents();
+        [&[1, 299][..], &[], &[7]].into_iter().for_each(|ids| small.push(ids).unwrap());
         let problem = "has id 300 at place 1, from 0; `vocab` is 300, so ids are from 0 to 299";
-        assert_eq!(small.document(&[299, 300, 301]).unwrap_err(), problem);
-        let large = TokenEncoding::of_vocab(65_500).unwrap();
-        assert_eq!(large.document(&[65_499]).unwrap().bytes(), [0xdb, 0xff, 0, 0]);
-        assert!(large.document(&[u32::MAX]).is_err());
+        assert_eq!(small.push(&[299, 300, 301]).unwrap_err(), problem);
+        assert_eq!(small.iter().collect::<Vec<_>>(), [&[1, 0, 43, 1][..], &[], &[7, 0]]);
+        let mut large = TokenEncoding::of_vocab(65_500).unwrap().documents();
+        large.push(&[65_499]).unwrap();
+        assert!(large.push(&[u32::MAX]).is_err());
+        assert_eq!(large.iter().collect::<Vec<_>>(), [[0xdb, 0xff, 0, 0]]);
     }
 }

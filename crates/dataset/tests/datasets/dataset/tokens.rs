@@ -60,6 +60,15 @@ fn data(folder: &Path) -> BTreeMap<String, Vec<u8>> {
     files(folder).into_iter().filter(|(name, _)| !name.starts_with(".spdl/")).collect()
 }
 
+/// Waits until uploads that were cancelled have removed their temporary files.
+fn settled(folder: &Path) {
+    let is_temporary =
+        |entry: std::io::Result<fs::DirEntry>| entry.unwrap().file_name().to_string_lossy().contains('#');
+    while fs::read_dir(folder).is_ok_and(|mut entries| entries.any(is_temporary)) {
+        std::thread::yield_now();
+    }
+}
+
 fn shuffled(documents: &[Vec<u16>], seed: u64) -> Vec<Vec<u16>> {
     let mut numbers: Vec<u64> = (0..documents.len() as u64).collect();
     numbers.sort_by_key(|number| (xxh3_64_with_seed(&number.to_le_bytes(), seed), *number));
@@ -119,6 +128,7 @@ async fn a_packing_of_tokens_that_is_interrupted_at_any_write_leaves_nothing_or_
                 packed = pack_tokens(&source, &store, &once, &quiet) => packed.is_err(),
                 () = writes.killed() => true,
             };
+            settled(&to);
             let left = files(&to);
             let is_dataset = left.contains_key(".spdl/manifest.spdl");
             for (name, bytes) in left.iter().filter(|(name, _)| name.ends_with(".idx") && !name.starts_with(".spdl")) {
@@ -218,15 +228,17 @@ async fn a_writer_takes_documents_one_by_one_and_gives_pairs() {
     let store = at(folder.path());
     let wide = TokenEncoding::of_vocab(100_000).unwrap();
     let mut writer = TokenShardWriter::new(&store, wide, 7, 1 << 20, Some(2)).unwrap();
-    for ids in [&[1, 99_999][..], &[], &[5]] {
-        writer.add(&wide.document(ids).unwrap()).await.unwrap();
+    let mut documents = wide.documents();
+    [&[1, 99_999][..], &[], &[5]].into_iter().for_each(|ids| documents.push(ids).unwrap());
+    for document in documents.iter() {
+        writer.add(document).await.unwrap();
     }
     assert_eq!(writer.shards().len(), 1);
     writer.finish().await.unwrap();
     let found: Vec<_> = writer.shards().iter().map(|pair| (pair.name.as_str(), pair.documents, pair.tokens)).collect();
     assert_eq!(found, [("shard-000007.bin", 2, 2), ("shard-000008.bin", 1, 1)]);
     assert_eq!(fs::read(folder.path().join("shard-000007.bin")).unwrap(), [1, 0, 0, 0, 0x9f, 0x86, 1, 0]);
-    writer.add(&wide.document(&[8]).unwrap()).await.unwrap();
+    writer.add(documents.iter().next().unwrap()).await.unwrap();
     writer.abort().await.unwrap();
     assert_eq!(names(folder.path()).len(), 4, "the pairs that were complete stay");
 }
