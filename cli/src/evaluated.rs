@@ -6,7 +6,7 @@ use spdl_dataset::{
     DatasetError, DatasetProgress, EvaluatedSequences, LossRequest, SequenceRequest, evaluate_sequences,
     view::{EvaluatedView, Undecided, evaluate},
 };
-use spdl_job::{Job, JobError, JobFile, LabelSource};
+use spdl_job::{Job, JobError, JobFile, LabelRule};
 use spdl_order::{DatasetFacts, Located, OrderParams, Plan, PlanError, view::SampleSet};
 use spdl_sequence::{Piece, PoolEpoch, PoolLayout, SequenceParams};
 use spdl_shard::{
@@ -76,7 +76,7 @@ pub(crate) async fn evaluate_job(
     }
     if let (Some(keys), Some(sequence)) = (file.sequence_keys()?, &mut file.sequence) {
         let tokens = columns.iter().find(|column| column.kind.name() == "tokens").expect("a checked job has one");
-        let loss = LabelSource::counted(&columns).and_then(|LabelSource { shifted, loss_from }| {
+        let loss = LabelRule::counted(&columns).and_then(|LabelRule { shifted, loss_from }| {
             let count = move |mask: &FieldValue, tokens| count_learned(&keys, shifted, mask, tokens);
             Some(LossRequest { from: loss_from?.to_owned(), count: Arc::new(count) })
         });
