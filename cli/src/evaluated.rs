@@ -6,7 +6,7 @@ use spdl_dataset::{
     DatasetError, DatasetProgress, EvaluatedSequences, LossRequest, SequenceRequest, evaluate_sequences,
     view::{EvaluatedView, Undecided, evaluate},
 };
-use spdl_job::{Job, JobError, JobFile, LabelSource};
+use spdl_job::{Job, JobError, JobFile, LabelRule};
 use spdl_order::Located;
 use spdl_sequence::{PoolEpoch, SequenceParams};
 use spdl_shard::{
@@ -78,7 +78,7 @@ pub(crate) async fn evaluate_job(
     let unread_allowed = file.bad_allowed(documents);
     if let (Some(keys), Some(sequence)) = (file.sequence_keys()?, &mut file.sequence) {
         let tokens = columns.iter().find(|column| column.kind.name() == "tokens").expect("a checked job has one");
-        let loss = LabelSource::counted(&columns).and_then(|LabelSource { shifted, loss_from }| {
+        let loss = LabelRule::counted(&columns).and_then(|LabelRule { shifted, loss_from }| {
             let count = move |mask: &FieldValue, tokens| count_learned(&keys, shifted, mask, tokens);
             Some(LossRequest { from: loss_from?.to_owned(), count: Arc::new(count) })
         });

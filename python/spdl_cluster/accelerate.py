@@ -97,7 +97,7 @@ def deal_evenly(batch: Batch | None, facts: LoaderFacts, rank: int, world: int, 
     # With those that come again, as each rank learns them.
     learned = packing.loss_tokens(dealt)
     loss_tokens = None if learned is None else sum(learned)
-    made = Dealt(position, next_position, size, **entries, counted=packing.count(mine), global_loss_tokens=loss_tokens)
+    made = Dealt(position, next_position, size, **entries, counted=packing.count(mine), lengths=packing.lengths(dealt), global_loss_tokens=loss_tokens)
     return made.batch(columns, device, packing)
 
 

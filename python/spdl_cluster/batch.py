@@ -155,6 +155,20 @@ class Batch(dict[str, Any]):
             raise self._packing.no_loss_tokens()
         return found
 
+    @property
+    def global_lengths(self) -> list[list[int]]:
+        """The lengths of the documents of each sequence of the global batch, in its order, as `document_lengths` has them: of all ranks,
+        the same on each, on the host. What divides documents among ranks, as context parallelism of varying size does, begins
+        with them. A rank without a sequence in the step has none.
+
+        Raises `SettingError` if the job has no column of `global_lengths`, or the step has more than 1048576 of them for each of the rank's sequences.
+        """
+        found = self._source().global_lengths()
+        if found is None:
+            assert self._packing is not None, "set together with the source"
+            raise self._packing.no_global_lengths()
+        return found
+
     def packed(self, rows: int | None = None, *, pad_to: int | None = None) -> Iterator[MicroBatch]:
         """Divides a batch of sequences, of a job with `sequence`, into micro-batches of `rows` sequences; the last one has
         what is left. By default, it is one of all. They are views of the batch, with the bounds of documents and the number
@@ -185,8 +199,9 @@ class Batch(dict[str, Any]):
             return Batch(columns)
         # Copies, which hold no memory of this batch. They follow to the device when they are asked for.
         entries = {name: getattr(self, name).clone() for name in ("ids", "epochs", "offsets", "flags")}
-        counted, learned = self._made_of.sequences(), self._made_of.global_loss_tokens
-        made = Dealt(self.position, self.next_position, self.samples, **entries, counted=counted, global_loss_tokens=learned)
+        of_sequences = {"counted": self._made_of.sequences(), "lengths": self._made_of.global_lengths()}
+        learned = self._made_of.global_loss_tokens
+        made = Dealt(self.position, self.next_position, self.samples, **entries, **of_sequences, global_loss_tokens=learned)
         return made.batch(columns, device, self._packing)
 
     def wait_on(self, stream: Any) -> None:
@@ -296,6 +311,7 @@ class Dealt:
     flags: Any
     counted: Counted | None
     global_loss_tokens: int | None
+    lengths: list[list[int]] | None
 
     def batch(self, columns: Mapping[str, Any], device: Any, packing: Packing) -> Batch:
         """Makes the batch with these columns, which are on the device."""
@@ -312,6 +328,10 @@ class Dealt:
     def sequences(self) -> Counted | None:
         """Returns the lengths of documents and the number of labels that count."""
         return self.counted
+
+    def global_lengths(self) -> list[list[int]] | None:
+        """Returns the lengths of documents of the global batch."""
+        return self.lengths
 
     def wait_on(self, stream: Any) -> None:
         """Does nothing: the tensors are torch's."""

@@ -38,10 +38,13 @@ class Packing:
 
     def count(self, rows: Mapping[str, list[Any]]) -> Counted | None:
         """Does what `NativeBatch.sequences` does, with the rows of each column as tensors on the host."""
+        lengths = self.lengths(rows)
+        return None if self.seq_len is None or lengths is None else (lengths, self.loss_tokens(rows))
+
+    def lengths(self, rows: Mapping[str, list[Any]]) -> list[list[int]] | None:
+        """Returns the lengths of the documents of each row; `None` if there is no column of them."""
         lengths = rows.get(self.names.get("document_lengths", ""))
-        if self.seq_len is None or lengths is None:
-            return None
-        return [row.tolist() for row in lengths], self.loss_tokens(rows)
+        return None if lengths is None else [row.tolist() for row in lengths]
 
     def loss_tokens(self, rows: Mapping[str, list[Any]]) -> list[int] | None:
         """Returns how many labels of each row count; `None` if there are no labels."""
@@ -56,6 +59,12 @@ class Packing:
                 'add up `m.loss_tokens` of all ranks, or take `method = "best_fit"`',
             )
         return SettingError(f"job `{self.job}` has no column of `labels`, of which `global_loss_tokens` is the number", _missing("labels"))
+
+    def no_global_lengths(self) -> SettingError:
+        """Returns the error of a job whose batches do not have the lengths of the documents of the global batch."""
+        if "global_lengths" in self.names:
+            return SettingError(f"a step of job `{self.job}` has more than 1048576 documents for each sequence of this rank", "set `max_documents`, or a larger `align`")
+        return SettingError(f"job `{self.job}` has no column of `global_lengths`", _missing("global_lengths"))
 
     def divide(self, columns: Mapping[str, Any], counted: Counted | None, rows: int | None, pad_to: int | None) -> Iterator[MicroBatch]:
         """Returns the micro-batches of a batch with these columns."""

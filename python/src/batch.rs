@@ -46,6 +46,14 @@ impl NativeBatch {
         DlpackColumn { shared: self.shared.clone(), view }
     }
 
+    fn read_sequences(&self, py: Python<'_>) -> Option<Sequences> {
+        let columns = self.sequences?;
+        match &**self.shared {
+            BatchMemory::Slot(batch) => Some(py.detach(|| columns.read(batch))),
+            BatchMemory::Device(batch) => batch.sequences().cloned(),
+        }
+    }
+
     fn has_no_slot(&self) -> PyErr {
         PyAttributeError::new_err(format!(
             "the batch was copied to `{}`; its slot is another batch's",
@@ -107,12 +115,14 @@ impl NativeBatch {
     /// labels. `None` if the job has no column of lengths. Of a batch on a device, it reads the host's copy.
     #[allow(clippy::type_complexity, reason = "a tuple in Python")]
     fn sequences(&self, py: Python<'_>) -> Option<(Vec<Vec<i32>>, Option<Vec<u64>>)> {
-        let columns = self.sequences?;
-        let read = match &**self.shared {
-            BatchMemory::Slot(batch) => Some(py.detach(|| columns.read(batch))),
-            BatchMemory::Device(batch) => batch.sequences().cloned(),
-        };
-        read.map(|Sequences { document_lengths, loss_tokens }| (document_lengths, loss_tokens))
+        let Sequences { document_lengths, loss_tokens, .. } = self.read_sequences(py)?;
+        Some((document_lengths?, loss_tokens))
+    }
+
+    /// Returns for each sequence of the global batch the lengths of its documents. `None` if the job has no column of them, or its rows
+    /// cannot hold them. Of a batch on a device, it reads the host's copy.
+    fn global_lengths(&self, py: Python<'_>) -> Option<Vec<Vec<i32>>> {
+        self.read_sequences(py)?.global_lengths
     }
 
     /// Returns how many labels of the global batch are learned, on all ranks; `None` if that is not known.

@@ -421,7 +421,7 @@ def test_the_plan_counts_what_is_learned_and_wrong_masks_are_named(page: Recipe,
     missing = "record `0000`: it has no field `mask`, which `loss_from` names; it has tokens, loss"
     assert missing in refused(sft(tmp_path, loss_from="mask"))
     masked_tars(tmp_path / "chat", corpus, [of_masks[0][:-1], *of_masks[1:]])
-    ctl("index", tmp_path / "chat")
+    ctl("index", tmp_path / "chat", "--force")
     wrong = f"record `0000`: field `loss`: it has {len(corpus[0]) - 1} values, and its document {len(corpus[0])} tokens"
     assert wrong in refused({**sft(tmp_path), "bad_samples": "fail"})
 

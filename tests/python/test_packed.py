@@ -312,6 +312,25 @@ def test_each_rank_knows_how_many_labels_all_ranks_learn(texts: pathlib.Path, me
         assert len(alone) > 5 and together == alone
 
 
+@UNEVEN
+@pytest.mark.parametrize("end", ["exact", "pad", "partial"])
+@METHODS
+def test_each_rank_knows_the_lengths_of_all_documents(texts: pathlib.Path, method: dict[str, Any], end: str) -> None:
+    pytest.importorskip("torch", reason=os.environ.get("SPDL_TEST_NO_TORCH", "torch is not installed"))
+    made = make(texts, method, epoch_end=end)
+    made["column"].append({"name": "all", "decode": "global_lengths", "follows": "text"})
+    alone: dict[spdl_cluster.Position, list[list[int]]] = {}
+    for world in (1, 3):
+        for rank in range(world):
+            with spdl_cluster.local(made, rank=rank, world=world, tensors="torch") as loader:
+                for batch in loader:
+                    if world == 1:
+                        alone[batch.position] = [lengths.tolist() for lengths in batch["cuts"]]
+                    assert batch.global_lengths == alone[batch.position], f"rank {rank} of {world} at {batch.position}"
+                    assert batch.to("cpu").global_lengths == batch.global_lengths
+    assert len(alone) > 5 and len({len(lengths) for lengths in alone.values()}) == (2 if end == "partial" else 1)
+
+
 def test_without_labels_nobody_knows_what_is_learned(texts: pathlib.Path) -> None:
     with spdl_cluster.local(make(texts, BEST_FIT_1, "labels"), tensors="numpy") as loader:
         for batch in loader:
@@ -319,6 +338,8 @@ def test_without_labels_nobody_knows_what_is_learned(texts: pathlib.Path) -> Non
     with spdl_cluster.local(make(texts, BEST_FIT_1, "labels", "loss_mask"), tensors="numpy") as loader:
         with pytest.raises(SettingError, match="job `packed` has no column of `labels`, of which `global_loss_tokens` is the number"):
             _ = next(iter(loader)).global_loss_tokens
+        with pytest.raises(SettingError, match="job `packed` has no column of `global_lengths`"):
+            _ = next(iter(loader)).global_lengths
 
 
 def test_a_copy_of_a_batch_and_labels_of_32_bits_are_packed_alike(texts: pathlib.Path) -> None:

@@ -85,6 +85,8 @@ impl Batch {
 
     /// Returns how many labels are learned in the global batch of sequences, on all ranks: what each divides its sum of losses by. Bad
     /// documents, which are found after the plan, count as if they were not. `None` if the job has no labels, or masks and the method `chunk`.
+    ///
+    /// The lengths of the documents of the global batch are in a column `global_lengths`, which `Sequence::documents_of_global_lengths` divides.
     #[must_use]
     pub const fn global_loss_tokens(&self) -> Option<u64> {
         self.header.global_loss_tokens()

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use serde_json::Value;
-use spdl_job::{Column, ColumnKind, DefaultValue, Job, JobError, LabelSource, decoded_columns, named_in_dataset};
+use spdl_job::{Column, ColumnKind, DefaultValue, Job, JobError, LabelRule, decoded_columns, named_in_dataset};
 use spdl_order::view::SampleSet;
 use spdl_shard::{
     format::{Content, KEY_NAME, SHARD_NAME},
@@ -114,7 +114,7 @@ impl NamedField {
         });
         // All columns that have a mask have the same one.
         let masks = job.columns.iter().filter_map(|column| {
-            let from = vec![LabelSource::of(&column.kind)?.loss_from?.to_owned()];
+            let from = vec![LabelRule::of(&column.kind)?.loss_from?.to_owned()];
             Some(Self { key: key_of(column, "loss_from"), from, has_default: false })
         });
         let calls = job.columns.iter().filter_map(Column::returned).filter(|returned| returned.number == 0);

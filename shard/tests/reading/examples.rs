@@ -6,10 +6,10 @@ use serde_json::Value;
 use spdl_job::{
     ArgumentsFile, BadSamples, BoxFormat, BoxLabelsKeys, BoxStorage, BoxesKeys, BytesColumn, BytesKeys, CategoryKeys,
     CenterCrop, ClassesFile, ColumnFile, ColumnKind, CropBox, DEFAULT_BAD_FRACTION, DecodeFile, DefaultFile,
-    DocumentIdsKeys, DocumentLengthsKeys, Fill, FunctionFile, GeometryKeys, ImageKeys, ImageOp, ImageSizeKeys,
-    Interpolation, JobFile, JsonKeys, LabelsKeys, LossMaskKeys, MaskKeys, NoKeys, OneHotKeys, OrderFile, PositionsKeys,
-    RandomFlip, RandomResizedCrop, Resize, ReturnedFile, ReturnsFile, Size, SourceDigest, TensorEncoding, TensorKeys,
-    TextKeys, TokensKeys, ValueKeys,
+    DocumentIdsKeys, DocumentLengthsKeys, Fill, FunctionFile, GeometryKeys, GlobalLengthsKeys, ImageKeys, ImageOp,
+    ImageSizeKeys, Interpolation, JobFile, JsonKeys, LabelsKeys, LossMaskKeys, MaskKeys, NoKeys, OneHotKeys, OrderFile,
+    PositionsKeys, RandomFlip, RandomResizedCrop, Resize, ReturnedFile, ReturnsFile, Size, SourceDigest,
+    TensorEncoding, TensorKeys, TextKeys, TokensKeys, ValueKeys,
 };
 use spdl_order::{DatasetFacts, EpochEnd};
 use spdl_types::{DType, Fingerprint, ImageColor, ImageDepth, ImageLayout, Normalise};
@@ -98,6 +98,7 @@ fn with_every_key() -> JobFile {
             loss_from: Some(String::new()),
         }),
         DecodeFile::Positions(PositionsKeys { follows: Some(String::new()) }),
+        DecodeFile::GlobalLengths(GlobalLengthsKeys { follows: Some(String::new()) }),
         DecodeFile::DocumentLengths(DocumentLengthsKeys { follows: Some(String::new()) }),
         DecodeFile::DocumentIds(DocumentIdsKeys { follows: Some(String::new()) }),
         DecodeFile::LossMask(LossMaskKeys { follows: Some(String::new()), loss_from: Some(String::new()) }),

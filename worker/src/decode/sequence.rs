@@ -1,8 +1,8 @@
 //! Writes pieces of documents into sequences, and the columns that follow the tokens.
 
 use smallvec::SmallVec;
-use spdl_job::{Column, ColumnKind, Job, LabelSource, Sequence};
-use spdl_sequence::{PackMethod, Piece};
+use spdl_job::{Column, ColumnKind, Job, LabelRule, Sequence};
+use spdl_sequence::Piece;
 use spdl_shard::format::{Array, FieldValue};
 use spdl_types::DType;
 
@@ -61,6 +61,8 @@ enum Follower {
     Positions(DType),
     DocumentLengths,
     DocumentIds,
+    /// It has more than the row's own documents, and is written with the whole batch.
+    GlobalLengths,
 }
 
 /// The places of a piece in the columns that are written from its document.
@@ -126,7 +128,7 @@ impl SequenceWriter {
             .find_map(|(number, column)| Some((number, column, vocab(column)?)))
             .expect("a checked job has one");
         let labels = numbered().filter_map(|(number, column)| {
-            let kind = match (LabelSource::of(&column.kind)?.shifted, &column.kind) {
+            let kind = match (LabelRule::of(&column.kind)?.shifted, &column.kind) {
                 (_, ColumnKind::LossMask(_)) => LabelKind::Mask,
                 (true, _) => LabelKind::Shifted,
                 (false, _) => LabelKind::Unshifted,
@@ -138,6 +140,7 @@ impl SequenceWriter {
                 ColumnKind::Positions(_) => Follower::Positions(column.dtype),
                 ColumnKind::DocumentLengths(_) => Follower::DocumentLengths,
                 ColumnKind::DocumentIds(_) => Follower::DocumentIds,
+                ColumnKind::GlobalLengths(_) => Follower::GlobalLengths,
                 _ => return None,
             };
             Some((number, follower))
@@ -148,7 +151,7 @@ impl SequenceWriter {
             name: column.name.clone(),
             tokens,
             range: TokenRange::new(column.dtype, vocab),
-            loss_from: LabelSource::counted(&job.columns).and_then(|labels| labels.loss_from).map(str::to_owned),
+            loss_from: LabelRule::counted(&job.columns).and_then(|labels| labels.loss_from).map(str::to_owned),
             labels: labels.collect(),
             others: others.collect(),
         })
@@ -167,6 +170,11 @@ impl SequenceWriter {
     /// Returns whether the label of a sequence's last place can be a token of another document than its own.
     pub(crate) fn looks_beyond(&self) -> bool {
         self.sequence.cross_documents && self.labels.iter().any(|labels| labels.kind != LabelKind::Unshifted)
+    }
+
+    /// Returns the columns that have the lengths of all documents of the global batch.
+    pub(crate) fn global_lengths(&self) -> impl Iterator<Item = usize> {
+        self.others.iter().filter(|(_, kind)| matches!(kind, Follower::GlobalLengths)).map(|(number, _)| *number)
     }
 
     /// Returns the bytes of a token in the batch.
@@ -323,13 +331,14 @@ impl SequenceWriter {
             self.pad(columns[self.tokens]);
             self.labels.iter().for_each(|labels| labels.fill(columns[labels.column]));
         }
-        let segments = self.segments(row.pieces);
+        let segments = self.sequence.segments(row.pieces);
         if self.sequence.cross_documents {
             self.label_ends(row, columns);
         }
         let mut lengths = Vec::new();
         for (number, follower) in &self.others {
             match follower {
+                Follower::GlobalLengths => {}
                 Follower::DocumentLengths => {
                     lengths.push((*number, segments.iter().map(|length| *length as i32).collect()));
                 }
@@ -345,20 +354,6 @@ impl SequenceWriter {
             }
         }
         lengths
-    }
-
-    /// Returns the places of each document in a row: from its first token to the next document, of which `align` leaves some
-    /// without a token. With `cross_documents`, a sequence is one document.
-    fn segments(&self, pieces: &[Piece]) -> Vec<u32> {
-        let seq_len = self.sequence.seq_len;
-        match self.sequence.packing {
-            PackMethod::Chunk if self.sequence.cross_documents => pieces.first().map(|_| seq_len).into_iter().collect(),
-            PackMethod::Chunk => pieces.iter().map(|piece| piece.tokens).collect(),
-            PackMethod::BestFit { align, .. } => {
-                let room = |piece: &Piece| piece.tokens.next_multiple_of(align).min(seq_len - piece.at);
-                pieces.iter().map(room).collect()
-            }
-        }
     }
 
     /// Writes the shifted labels of the last tokens of documents: the first token of the next one.

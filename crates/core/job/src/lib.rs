@@ -40,7 +40,7 @@ pub use operation::*;
 pub use reader::nearest_name;
 pub use redact::{redact, secret_in};
 pub use schema::job_file_schema;
-pub use sequence::{LabelSource, Sequence, SequenceFile, SequenceMethod};
+pub use sequence::{LabelRule, Sequence, SequenceFile, SequenceMethod};
 pub use size::Size;
 pub use start::is_name;
 pub use transform::{Returns, ReturnsFile, Transform};

@@ -69,6 +69,7 @@ pub(super) fn decoder(setup: &ColumnSetup<'_>) -> Result<Box<dyn ColumnDecoder>,
         ColumnKind::Labels(_)
         | ColumnKind::Positions(_)
         | ColumnKind::DocumentLengths(_)
+        | ColumnKind::GlobalLengths(_)
         | ColumnKind::DocumentIds(_)
         | ColumnKind::LossMask(_) => panic!("column `{}` is decoded, and it reads no field", setup.column.name),
         ColumnKind::Returned(_) => panic!("column `{}` is decoded, and a function returns it", setup.column.name),

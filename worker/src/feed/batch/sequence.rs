@@ -11,6 +11,7 @@ use std::{
 use crossbeam_deque::{Stealer, Worker};
 use futures::future::try_join_all;
 use parking_lot::Mutex;
+use spdl_job::MAX_GLOBAL_LENGTHS;
 use spdl_order::{Item, ItemKind, Step};
 use spdl_sequence::Piece;
 use spdl_types::Position;
@@ -27,7 +28,7 @@ use crate::{
     decode::{PieceTarget, SequenceWriter, WrittenRow},
     feed::{
         FeedError,
-        dataset::{DatasetSequences, GlobalBatch, SequencePieces},
+        dataset::{DatasetSequences, GlobalSequences, SequencePieces},
         open::{Feed, FeedWork},
         scheduler::DecodePermit,
         stages::DecodingThread,
@@ -49,7 +50,7 @@ pub(super) struct PackedBatch {
     /// The tokens that follow rows.
     beyond: Mutex<Vec<u8>>,
     /// What each rank is told of the whole global batch.
-    global: Arc<GlobalBatch>,
+    global: Arc<GlobalSequences>,
     /// The documents of the pieces, by block. The entry of each is the number of its piece.
     pub(super) groups: Vec<SampleGroup>,
 }
@@ -261,6 +262,12 @@ pub(super) fn complete(feed: &Feed, buffer: &mut BatchBuffer, (packed, writer): 
         lengths.extend(writer.complete(&of_row, &mut columns).into_iter().map(|(column, of)| (column, number, of)));
         let sample = BatchSample::new(0, item);
         *place = entry(&sample, sample.flags);
+    }
+    let (all, count) = (&packed.global.lengths, packed.rows.len());
+    // The rows of a rank have the whole list together.
+    if all.len() <= count * MAX_GLOBAL_LENGTHS as usize {
+        let part = |row: usize| all[row * all.len() / count..(row + 1) * all.len() / count].to_vec();
+        lengths.extend(writer.global_lengths().flat_map(|column| (0..count).map(move |row| (column, row, part(row)))));
     }
     for (column, row, lengths) in lengths {
         let bytes: Vec<u8> = lengths.into_iter().flat_map(i32::to_le_bytes).collect();

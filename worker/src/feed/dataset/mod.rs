@@ -1,6 +1,6 @@
 //! Open datasets, shared by all ranks of a process: manifests, plans, and record indexes within a budget.
 
-mod global_batch;
+mod global_sequences;
 mod indexes;
 mod open_pool;
 mod sequences;
@@ -27,7 +27,7 @@ use tokio::sync::OnceCell;
 
 use self::indexes::Indexes;
 pub(crate) use self::{
-    global_batch::GlobalBatch,
+    global_sequences::GlobalSequences,
     indexes::IndexHold,
     sequences::{DatasetSequences, SequencePieces},
     view::DatasetView,

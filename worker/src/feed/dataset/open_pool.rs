@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use spdl_job::{LabelSource, Sequence};
+use spdl_job::{LabelRule, Sequence};
 use spdl_sequence::{PackMethod, Piece, PoolEpoch, PoolLayout, SequenceParams};
 
 /// What is counted as learned in a job's sequences.
@@ -12,8 +12,8 @@ pub(super) struct LearnedLabels {
     has_masks: bool,
 }
 
-impl From<LabelSource<'_>> for LearnedLabels {
-    fn from(LabelSource { shifted, loss_from }: LabelSource<'_>) -> Self {
+impl From<LabelRule<'_>> for LearnedLabels {
+    fn from(LabelRule { shifted, loss_from }: LabelRule<'_>) -> Self {
         Self { shifted, has_masks: loss_from.is_some() }
     }
 }

@@ -3,7 +3,7 @@
 use std::{collections::VecDeque, fmt, sync::Arc};
 
 use parking_lot::Mutex;
-use spdl_job::{Job, LabelSource, Sequence};
+use spdl_job::{Job, LabelRule, Sequence};
 use spdl_order::Located;
 use spdl_sequence::Piece;
 use spdl_shard::{sequences::SequenceTable, store::DatasetStore};
@@ -13,7 +13,7 @@ use tokio::sync::OnceCell;
 
 use super::{
     again,
-    global_batch::GlobalBatches,
+    global_sequences::KeptGlobalSequences,
     open_pool::{LaidOutPool, LearnedLabels, OpenPool},
 };
 use crate::{feed::FeedError, fetch::StoreClient};
@@ -26,7 +26,7 @@ const MIN_KEPT_POOLS: usize = 64;
 /// The sequences of a job. Ranks and their epochs share the layouts of pools that are in use.
 pub(crate) struct DatasetSequences {
     pub(crate) table: SequenceTable,
-    sequence: Sequence,
+    pub(super) sequence: Sequence,
     seed: u64,
     /// The folder of the manifest, where the lengths of documents are read.
     store: DatasetStore,
@@ -36,7 +36,7 @@ pub(crate) struct DatasetSequences {
     kept_pools: usize,
     /// What is counted as learned, if the job has labels.
     labels: Option<LearnedLabels>,
-    pub(super) global_batches: GlobalBatches,
+    pub(super) global_batches: KeptGlobalSequences,
 }
 
 /// Epoch and number of a pool.
@@ -70,7 +70,7 @@ impl DatasetSequences {
         (store, requests): (DatasetStore, Arc<StoreClient>),
     ) -> Self {
         let kept_pools = (job.order.lanes as usize).saturating_mul(POOLS_PER_LANE).max(MIN_KEPT_POOLS);
-        let labels = LabelSource::counted(&job.columns).map(LearnedLabels::from);
+        let labels = LabelRule::counted(&job.columns).map(LearnedLabels::from);
         let (pools, global_batches) = Default::default();
         Self { table, sequence, seed: job.seed, store, requests, pools, kept_pools, labels, global_batches }
     }

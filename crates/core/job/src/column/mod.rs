@@ -331,6 +331,7 @@ column_kinds! {
     /// - Field: none; the column follows a `tokens` column.
     /// - Result: the next id of the same document, or -100, which torch's `cross_entropy` leaves out, where there is none:
     ///   at the end of a document and where no document is. With `cross_documents`, it is the next id of the sequence.
+    ///   With `loss_from`, it is -100 also where that id is not learned.
     /// - Shape: `[seq_len]`.
     /// - Types: `i64`, `i32`.
     labels::Labels(LabelsColumn),
@@ -359,10 +360,19 @@ column_kinds! {
     /// Whether each place of a sequence is learned.
     ///
     /// - Field: none; the column follows a `tokens` column.
-    /// - Result: 1 where shifted labels have an id, and 0 elsewhere.
+    /// - Result: 1 where shifted labels have an id, with the same `loss_from`, and 0 elsewhere.
     /// - Shape: `[seq_len]`.
     /// - Types: `f32`, `u8`, `bool`.
     loss_mask::LossMask(LossMaskColumn),
+    /// The lengths of the documents of a whole global batch, of all ranks.
+    ///
+    /// - Field: none; the column follows a `tokens` column.
+    /// - Result: for each sequence of the global batch, in order, what `document_lengths` has of it, and where places are left
+    ///   behind the last document their number, negative: so each sequence adds up to `seq_len`. All rows of a rank's batch
+    ///   together are the whole list, the same on every rank. `batch.global_lengths` in Python has a list for each sequence.
+    /// - Shape: a ragged column of rows of `[]`.
+    /// - Types: `i32`.
+    global_lengths::GlobalLengths(GlobalLengthsColumn),
 }
 
 impl ColumnKind {

@@ -2,21 +2,21 @@
 
 use std::ops::Range;
 
-use spdl_sequence::Piece;
+use spdl_sequence::{PackMethod, Piece};
 
 use super::Sequence;
 use crate::{Column, ColumnKind, KeyProblem};
 
 /// How a column says what is learned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LabelSource<'c> {
+pub struct LabelRule<'c> {
     /// Whether the label of a place is the token after it. If not, it is the token at the place.
     pub shifted: bool,
     /// The field that says which tokens of a document are learned; `None` if all are.
     pub loss_from: Option<&'c str>,
 }
 
-impl<'c> LabelSource<'c> {
+impl<'c> LabelRule<'c> {
     /// Returns how this column says what is learned; `None` for columns of other kinds.
     #[must_use]
     pub fn of(kind: &'c ColumnKind) -> Option<Self> {
@@ -39,11 +39,11 @@ impl<'c> LabelSource<'c> {
 
 /// Checks that all columns of what is learned have one mask, or none.
 pub(super) fn check_loss(column: &Column, columns: &[Column]) -> Result<(), KeyProblem> {
-    let Some(LabelSource { loss_from, .. }) = LabelSource::of(&column.kind) else { return Ok(()) };
+    let Some(LabelRule { loss_from, .. }) = LabelRule::of(&column.kind) else { return Ok(()) };
     if loss_from == Some("") {
         return Err(("loss_from", "is empty; name the field that has a number for each token".to_owned()));
     }
-    let others = columns.iter().filter_map(|other| Some((other, LabelSource::of(&other.kind)?.loss_from)));
+    let others = columns.iter().filter_map(|other| Some((other, LabelRule::of(&other.kind)?.loss_from)));
     let (Some((other, theirs)), said) = (others.into_iter().find(|(_, theirs)| *theirs != loss_from), loss_from) else {
         return Ok(());
     };
@@ -71,5 +71,20 @@ impl Sequence {
         let start = piece.first + u64::from(!follows_another);
         let end = if shifted { end + 1 } else { end }.min(learned);
         start..end.max(start)
+    }
+
+    /// Returns the places of each document in a row: from its first token to the next document, of which `align` leaves some
+    /// without a token. With `cross_documents`, a sequence is one document.
+    #[must_use]
+    pub fn segments(&self, pieces: &[Piece]) -> Vec<u32> {
+        let seq_len = self.seq_len;
+        match self.packing {
+            PackMethod::Chunk if self.cross_documents => pieces.first().map(|_| seq_len).into_iter().collect(),
+            PackMethod::Chunk => pieces.iter().map(|piece| piece.tokens).collect(),
+            PackMethod::BestFit { align, .. } => {
+                let room = |piece: &Piece| piece.tokens.next_multiple_of(align).min(seq_len - piece.at);
+                pieces.iter().map(room).collect()
+            }
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! The `[sequence]` table of a job file: documents of tokens are packed into sequences of one length, and a sequence is a
 //! sample of the job.
 
+mod global_lengths;
 mod labels;
 
 use serde::{Deserialize, Serialize};
@@ -8,7 +9,7 @@ use spdl_sequence::{LongDocument, PackMethod, SEQUENCE_VERSION, SequenceParams};
 use spdl_types::Fingerprint;
 
 use super::{Column, ColumnKind, KeyProblem};
-pub use labels::LabelSource;
+pub use labels::LabelRule;
 
 /// Upper limit of the tokens of a sequence.
 const MAX_SEQ_LEN: u32 = 1 << 24;

@@ -33,7 +33,7 @@ fn sequence(keys: &str) -> Sequence {
 }
 
 fn all_followers() -> String {
-    let kinds = ["labels", "positions", "document_lengths", "document_ids", "loss_mask"];
+    let kinds = ["labels", "positions", "document_lengths", "document_ids", "loss_mask", "global_lengths"];
     kinds.map(|kind| follower(kind, kind, "")).concat()
 }
 
@@ -186,6 +186,7 @@ fn columns_have_the_shape_of_a_sequence() {
         (SampleShape::Rows { row: vec![], max_rows: 64 }, DType::I32, 0),
         (fixed(), DType::I32, 0),
         (fixed(), DType::F32, 0),
+        (SampleShape::Rows { row: vec![], max_rows: 1 << 20 }, DType::I32, 0),
     ];
     assert_eq!(shapes, expected);
     assert_eq!(job.bad_samples, BadSamples::Mask);
@@ -208,6 +209,18 @@ fn columns_have_the_shape_of_a_sequence() {
 }
 
 #[test]
+fn lengths_of_a_global_batch_survive_being_numbers() {
+    let sequence = sequence("seq_len = 64");
+    let sequences: [&[u32]; 5] = [&[16, 48], &[], &[64], &[1, 2, 3], &[63]];
+    let numbers: Vec<i32> =
+        sequences.iter().flat_map(|lengths| sequence.global_lengths_of(lengths.iter().copied())).collect();
+    assert_eq!(numbers, [16, 48, -64, 64, 1, 2, 3, -58, 63, -1]);
+    let lengths = sequences.map(|lengths| lengths.iter().map(|length| *length as i32).collect::<Vec<_>>());
+    assert_eq!(sequence.documents_of_global_lengths(numbers), lengths);
+    assert_eq!(sequence.documents_of_global_lengths([i32::MIN, 5, -58]), [Vec::<i32>::new()], "numbers of a hostile peer");
+}
+
+#[test]
 fn one_mask_says_what_a_job_learns() {
     let packed = "sequence = { seq_len = 64 }";
     let of = |labels: &str, mask: &str| {
@@ -216,15 +229,15 @@ fn one_mask_says_what_a_job_learns() {
     };
     let loss = "loss_from = \"loss\"";
     let job = of(loss, loss).unwrap();
-    assert_eq!(LabelSource::counted(&job.columns), Some(LabelSource { shifted: true, loss_from: Some("loss") }));
+    assert_eq!(LabelRule::counted(&job.columns), Some(LabelRule { shifted: true, loss_from: Some("loss") }));
     assert_eq!(serde_json::from_slice::<Job>(&serde_json::to_vec(&job).unwrap()).unwrap(), job);
     assert_ne!(job.fingerprint(), of("", "").unwrap().fingerprint());
     let unshifted = of("shifted = false", "").unwrap();
-    assert_eq!(LabelSource::counted(&unshifted.columns), Some(LabelSource { shifted: false, loss_from: None }));
+    assert_eq!(LabelRule::counted(&unshifted.columns), Some(LabelRule { shifted: false, loss_from: None }));
     let columns = [TOKENS, &follower("mask", "loss_mask", loss), &follower("ids", "document_ids", "")].concat();
     let masks = job_of(packed, &columns).unwrap();
-    assert_eq!(LabelSource::counted(&masks.columns), Some(LabelSource { shifted: true, loss_from: Some("loss") }));
-    assert_eq!(LabelSource::counted(&masks.columns[2..]), None);
+    assert_eq!(LabelRule::counted(&masks.columns), Some(LabelRule { shifted: true, loss_from: Some("loss") }));
+    assert_eq!(LabelRule::counted(&masks.columns[2..]), None);
     for (labels, mask, expected) in [
         (loss, "", "column `labels`: `loss_from` is `loss`, and that of column `mask` is missing; one mask"),
         ("", loss, "column `labels`: `loss_from` is missing, and that of column `mask` is `loss`; one mask"),
@@ -325,7 +338,7 @@ fn what_a_job_with_sequences_cannot_have_is_named_with_what_to_do() {
         let error = job_of(keys, &columns).unwrap_err();
         assert!(error.contains(expected), "{expected}: {error}");
     }
-    for kind in ["labels", "positions", "document_lengths", "document_ids", "loss_mask"] {
+    for kind in ["labels", "positions", "document_lengths", "document_ids", "loss_mask", "global_lengths"] {
         let columns = format!("{TOKENS}[[column]]\nname = \"x\"\ndecode = \"{kind}\"\n");
         let error = job_of(packed, &columns).unwrap_err();
         let expected = "column `x`: `follows` is missing; write the name of the tokens column that it is of";

@@ -4,10 +4,11 @@ use proptest::{collection::vec, option, prelude::*};
 use spdl_job::{
     Arguments, BadSamples, BoolColumn, BoxClassColumn, BoxFormat, BoxLabelsColumn, BoxStorage, BoxesColumn,
     BytesColumn, Callable, CategoryColumn, ColorJitter, Column, ColumnKind, ColumnValue, DefaultValue,
-    DocumentIdsColumn, DocumentLengthsColumn, Fill, FloatColumn, FunctionCall, GeometryColumn, ImageColumn, ImageOp,
-    ImageSizeColumn, IntColumn, Interpolation, Job, JsonColumn, LabelsColumn, LossMaskColumn, MaskColumn, Mix,
-    NumberOrRange, OneHotColumn, PictureList, PositionsColumn, RandomResizedCrop, ReturnedColumn, ReturnedValue,
-    Returns, Sequence, Size, SourceDigest, TensorColumn, TensorEncoding, TextColumn, TokensColumn, Transform,
+    DocumentIdsColumn, DocumentLengthsColumn, Fill, FloatColumn, FunctionCall, GeometryColumn, GlobalLengthsColumn,
+    ImageColumn, ImageOp, ImageSizeColumn, IntColumn, Interpolation, Job, JsonColumn, LabelsColumn, LossMaskColumn,
+    MaskColumn, Mix, NumberOrRange, OneHotColumn, PictureList, PositionsColumn, RandomResizedCrop, ReturnedColumn,
+    ReturnedValue, Returns, Sequence, Size, SourceDigest, TensorColumn, TensorEncoding, TextColumn, TokensColumn,
+    Transform,
 };
 use spdl_order::{EpochEnd, MixParams, OrderParams};
 use spdl_sequence::{LongDocument, PackMethod};
@@ -121,12 +122,14 @@ fn kind() -> impl Strategy<Value = ColumnKind> {
 
 /// A column that follows one of tokens.
 fn follower() -> impl Strategy<Value = ColumnKind> {
-    (0..5_u32, text(), any::<bool>(), any::<u32>()).prop_map(|(kind, follows, shifted, seq_len)| match kind {
-        0 => ColumnKind::Labels(LabelsColumn { follows, shifted, seq_len }),
+    let parts = (0..6_u32, text(), any::<bool>(), option::of(text()), any::<u32>());
+    parts.prop_map(|(kind, follows, shifted, loss_from, seq_len)| match kind {
+        0 => ColumnKind::Labels(LabelsColumn { follows, shifted, loss_from, seq_len }),
         1 => ColumnKind::Positions(PositionsColumn { follows, seq_len }),
         2 => ColumnKind::DocumentLengths(DocumentLengthsColumn { follows, seq_len }),
         3 => ColumnKind::DocumentIds(DocumentIdsColumn { follows, seq_len }),
-        _ => ColumnKind::LossMask(LossMaskColumn { follows, seq_len }),
+        4 => ColumnKind::GlobalLengths(GlobalLengthsColumn { follows, seq_len }),
+        _ => ColumnKind::LossMask(LossMaskColumn { follows, loss_from, seq_len }),
     })
 }
 

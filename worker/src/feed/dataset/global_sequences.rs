@@ -4,8 +4,8 @@ use std::{collections::VecDeque, sync::Arc};
 
 use futures::future::try_join_all;
 use parking_lot::Mutex;
-use spdl_job::Job;
-use spdl_order::{ItemKind, Plan, Step};
+use spdl_job::{ColumnKind, Job};
+use spdl_order::{Item, ItemKind, Plan, Step};
 use tokio::sync::OnceCell;
 
 use super::{DatasetSequences, SequencePieces};
@@ -16,25 +16,27 @@ const KEPT_STEPS: usize = 64;
 
 /// The sequences of all ranks in a step.
 #[derive(Debug, Default)]
-pub(crate) struct GlobalBatch {
+pub(crate) struct GlobalSequences {
     /// The labels that are learned, if the job has labels and the plan knows it. Bad documents are among them: they are found later.
     pub(crate) learned: Option<u64>,
+    /// The lengths of the documents of each sequence, as a column has them, if the job has such a column.
+    pub(crate) lengths: Vec<i32>,
 }
 
 /// The global batches that were used last, the latest first. Ranks share them.
 #[derive(Default)]
-pub(super) struct GlobalBatches(Mutex<VecDeque<(Step, GlobalBatchCell)>>);
+pub(super) struct KeptGlobalSequences(Mutex<VecDeque<(Step, GlobalSequencesCell)>>);
 
-type GlobalBatchCell = Arc<OnceCell<Arc<GlobalBatch>>>;
+type GlobalSequencesCell = Arc<OnceCell<Arc<GlobalSequences>>>;
 
-impl GlobalBatches {
-    fn cell(&self, step: &Step) -> GlobalBatchCell {
+impl KeptGlobalSequences {
+    fn cell(&self, step: &Step) -> GlobalSequencesCell {
         let mut steps = self.0.lock();
         if let Some((_, cell)) = steps.iter().find(|(other, _)| other == step) {
             return cell.clone();
         }
         steps.truncate(KEPT_STEPS - 1);
-        steps.push_front((*step, GlobalBatchCell::default()));
+        steps.push_front((*step, GlobalSequencesCell::default()));
         steps[0].1.clone()
     }
 }
@@ -49,15 +51,24 @@ impl DatasetSequences {
         job: &Job,
         plan: &Plan,
         step: &Step,
-    ) -> Result<Arc<GlobalBatch>, FeedError> {
+    ) -> Result<Arc<GlobalSequences>, FeedError> {
         let cell = self.global_batches.cell(step);
         let made = cell.get_or_try_init(|| async {
             let mut items = Vec::new();
             plan.rank_items(step, 0, 1, &mut items);
-            items.retain(|item| item.kind != ItemKind::Invalid);
-            let found = try_join_all(items.iter().map(|item| self.pieces(job, item.at, item.located))).await?;
-            let learned = |pieces: &SequencePieces| pieces.learned;
-            Ok::<_, FeedError>(Arc::new(GlobalBatch { learned: found.iter().map(learned).sum() }))
+            let pieces = async |item: &Item| match item.kind {
+                ItemKind::Invalid => Ok(SequencePieces { learned: Some(0), ..SequencePieces::default() }),
+                ItemKind::Sample | ItemKind::Padding => self.pieces(job, item.at, item.located).await,
+            };
+            let found = try_join_all(items.iter().map(pieces)).await?;
+            let lengths = |of: &SequencePieces| {
+                let segments = self.sequence.segments(&of.pieces);
+                self.sequence.global_lengths_of(segments).collect::<Vec<i32>>()
+            };
+            let is_wanted = job.columns.iter().any(|column| matches!(column.kind, ColumnKind::GlobalLengths(_)));
+            let lengths = found.iter().filter(|_| is_wanted).flat_map(lengths).collect();
+            let learned = found.iter().map(|of| of.learned).sum();
+            Ok::<_, FeedError>(Arc::new(GlobalSequences { learned, lengths }))
         });
         made.await.cloned()
     }
