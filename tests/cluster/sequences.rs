@@ -349,7 +349,7 @@ fn npy(tokens: &[u32]) -> Vec<u8> {
 fn documents_that_cannot_be_read_are_counted_among_those_of_the_view() {
     // A tenth is in the view, 40 documents, of which 5 are damaged.
     let dataset = TestDataset::of_keys((0..400_u32).map(|number| {
-        let value = if number % 80 == 0 { b"damaged".repeat(9) } else { npy(&vec![number + 1; 40]) };
+        let value = if number % 80 == 0 { b"damaged".repeat(9) } else { npy(&[number + 1; 40]) };
         (format!("{number:04}"), value, u32::from(number % 10 == 0).to_string())
     }));
     let job = |fraction: &str| {
