@@ -329,6 +329,11 @@ fn a_table_that_is_away_or_another_is_refused_in_one_line_wherever_it_is_read() 
     other_length[first_length..].iter_mut().for_each(|byte| *byte ^= 1);
     fs::write(&path, other_length).unwrap();
     one_line(cluster.pull("ours", 0, 1, "node-0", &["--steps", "1"]), &[&ours_name, "its checksum does not match"]);
+    // The worker has opened the table, and then it is cut off.
+    for bytes in [first_length + 7, first_length - 1] {
+        fs::write(&path, &file[..bytes]).unwrap();
+        one_line(cluster.pull("ours", 0, 1, "node-0", &["--steps", "1"]), &[&ours_name]);
+    }
     // Submitting the job without the fingerprint packs again, and writes the table where it was.
     cluster.submit(&job);
     assert_eq!(fs::read(&path).unwrap(), file);
