@@ -224,7 +224,10 @@ fn an_exact_evaluation_has_every_token_once_in_the_order_of_the_dataset() {
     let plan = run(ctl().arg("plan").arg(&job).arg("--json")).json();
     assert_eq!(alone["samples"], plan["sequences"]["sequences"], "{plan}");
     let text = run(ctl().arg("replay").arg(&job)).stdout;
-    assert!(text.starts_with("24 sequences in 1 batch, ") && text.contains(" tokens/s since the first batch"), "{text}");
+    assert!(
+        text.starts_with("24 sequences in 1 batch, ") && text.contains(" tokens/s since the first batch"),
+        "{text}"
+    );
     assert!(!text.contains("sample") && !text.contains("image"), "{text}");
 
     let mut left = BTreeMap::<Vec<u16>, usize>::new();
