@@ -223,6 +223,12 @@ fn an_exact_evaluation_has_every_token_once_in_the_order_of_the_dataset() {
     let expected = digests(std::slice::from_ref(&alone));
     let plan = run(ctl().arg("plan").arg(&job).arg("--json")).json();
     assert_eq!(alone["samples"], plan["sequences"]["sequences"], "{plan}");
+    let text = run(ctl().arg("replay").arg(&job)).stdout;
+    assert!(
+        text.starts_with("24 sequences in 1 batch, ") && text.contains(" tokens/s since the first batch"),
+        "{text}"
+    );
+    assert!(!text.contains("sample") && !text.contains("image"), "{text}");
 
     let mut left = BTreeMap::<Vec<u16>, usize>::new();
     for number in 0..DOCUMENTS {
@@ -326,6 +332,11 @@ fn a_table_that_is_away_or_another_is_refused_in_one_line_wherever_it_is_read() 
     other_length[first_length..].iter_mut().for_each(|byte| *byte ^= 1);
     fs::write(&path, other_length).unwrap();
     one_line(cluster.pull("ours", 0, 1, "node-0", &["--steps", "1"]), &[&ours_name, "its checksum does not match"]);
+    // The worker has opened the table, and then it is cut off.
+    for bytes in [first_length + 7, first_length - 1] {
+        fs::write(&path, &file[..bytes]).unwrap();
+        one_line(cluster.pull("ours", 0, 1, "node-0", &["--steps", "1"]), &[&ours_name]);
+    }
     // Submitting the job without the fingerprint packs again, and writes the table where it was.
     cluster.submit(&job);
     assert_eq!(fs::read(&path).unwrap(), file);
@@ -349,7 +360,7 @@ fn npy(tokens: &[u32]) -> Vec<u8> {
 fn documents_that_cannot_be_read_are_counted_among_those_of_the_view() {
     // A tenth is in the view, 40 documents, of which 5 are damaged.
     let dataset = TestDataset::of_keys((0..400_u32).map(|number| {
-        let value = if number % 80 == 0 { b"damaged".repeat(9) } else { npy(&vec![number + 1; 40]) };
+        let value = if number % 80 == 0 { b"damaged".repeat(9) } else { npy(&[number + 1; 40]) };
         (format!("{number:04}"), value, u32::from(number % 10 == 0).to_string())
     }));
     let job = |fraction: &str| {

@@ -83,6 +83,21 @@ def test_the_suggested_job_has_a_column_of_tokens(texts: pathlib.Path) -> None:
         assert all(len(row) == len(ids(sample)) for row, sample in zip(batch["input_ids"], batch["number"].tolist()))
 
 
+def test_the_suggested_job_of_tokens_alone_packs_them(tmp_path: pathlib.Path) -> None:
+    with spdl_cluster.Writer(tmp_path / "texts") as writer:
+        for sample in range(SAMPLES):
+            writer.write({"input_ids": ids(sample)}, key=f"{sample:04}")
+    suggested = spdl_cluster.suggest(tmp_path / "texts")
+    assert {column["name"]: column["decode"] for column in suggested["column"]} == {
+        "tokens": "tokens", "labels": "labels", "positions": "positions", "document_lengths": "document_lengths"
+    }  # fmt: skip
+    seq_len = suggested["sequence"]["seq_len"]
+    with spdl_cluster.local(suggested, tensors="numpy") as loader:
+        batch = next(iter(loader))
+        assert batch["tokens"].shape == batch["labels"].shape == (suggested["global_batch"], seq_len)
+        assert all(micro.loss_tokens > 0 for micro in batch.packed(1))
+
+
 def test_an_id_beyond_the_vocabulary_is_a_bad_sample_that_names_it(token_job: MakeJob) -> None:
     largest = max(int(ids(sample).max(initial=0)) for sample in range(SAMPLES))
     [sample] = [sample for sample in range(SAMPLES) if largest in ids(sample)]

@@ -19,6 +19,8 @@ pub(crate) const CERTIFICATE: &str = "invalid peer certificate";
 pub(crate) const NO_TLS: &str = "InvalidContentType";
 /// Parts of the addresses of requests for a list.
 pub(crate) const LISTS: [&str; 2] = ["list-type=2", "comp=list"];
+/// Part of object_store's text about a range that begins behind the end of a local file; a server answers 416.
+const BEYOND_END: &str = "but object was only";
 /// Beginning of object_store's text about an answer with an error status.
 const STATUS: &str = "Server returned non-2xx status code: ";
 /// Beginning of object_store's text about an answer that is an error, although its status is not.
@@ -33,6 +35,7 @@ pub fn is_refusal(error: &object_store::Error) -> bool {
         E::JoinError { .. } => false,
         E::Generic { .. } => {
             is_wrong_request(error)
+                || chain_contains(error, BEYOND_END)
                 || is_of_metadata_service(error)
                 || matches!(io_kind(error), Some(ErrorKind::PermissionDenied | ErrorKind::NotADirectory))
         }
