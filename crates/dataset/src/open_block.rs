@@ -21,7 +21,7 @@ use crate::{DatasetError, fields::read_together};
 const SHARDS_AT_ONCE: usize = 2;
 /// Number of reads of a shard that are kept for the blocks that follow.
 const KEPT_READS: usize = 64;
-/// Upper limit of their bytes. Longer ones are of wide columns, whose pages few blocks share.
+/// Upper limit of their bytes. The latest is kept whatever its length: it can be a compressed shard.
 const KEPT_BYTES: u64 = 16 << 20;
 
 /// A block of a shard that is open.
@@ -51,9 +51,10 @@ impl SharedReads {
                 let cell = Arc::<OnceCell<Bytes>>::default();
                 reads.push_front((part.clone(), cell.clone()));
                 let mut bytes = 0;
-                reads.retain(|(part, _)| {
-                    bytes += part.range.end - part.range.start;
-                    bytes <= KEPT_BYTES
+                reads.retain(|(other, _)| {
+                    let is_latest = bytes == 0;
+                    bytes += other.range.end - other.range.start;
+                    is_latest || bytes <= KEPT_BYTES
                 });
                 cell
             })
