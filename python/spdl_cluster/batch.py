@@ -199,9 +199,16 @@ class Batch(dict[str, Any]):
             return Batch(columns)
         # Copies, which hold no memory of this batch. They follow to the device when they are asked for.
         entries = {name: getattr(self, name).clone() for name in ("ids", "epochs", "offsets", "flags")}
-        of_sequences = {"counted": self._made_of.sequences(), "lengths": self._made_of.global_lengths()}
-        learned = self._made_of.global_loss_tokens
-        made = Dealt(self.position, self.next_position, self.samples, **entries, **of_sequences, global_loss_tokens=learned)
+        source = self._made_of
+        made = Dealt(
+            self.position,
+            self.next_position,
+            self.samples,
+            **entries,
+            counted=source.sequences(),
+            global_loss_tokens=source.global_loss_tokens,
+            lengths=source.global_lengths(),
+        )
         return made.batch(columns, device, self._packing)
 
     def wait_on(self, stream: Any) -> None:

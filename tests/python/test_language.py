@@ -349,8 +349,9 @@ def masked_mds(folder: pathlib.Path, of_corpus: list[Tokens], of_masks: list[Mas
 
 def masked_tars(folder: pathlib.Path, of_corpus: list[Tokens], of_masks: list[Mask]) -> None:
     with tarfile.open(folder / "0.tar", "w") as tar:
-        for number, row in enumerate(zip(of_corpus, of_masks)):
-            for name, array in zip(("tokens", "loss"), row):
+        for number, (tokens, mask) in enumerate(zip(of_corpus, of_masks)):
+            arrays: dict[str, NDArray[Any]] = {"tokens": tokens, "loss": mask}
+            for name, array in arrays.items():
                 file = io.BytesIO()
                 numpy.save(file, array)
                 member = tarfile.TarInfo(f"{number:04}.{name}")

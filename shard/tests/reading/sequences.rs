@@ -87,10 +87,10 @@ fn learned(pool: usize) -> Vec<u32> {
 /// The example, of documents with masks.
 fn masked_example() -> MadeSequences {
     let mut builder = SequenceTableBuilder::default();
-    for pool in 0..POOLS.len() {
+    for (pool, blocks) in POOLS.into_iter().enumerate() {
         let tokens = learned(pool).iter().sum::<u32>().into();
         builder.add_learned(LearnedTokens { tokens, unlearned_documents: 1 });
-        let documents = TokenPool { blocks: POOLS[pool].clone(), lengths: lengths(pool) };
+        let documents = TokenPool { blocks, lengths: lengths(pool) };
         builder.push(&documents, documents.count(&params()).unwrap(), Some(&learned(pool)));
     }
     builder.finish().unwrap()

@@ -217,7 +217,11 @@ fn lengths_of_a_global_batch_survive_being_numbers() {
     assert_eq!(numbers, [16, 48, -64, 64, 1, 2, 3, -58, 63, -1]);
     let lengths = sequences.map(|lengths| lengths.iter().map(|length| *length as i32).collect::<Vec<_>>());
     assert_eq!(sequence.documents_of_global_lengths(numbers), lengths);
-    assert_eq!(sequence.documents_of_global_lengths([i32::MIN, 5, -58]), [Vec::<i32>::new()], "numbers of a hostile peer");
+    assert_eq!(
+        sequence.documents_of_global_lengths([i32::MIN, 5, -58]),
+        [Vec::<i32>::new()],
+        "numbers of a hostile peer"
+    );
 }
 
 #[test]
