@@ -105,8 +105,7 @@ impl DatasetSequences {
 
     async fn lay_out(&self, pool: u32) -> Result<LaidOutPool, StoreError> {
         let params = self.sequence.params();
-        let (layout, learned) =
-            again(&self.requests, || self.table.layout(&self.store, params, pool)).await?;
+        let (layout, learned) = again(&self.requests, || self.table.layout(&self.store, params, pool)).await?;
         LaidOutPool::new(&params, Arc::new(layout), learned).map_err(|problem| StoreError::Changed {
             url: self.store.url().to_owned(),
             problem: format!("pool {pool}: {problem}"),
