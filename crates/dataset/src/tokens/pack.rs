@@ -24,7 +24,7 @@ use crate::{
 };
 
 /// Memory in which documents are sorted, in bytes; the others are in a temporary file.
-const SORT_BYTES: usize = 64 << 20;
+const SORT_BYTES: usize = 32 << 20;
 /// Bytes of documents that are read back at once.
 const READ_BACK_BYTES: usize = 4 << 20;
 
