@@ -8,7 +8,7 @@ use spdl_sequence::{LongDocument, PackMethod, PoolEpoch, PoolLayout, SequencePar
 use spdl_shard::{
     manifest::{BlockFacts, Manifest, ManifestBuilder, ShardFacts},
     samples::JobSamples,
-    sequences::{MadeSequences, PoolDocuments, SequenceTable, SequenceTableBuilder},
+    sequences::{LearnedTokens, MadeSequences, PoolDocuments, SequenceTable, SequenceTableBuilder},
     store::DatasetStore,
 };
 use spdl_types::Fingerprint;
@@ -19,6 +19,7 @@ use crate::{indexes::with_checksum, input::FuzzInput};
 const POOLS_AT: usize = 40;
 const ROWS_AT: usize = 112;
 const ROW_BYTES: usize = 16;
+const VERSION_AT: usize = 8;
 
 /// Checks that a table that opens agrees with its dataset, and that documents of the lengths that it has are packed or refused. The
 /// input is the number of the dataset's blocks, the samples of each, and the file.
@@ -94,15 +95,19 @@ fn manifest_of(blocks: &[u32]) -> Manifest {
 /// Returns a file whose table has the correct length and checksum, and the table's fingerprint.
 fn with_fingerprint(data: &[u8]) -> MadeSequences {
     let pools = data.get(POOLS_AT..).and_then(|rest| rest.first_chunk()).map_or(0, |pools| u32::from_le_bytes(*pools));
-    let end = (ROWS_AT + pools as usize * ROW_BYTES).min(data.len());
+    // Version 2 has two more counts, and a number more in each row.
+    let has_learned = data.get(VERSION_AT) == Some(&2);
+    let (rows_at, row_bytes) = if has_learned { (ROWS_AT + 16, ROW_BYTES + 4) } else { (ROWS_AT, ROW_BYTES) };
+    let end = (rows_at + pools as usize * row_bytes).min(data.len());
     let mut file = with_checksum(&data[..end]);
     let fingerprint = Fingerprint::of(&file);
     file.extend(&data[end..]);
     MadeSequences { file: file.into(), fingerprint }
 }
 
-/// Makes tables of these pools, each of blocks with the documents that it has, after the input's first bytes.
-fn seed(pools: &[&[&[u32]]]) -> Vec<u8> {
+/// Makes tables of these pools, each of blocks with the documents that it has, after the input's first bytes; with masks, if all their
+/// documents have one.
+fn seed(pools: &[&[&[u32]]], has_masks: bool) -> Vec<u8> {
     let blocks: Vec<u8> = pools.iter().copied().flatten().map(|documents| documents.len() as u8 - 1).collect();
     let (mut builder, mut end) = (SequenceTableBuilder::default(), 0);
     for blocks in pools {
@@ -110,7 +115,12 @@ fn seed(pools: &[&[&[u32]]]) -> Vec<u8> {
         end = of_pool.end;
         let pool = TokenPool { blocks: of_pool, lengths: blocks.concat() };
         let params = SequenceParams { version: 1, seq_len: 16, added_tokens: 1, method: METHODS[0] };
-        builder.push(&pool, pool.count(&params).expect("a few documents"), None);
+        let pieces = pool.lengths.iter().map(|length| params.kept_tokens(*length).div_ceil(16)).sum::<u64>();
+        let learned = vec![1; if has_masks { pieces as usize } else { 0 }];
+        if has_masks {
+            builder.add_learned(LearnedTokens { tokens: pieces, unlearned_documents: 0 });
+        }
+        builder.push(&pool, pool.count(&params).expect("a few documents"), has_masks.then_some(&learned));
     }
     let made = builder.finish().expect("pools in order");
     [&[blocks.len() as u8], &blocks[..], &made.file].concat()
@@ -118,9 +128,10 @@ fn seed(pools: &[&[&[u32]]]) -> Vec<u8> {
 
 pub(crate) fn seeds() -> Vec<Vec<u8>> {
     vec![
-        seed(&[&[&[3, 0, 40], &[16]], &[&[1, 1, 1, 1, 1], &[15], &[200]]]),
-        seed(&[&[&[0, 0], &[0]], &[&[7]]]),
-        seed(&[&[&[u32::MAX - 1]]]),
-        seed(&[]),
+        seed(&[&[&[3, 0, 40], &[16]], &[&[1, 1, 1, 1, 1], &[15], &[200]]], false),
+        seed(&[&[&[3, 0, 40], &[16]], &[&[1, 1, 1, 1, 1], &[15], &[200]]], true),
+        seed(&[&[&[0, 0], &[0]], &[&[7]]], false),
+        seed(&[&[&[u32::MAX - 1]]], false),
+        seed(&[], false),
     ]
 }
