@@ -106,7 +106,8 @@ pub(crate) fn run(args: PackArgs) -> CtlResult {
             overwrite: overwrite(args.force),
             ..options
         };
-        return pack_tokens::run(&args.source, &args.dataset, &options, args.exist_ok, args.json);
+        print(&pack_tokens::run(&args.source, &args.dataset, &options, args.exist_ok, args.json)?, args.json)?;
+        return Ok(ExitCode::SUCCESS);
     }
     let source = PackSource::open_all(&args.source)?;
     let options = PackOptions {

@@ -1,13 +1,13 @@
 //! `spdl-ctl pack --to`: writes the tokens of a dataset as files of another format.
 
-use std::{path::PathBuf, process::ExitCode, sync::Arc};
+use std::{path::PathBuf, sync::Arc};
 
 use spdl_dataset::{DatasetError, DatasetReport, NewFolders, TokenEncoding, TokenPackOptions, pack_tokens_until};
 use spdl_shard::store::DatasetStore;
 use spdl_store::StoreOptions;
 use spdl_worker::decode::read_tokens;
 
-use super::{CtlError, CtlResult, interrupt, pack, progress::ProgressLine};
+use super::{CtlError, interrupt, progress::ProgressLine};
 
 /// Options that are for pictures, and not for tokens.
 const OF_PICTURES: [&str; 10] = [
@@ -63,13 +63,13 @@ pub(crate) fn run(
     options: &TokenPackOptions,
     is_kept: bool,
     quiet: bool,
-) -> CtlResult {
+) -> Result<DatasetReport, CtlError> {
     let [source] = source else {
         let problem = "packs the tokens of one dataset; give one".to_owned();
         return Err(DatasetError::Option { option: "to", problem }.into());
     };
     let source = source.to_string_lossy();
-    let report = interrupt::run(|mut interrupt| async move {
+    interrupt::run(|mut interrupt| async move {
         if is_kept && let Some(there) = DatasetReport::of_existing(dataset).await {
             return Ok(there);
         }
@@ -83,7 +83,5 @@ pub(crate) fn run(
             folders.remove_empty();
         }
         Ok::<_, CtlError>(packed?)
-    })?;
-    pack::print(&report, quiet)?;
-    Ok(ExitCode::SUCCESS)
+    })
 }

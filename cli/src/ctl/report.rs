@@ -22,6 +22,11 @@ pub(crate) fn grouped(number: u64) -> String {
     out
 }
 
+/// Formats a rate: with a decimal if it is small.
+pub(crate) fn rounded(rate: f64) -> String {
+    if rate > 0.0 && rate < 10.0 { format!("{rate:.1}") } else { grouped(rate.round() as u64) }
+}
+
 /// Formats a number with the singular or plural noun.
 pub(crate) fn count(number: u64, one: &str, many: &str) -> String {
     format!("{} {}", grouped(number), if number == 1 { one } else { many })

@@ -13,7 +13,12 @@ use spdl_insight::Transport;
 use spdl_job::{Sequence, layout::entry_flags};
 use spdl_order::Receipt;
 
-use super::{CtlError, output::outln, plan::StepLine, report, status::rounded};
+use super::{
+    CtlError,
+    output::outln,
+    plan::StepLine,
+    report::{self, rounded},
+};
 
 /// How long the coordinator may take at the end of the command to report what limits the rank.
 const DIAGNOSIS_TIMEOUT: Duration = Duration::from_secs(1);

@@ -7,10 +7,7 @@ use spdl_sequence::{PackMethod, Piece};
 use spdl_shard::format::{Array, FieldValue};
 use spdl_types::DType;
 
-use super::{
-    column::{can_be_ids, whole_numbers},
-    sequence::MAX_DOCUMENT_BYTES,
-};
+use super::column::{MAX_DOCUMENT_BYTES, can_be_ids, whole_numbers};
 
 /// Which tokens of a document are learned.
 pub(super) struct LossMask {

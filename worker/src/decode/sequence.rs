@@ -9,15 +9,13 @@ use spdl_types::DType;
 use super::{
     BadSampleCause, BadSampleProblem,
     cause::reason,
-    column::{TokenRange, can_be_ids, whole_numbers},
+    column::{MAX_DOCUMENT_BYTES, TokenRange, can_be_ids, whole_numbers},
     loss_mask::LossMask,
     record::FieldLookup,
 };
 
 /// What torch's `cross_entropy` leaves out.
 const NO_LABEL: i64 = -100;
-/// Upper limit of the bytes of a document's tokens in a file.
-pub(super) const MAX_DOCUMENT_BYTES: usize = 1 << 32;
 
 /// How the columns of a job with sequences are made.
 #[derive(Clone, Debug)]

@@ -26,7 +26,7 @@ use super::{
     tally::transport_name,
 };
 
-pub(crate) use progress::{SampleWords, fill, first_steps, progress, rounded, summary};
+pub(crate) use progress::{SampleWords, fill, first_steps, progress, summary};
 
 /// Arguments of `status`.
 #[derive(Debug, clap::Args)]

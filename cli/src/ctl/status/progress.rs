@@ -5,7 +5,7 @@ use spdl_control::coordinator::{JobStatus, SessionStatus, Status};
 use super::is_live;
 use crate::ctl::{
     audit,
-    report::{count, duration_s, grouped},
+    report::{count, duration_s, grouped, rounded},
 };
 
 /// What the samples of a job are called, and those that are bad.
@@ -131,11 +131,6 @@ pub(crate) fn first_steps(status: &Status) -> Vec<String> {
         [format!("  {number}. {}{done}", step.text.trim_end_matches('.')), format!("       {}", step.command)]
     });
     std::iter::once("nothing runs here yet:".to_owned()).chain(steps).collect()
-}
-
-/// Formats a rate: with a decimal if it is small.
-pub(crate) fn rounded(rate: f64) -> String {
-    if rate > 0.0 && rate < 10.0 { format!("{rate:.1}") } else { grouped(rate.round() as u64) }
 }
 
 /// Formats the part of something that is done: `100 %` only when all is.

@@ -10,8 +10,8 @@ use super::{
     waits::WaitHistory,
 };
 use crate::ctl::{
-    report::{bytes, count, duration_s},
-    status::{SampleWords, cores, fill, is_live, progress, recent, rounded, shares, summary},
+    report::{bytes, count, duration_s, rounded},
+    status::{SampleWords, cores, fill, is_live, progress, recent, shares, summary},
     tally::transport_name,
 };
 

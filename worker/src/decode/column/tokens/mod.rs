@@ -38,6 +38,9 @@ impl TokensDecoder {
     }
 }
 
+/// Upper limit of the bytes of a document's tokens in a file.
+pub(in crate::decode) const MAX_DOCUMENT_BYTES: usize = 1 << 32;
+
 /// Reads whole numbers in one dimension: an array of a type that `takes` returns true for, a `.npy` file of at most `max_bytes`, or a
 /// list without values. `check` gets how many there are.
 ///

@@ -3,6 +3,8 @@
 //!
 //! The table of pools is read whole. What is known of a pool's documents follows it, and is read when the pool is used.
 
+mod form;
+
 use std::{ops::Range, sync::Arc};
 
 use bytes::Bytes;
@@ -13,20 +15,15 @@ use spdl_types::{Fingerprint, SampleId};
 
 use crate::{
     FormatError,
-    envelope::{self, FileKind, HEAD_BYTES, u32_at, u64_at, wrong},
+    envelope::{self, HEAD_BYTES, u32_at, u64_at, wrong},
     manifest::{Manifest, MetadataPlace},
     store::DatasetStore,
 };
 
-static KIND: FileKind = FileKind { name: "table of sequences", magic: *b"SPDLSEQ\n", version: WITH_LEARNED };
-/// The version of tables without numbers of learned tokens, and of those with them.
-const WITHOUT_LEARNED: u32 = 1;
-const WITH_LEARNED: u32 = 2;
+use form::{COUNTS_AT, KIND, TableForm};
 
 const PREFIX: &str = "sequences-";
 const SUFFIX: &str = ".spdl";
-/// Bytes before the counts: the envelope's head, and the number of pools.
-const COUNTS_AT: usize = HEAD_BYTES + 8;
 /// Bytes of a document's length, and of the number of learned tokens in a piece of one.
 const NUMBER_BYTES: u64 = 4;
 /// Bytes that are read at first: the whole table of 16,000 pools.
@@ -47,30 +44,6 @@ fn wrong_table(at: &DatasetStore, name: &str, source: FormatError) -> StoreError
 
 fn name_of(sequences: Fingerprint) -> String {
     format!("{PREFIX}{sequences}{SUFFIX}")
-}
-
-/// What a table has, by its version.
-#[derive(Clone, Copy, Debug)]
-struct TableForm {
-    has_learned: bool,
-}
-
-impl TableForm {
-    /// Returns the form of a file that begins with these bytes, whose envelope may not be checked yet.
-    fn of(file: &[u8]) -> Self {
-        Self { has_learned: u32_at(file, 8) == WITH_LEARNED }
-    }
-
-    /// Returns the bytes before the rows.
-    const fn table_at(self) -> usize {
-        COUNTS_AT + 8 * if self.has_learned { 10 } else { 8 }
-    }
-
-    /// Returns the bytes of a pool's row: the block after its last, its documents, its sequences, the CRC-32C of what is known of its
-    /// documents, and the number of their pieces if these have numbers of learned tokens.
-    const fn row_bytes(self) -> usize {
-        if self.has_learned { 20 } else { 16 }
-    }
 }
 
 /// How many tokens of all documents are learned.
@@ -167,10 +140,11 @@ impl SequenceTableBuilder {
         file.extend(count.to_le_bytes());
         file.extend(0_u32.to_le_bytes());
         file.extend(numbers_of(fill).into_iter().flat_map(u64::to_le_bytes));
+        let form = TableForm { has_learned: self.learned.is_some() };
         let learned = self.learned.map(|LearnedTokens { tokens, unlearned_documents }| [tokens, unlearned_documents]);
         file.extend(learned.into_iter().flatten().flat_map(u64::to_le_bytes));
         file.extend(self.rows);
-        envelope::seal(&KIND, if learned.is_some() { WITH_LEARNED } else { WITHOUT_LEARNED }, &mut file);
+        envelope::seal(&KIND, form.version(), &mut file);
         let fingerprint = Fingerprint::of(&file);
         file.extend(self.documents);
         Ok(MadeSequences { file: file.into(), fingerprint })
