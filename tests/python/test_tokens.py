@@ -91,10 +91,11 @@ def test_the_suggested_job_of_tokens_alone_packs_them(tmp_path: pathlib.Path) ->
     assert {column["name"]: column["decode"] for column in suggested["column"]} == {
         "tokens": "tokens", "labels": "labels", "positions": "positions", "document_lengths": "document_lengths"
     }  # fmt: skip
-    seq_len = suggested["sequence"]["seq_len"]
+    sequence = suggested["sequence"]
+    assert sequence is not None
     with spdl_cluster.local(suggested, tensors="numpy") as loader:
         batch = next(iter(loader))
-        assert batch["tokens"].shape == batch["labels"].shape == (suggested["global_batch"], seq_len)
+        assert batch["tokens"].shape == batch["labels"].shape == (suggested["global_batch"], sequence["seq_len"])
         assert all(micro.loss_tokens > 0 for micro in batch.packed(1))
 
 

@@ -24,6 +24,7 @@ mod placement;
 mod progress;
 mod runs;
 mod scale;
+mod sequence_status;
 mod session;
 mod status;
 #[doc(hidden)]
@@ -50,13 +51,14 @@ pub use note::{ClusterNote, LogLevel, WorkerGone};
 pub use placement::{Candidate, NearestThenLeastLoaded, Placement};
 pub use progress::{FirstStep, SessionProgress};
 pub use scale::ScaleStatus;
+pub use sequence_status::SequenceStatus;
 use spdl_types::{
     SessionId, WorkerId,
     mutations::{Mutation, mutated},
 };
 pub use status::{
-    BadSampleStatus, JobProblem, JobStatus, RankDiagnosis, RankStatus, RunStatus, SequenceStatus, ServedRank,
-    SessionStatus, Status, WorkerStatus,
+    BadSampleStatus, JobProblem, JobStatus, RankDiagnosis, RankStatus, RunStatus, ServedRank, SessionStatus, Status,
+    WorkerStatus,
 };
 
 use self::{

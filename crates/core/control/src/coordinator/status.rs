@@ -14,11 +14,13 @@ use spdl_insight::{
     session_gains, session_verdict,
     tuning::{TunedValue, TuningChange},
 };
-use spdl_job::{BadSamples, Sequence, redact};
+use spdl_job::{BadSamples, redact};
 use spdl_order::{BatchParams, EpochEnd, OrderParams, Receipt};
 use spdl_types::{Position, SampleId, StageStats, WorkerId};
 
-use super::{CoordinatorCore, FirstStep, ScaleStatus, SessionProgress, jobs::JobState, session::SessionState};
+use super::{
+    CoordinatorCore, FirstStep, ScaleStatus, SequenceStatus, SessionProgress, jobs::JobState, session::SessionState,
+};
 
 /// The number of bad samples that are shown per job.
 const SHOWN_BAD_SAMPLES: usize = 20;
@@ -93,32 +95,6 @@ pub struct JobStatus {
     /// What the samples hold, if they are sequences.
     #[serde(default)]
     pub sequence: Option<SequenceStatus>,
-}
-
-/// What the sequences of a job hold, in each epoch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[allow(missing_docs)]
-pub struct SequenceStatus {
-    pub seq_len: u32,
-    /// Documents that are packed, and those that are left out.
-    pub documents: u64,
-    pub tokens: u64,
-    /// Places without a token.
-    pub padding: u64,
-}
-
-impl SequenceStatus {
-    fn of(sequence: &Sequence, sequences: u64) -> Self {
-        let Sequence { seq_len, documents, tokens, .. } = *sequence;
-        let padding = sequences.saturating_mul(seq_len.into()).saturating_sub(tokens);
-        Self { seq_len, documents, tokens, padding }
-    }
-
-    /// Returns the share of places that hold a token.
-    #[must_use]
-    pub fn fill(&self) -> f64 {
-        self.tokens as f64 / self.tokens.saturating_add(self.padding).max(1) as f64
-    }
 }
 
 /// The status of a run of a job.
