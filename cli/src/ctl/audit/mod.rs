@@ -24,11 +24,6 @@ use super::{
     report,
 };
 
-/// Returns the command that checks the receipt of a run.
-pub(crate) fn command(run: &str) -> String {
-    format!("spdl-ctl audit --run {run}")
-}
-
 /// Arguments of `audit`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct AuditArgs {
