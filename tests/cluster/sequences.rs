@@ -376,7 +376,7 @@ fn documents_that_cannot_be_read_are_counted_among_those_of_the_view() {
         run(&mut plan)
     };
     let refused = job("0.05");
-    refused.error(&["field `jpg` ", "the packing leaves out 2 such records, and no more"]);
+    refused.error(&["field `jpg`: it begins with ", "the packing leaves out 2 such records, and no more"]);
     let planned = job("0.2");
     assert!(planned.stderr.contains("5 documents are left out, which cannot be read"), "{}", planned.stderr);
     assert!(planned.stdout.contains("1 400 tokens of 35 documents in an epoch"), "{}", planned.stdout);
