@@ -1,4 +1,4 @@
-"""Runs the benchmark of pipelines with this package alone, for a moment: that it works, not what it measures. Of those of rows
+"""Runs the benchmark of pipelines with this package alone, for a moment: that it works, not what it measures. Of those of rows, of tokens
 and of accelerators, checks the tables and how they are made of measurements."""
 
 from __future__ import annotations
@@ -47,22 +47,29 @@ def test_the_benchmark_of_pipelines_measures_and_reports_every_case(
     assert pipelines.failures(runs) == ["- not measured: spdl, function-1-1: it does not run"]
 
 
-def test_the_benchmark_of_rows_reports_every_loader_with_its_ratio(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("kind", ["rows", "tokens"])
+def test_the_benchmarks_in_turns_report_every_loader_with_its_ratio(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(PEERS))
-    rows: Any = importlib.import_module("rows")
-    good = {"cpu_s_per_million": 1, "peak_mb": 2, "first_batch_s": 3, "others_cores": 0.0}
+    turns: Any = importlib.import_module("turns")
+    program: Any = importlib.import_module(kind)
+    of_kind = program.KIND if kind == "rows" else program.kind(0)
+    good = {"cpu_s": 1, "peak_mb": 2, "first_batch_s": 3, "others_cores": 0.0}
     runs = [
-        good | {"loader": "ours", "columns": 2, "round": 0, "images_per_s": 3_000_000},
-        good | {"loader": "theirs", "columns": 2, "round": 0, "images_per_s": 1_500_000},
-        good | {"loader": "ours", "columns": 20, "round": 0, "images_per_s": 1_000_000},
-        {"loader": "theirs", "columns": 20, "round": 0, "error": "it does not run"},
+        good | {"loader": "ours", "case": "2", "round": 0, "units_per_s": 3_000_000},
+        good | {"loader": "theirs", "case": "2", "round": 0, "units_per_s": 1_500_000},
+        good | {"loader": "ours", "case": "20", "round": 0, "units_per_s": 1_000_000},
+        {"loader": "theirs", "case": "20", "round": 0, "error": "it does not run"},
+        {"loader": "absent", "case": None, "error": "it does not install"},
     ]
-    lines = rows.markdown(runs, ["ours", "theirs"], [2, 20]).splitlines()
+    lines = turns.markdown(of_kind, runs, ["ours", "theirs", "absent"], ["2", "20"]).splitlines()
+    assert f"| {of_kind.case} | loader | {of_kind.unit}/s |" in lines[0]
     assert lines[2:] == [
         "| 2 | ours | 3,000,000 | 1.00 | 2 | 3.00 | 1.00 |",
         "| 2 | theirs | 1,500,000 | 1.00 | 2 | 3.00 | 2.00 |",
+        "| 2 | absent | it does not install | | | | |",
         "| 20 | ours | 1,000,000 | 1.00 | 2 | 3.00 | 1.00 |",
         "| 20 | theirs | it does not run | | | | |",
+        "| 20 | absent | it does not install | | | | |",
     ]
     assert {line.count("|") for line in lines} == {8}
 
