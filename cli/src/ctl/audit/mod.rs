@@ -1,6 +1,7 @@
 //! `spdl-ctl audit`: checks against the recomputed plan that every sample was delivered once. It takes receipts and
 //! traces, and needs no cluster then, or asks a coordinator about a run.
 
+pub(crate) mod command;
 mod run;
 
 use std::{

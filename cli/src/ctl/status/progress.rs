@@ -3,7 +3,10 @@
 use spdl_control::coordinator::{JobStatus, SessionStatus, Status};
 
 use super::is_live;
-use crate::ctl::report::{count, duration_s, grouped, rounded};
+use crate::ctl::{
+    audit::command,
+    report::{count, duration_s, grouped, rounded},
+};
 
 /// What the samples of a job are called, and those that are bad.
 #[derive(Clone, Copy)]
@@ -115,7 +118,7 @@ pub(crate) fn summary(session: &SessionStatus, words: SampleWords) -> Option<Str
     if let Some(waited) = progress.waited {
         text.push_str(&format!("; its ranks waited {:.0} % of that time", 100.0 * waited));
     }
-    Some(format!("{text}; `spdl-ctl audit --run {}` checks its receipt", session.run))
+    Some(format!("{text}; `{}` checks its receipt", command::of_run(&session.run)))
 }
 
 /// Says what to start where nothing has run yet: two lines for each step.
