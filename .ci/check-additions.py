@@ -104,7 +104,7 @@ SEAMS = [
         "a command of `spdl-ctl`",
         "audit",
         r"\bAuditArgs\b|\baudit::run\b|\bspdl-ctl audit\b|\bmod audit\b",
-        ["cli/src/ctl/audit/mod.rs"],
+        ["cli/src/ctl/audit/*"],
         ["cli/src/ctl/examples.rs", "cli/src/ctl/mod.rs"],
     ),
 ]
