@@ -11,7 +11,7 @@ use std::{collections::HashMap, fmt, sync::Arc};
 use object_store::ObjectStore;
 use parking_lot::Mutex;
 use spdl_control::Stores;
-use spdl_job::{Job, Sequence};
+use spdl_job::Job;
 use spdl_order::{OrderParams, Plan, view::SampleSet};
 use spdl_shard::{
     format::StoredObject,
@@ -113,8 +113,9 @@ impl Datasets {
     }
 }
 
-/// The seed, the order, the view and the sequences of a plan.
-type PlanKey = (u64, OrderParams, Option<Fingerprint>, Option<Sequence>);
+/// The seed, the order and the view of a plan, and the job if it packs documents: what its ranks are told of their sequences follows from
+/// its columns, too.
+type PlanKey = (u64, OrderParams, Option<Fingerprint>, Option<Fingerprint>);
 
 /// The plan of a job, and the sequences that are its samples if the job packs documents.
 #[derive(Clone, Debug)]
@@ -221,7 +222,7 @@ impl OpenDataset {
     /// read once, with its first plan.
     pub(crate) async fn plan(&self, job: &Job) -> Result<PlannedJob, FeedError> {
         let sequence = job.sequence.as_deref().copied();
-        let key = (job.seed, job.order, job.view, sequence);
+        let key = (job.seed, job.order, job.view, sequence.map(|_| job.fingerprint()));
         let known = |plans: &[(PlanKey, PlannedJob)]| {
             plans.iter().find(|(other, _)| *other == key).map(|(_, planned)| planned.clone())
         };
