@@ -8,7 +8,7 @@ use spdl_shard::{
     manifest::{ManifestBuilder, MetadataPlace, in_metadata_folder},
     store::DatasetStore,
 };
-use spdl_store::StoreError;
+use spdl_store::{StoreError, TemporaryError};
 
 use super::{DatasetError, scan::ScannedShard};
 use crate::tar::TAR_SUFFIX;
@@ -65,10 +65,19 @@ pub(super) async fn put_index(to: &DatasetStore, name: &str, index: &IndexFile) 
     if index.bytes() <= PART_BYTES as u64 {
         return Ok(to.put(name, index.read()?).await?);
     }
+    put_pieces(to, name, index.pieces()).await
+}
+
+/// Writes an object in pieces. Only a part of it is in memory, and it appears in the store as a whole.
+pub(super) async fn put_pieces(
+    to: &DatasetStore,
+    name: &str,
+    pieces: impl Iterator<Item = Result<Vec<u8>, TemporaryError>> + Send,
+) -> Result<(), DatasetError> {
     let fail = |source| StoreError::of(&to.url_of(name), source);
     let upload = to.object().put_multipart(&to.path_of(name)).await.map_err(fail)?;
     let mut upload = WriteMultipart::new_with_chunk_size(upload, PART_BYTES);
-    for piece in index.pieces() {
+    for piece in pieces {
         match piece {
             Ok(piece) => upload.put(piece.into()),
             Err(error) => {

@@ -1,11 +1,10 @@
 //! Writes an `.idx` from the lengths of documents, in pieces.
 
-use object_store::{ObjectStoreExt, WriteMultipart};
 use spdl_shard::{format::megatron::IdxHeader, index::Spool, store::DatasetStore};
-use spdl_store::{StoreError, TemporaryError};
+use spdl_store::TemporaryError;
 use spdl_types::DType;
 
-use crate::{DatasetError, folder::PART_BYTES};
+use crate::{DatasetError, folder::put_pieces};
 
 /// Number of entries of the document index that are made at once.
 const ENTRIES_AT_ONCE: usize = 1 << 17;
@@ -19,22 +18,7 @@ pub(super) async fn put_idx(
     documents: u64,
     lengths: &Spool,
 ) -> Result<(), DatasetError> {
-    let fail = |source| StoreError::of(&to.url_of(name), source);
-    let upload = to.object().put_multipart(&to.path_of(name)).await.map_err(fail)?;
-    let mut upload = WriteMultipart::new_with_chunk_size(upload, PART_BYTES);
-    for piece in idx_pieces(dtype, documents, lengths) {
-        match piece {
-            Ok(piece) => upload.put(piece.into()),
-            Err(error) => {
-                // The first error is the one to report.
-                let _ = upload.abort().await;
-                return Err(error.into());
-            }
-        }
-        upload.wait_for_capacity(1).await.map_err(fail)?;
-    }
-    upload.finish().await.map_err(fail)?;
-    Ok(())
+    put_pieces(to, name, idx_pieces(dtype, documents, lengths)).await
 }
 
 /// Returns the bytes of an `.idx`: its header, the lengths of sequences, where these begin, and the numbers of the first sequences of
