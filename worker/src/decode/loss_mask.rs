@@ -58,10 +58,11 @@ pub fn count_learned(sequence: &Sequence, shifted: bool, mask: &FieldValue, toke
         return Ok(vec![mask.count(0..all.saturating_sub(not_learned.into()))]);
     }
     let seq_len = u64::from(sequence.seq_len);
-    let count = |first: u64| {
+    let count = |piece: u64| {
+        let first = piece * seq_len;
         let tokens = seq_len.min(kept - first) as u32;
         let piece = Piece { document: 0, first, tokens, at: 0, ends_document: first + u64::from(tokens) == all };
         mask.count(sequence.label_tokens(&piece, all, shifted))
     };
-    Ok((0..kept).step_by(sequence.seq_len as usize).map(count).collect())
+    Ok((0..params.kept_pieces(tokens)).map(count).collect())
 }

@@ -106,6 +106,12 @@ impl SequenceParams {
             PackMethod::BestFit { .. } | PackMethod::Chunk => tokens,
         }
     }
+
+    /// Returns how many pieces of at most a sequence these tokens of a document make.
+    #[must_use]
+    pub const fn kept_pieces(&self, length: u32) -> u64 {
+        self.kept_tokens(length).div_ceil(self.seq_len as u64)
+    }
 }
 
 /// Returns the room that a piece takes in its sequence: its tokens rounded up to `align`, and at most a sequence.

@@ -4,7 +4,7 @@ use std::{collections::VecDeque, sync::Arc};
 
 use futures::future::try_join_all;
 use parking_lot::Mutex;
-use spdl_job::{ColumnKind, Job};
+use spdl_job::Job;
 use spdl_order::{Item, ItemKind, Plan, Step};
 use tokio::sync::OnceCell;
 
@@ -65,8 +65,7 @@ impl DatasetSequences {
                 let segments = self.sequence.segments(&of.pieces);
                 self.sequence.global_lengths_of(segments).collect::<Vec<i32>>()
             };
-            let is_wanted = job.columns.iter().any(|column| matches!(column.kind, ColumnKind::GlobalLengths(_)));
-            let lengths = found.iter().filter(|_| is_wanted).flat_map(lengths).collect();
+            let lengths = found.iter().filter(|_| self.has_global_lengths).flat_map(lengths).collect();
             let learned = found.iter().map(|of| of.learned).sum();
             Ok::<_, FeedError>(Arc::new(GlobalSequences { learned, lengths }))
         });

@@ -61,7 +61,7 @@ impl LearnedPieces {
         let (mut firsts, mut end) = (Vec::with_capacity(layout.lengths().len()), 0);
         for length in layout.lengths() {
             firsts.push(u32::try_from(end).unwrap_or(u32::MAX));
-            end += params.kept_tokens(*length).div_ceil(params.seq_len.into());
+            end += params.kept_pieces(*length);
         }
         if end != labels.len() as u64 {
             return Err(format!("its documents have {end} pieces, and {} numbers of learned labels", labels.len()));

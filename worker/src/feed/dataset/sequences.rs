@@ -3,7 +3,7 @@
 use std::{collections::VecDeque, fmt, sync::Arc};
 
 use parking_lot::Mutex;
-use spdl_job::{Job, LabelRule, Sequence};
+use spdl_job::{ColumnKind, Job, LabelRule, Sequence};
 use spdl_order::Located;
 use spdl_sequence::Piece;
 use spdl_shard::{sequences::SequenceTable, store::DatasetStore};
@@ -36,6 +36,8 @@ pub(crate) struct DatasetSequences {
     kept_pools: usize,
     /// What is counted as learned, if the job has labels.
     labels: Option<LearnedLabels>,
+    /// Whether the job has a column of the lengths of the global batch.
+    pub(super) has_global_lengths: bool,
     pub(super) global_batches: KeptGlobalSequences,
 }
 
@@ -71,8 +73,9 @@ impl DatasetSequences {
     ) -> Self {
         let kept_pools = (job.order.lanes as usize).saturating_mul(POOLS_PER_LANE).max(MIN_KEPT_POOLS);
         let labels = LabelRule::counted(&job.columns).map(LearnedLabels::from);
-        let (pools, global_batches) = Default::default();
-        Self { table, sequence, seed: job.seed, store, requests, pools, kept_pools, labels, global_batches }
+        let has_global_lengths = job.columns.iter().any(|column| matches!(column.kind, ColumnKind::GlobalLengths(_)));
+        let (seed, (pools, global_batches)) = (job.seed, Default::default());
+        Self { table, sequence, seed, store, requests, pools, kept_pools, labels, has_global_lengths, global_batches }
     }
 
     /// Finds the pieces of a sequence: sample `located` of the plan, at this position.

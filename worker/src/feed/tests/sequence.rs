@@ -248,3 +248,31 @@ async fn an_id_that_is_not_in_the_vocabulary_masks_its_document_and_nothing_else
     assert_eq!(bad.sample.0, BAD, "the ledger has the document");
     assert!(bad.cause.contains("has id 1000 at place 2"), "{}", bad.cause);
 }
+
+/// Returns what each batch says of the learned labels of its global batch.
+async fn loss_tokens(resources: &Arc<Resources>, session: &Session) -> Vec<Option<u64>> {
+    let mut feed = start(resources, session, 0, Position::START);
+    let mut all = Vec::new();
+    loop {
+        let next = tokio::time::timeout(Duration::from_secs(60), feed.next()).await.expect("a batch within a minute");
+        let FeedEvent::Filled { slot, used_bytes, .. } = next.unwrap() else { return all };
+        let bytes = feed.slab().read(slot).unwrap();
+        all.push(feed.layout().read(&bytes[..used_bytes as usize]).unwrap().header().global_loss_tokens());
+        drop(bytes);
+        feed.free(slot).unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn jobs_that_differ_in_their_columns_alone_are_told_their_own_learned_labels() {
+    let (fixture, resources, _) = packed("align = 16", "epoch_end = \"partial\"").await;
+    let with_labels = fixture.session(1);
+    let mut without = with_labels.clone();
+    without.job.columns.retain(|column| !matches!(&*column.name, "labels" | "loss_mask"));
+    assert!(loss_tokens(&resources, &without).await.iter().all(Option::is_none));
+    let learned: u64 = loss_tokens(&resources, &with_labels).await.into_iter().map(|tokens| tokens.unwrap()).sum();
+    let rows = run_rows(&resources, &with_labels).await;
+    let masked = |row: &Row| row.labels.iter().filter(|label| **label != -100).count() as u64;
+    assert_eq!(learned, rows.values().map(masked).sum::<u64>());
+    assert!(loss_tokens(&resources, &without).await.iter().all(Option::is_none));
+}
