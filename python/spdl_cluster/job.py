@@ -643,7 +643,7 @@ class Order(TypedDict, total=False):
 
     #: The number of lanes that the dataset is dealt to. A batch takes the same number of samples from each. More lanes need more cache, because more blocks are open at once. Default: the largest divisor of `global_batch` that leaves 64 blocks for each lane.
     lanes: int | None
-    #: The number of consecutive samples of a lane that are shuffled among themselves. A larger window shuffles better, and a worker holds more blocks until they are used up. Default: the samples of `global_batch / lanes` blocks, or of so many times 8 MiB where blocks are larger.
+    #: The number of consecutive samples of a lane that are shuffled among themselves. A larger window shuffles better, and a worker holds more blocks until they are used up. Default: the samples of `global_batch / lanes` blocks, or of fewer above 8 MiB, which take 512 MiB in all lanes.
     window: int | None
 
 

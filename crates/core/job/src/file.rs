@@ -25,7 +25,7 @@ pub struct OrderFile {
     pub lanes: Option<u32>,
     /// The number of consecutive samples of a lane that are shuffled among themselves. A larger window shuffles better,
     /// and a worker holds more blocks until they are used up. Default: the samples of `global_batch / lanes` blocks, or
-    /// of so many times 8 MiB where blocks are larger.
+    /// of fewer above 8 MiB, which take 512 MiB in all lanes.
     pub window: Option<u64>,
 }
 
@@ -222,6 +222,9 @@ mod tests {
         };
         assert_eq!([1 << 20, 8 << 20, 100 << 20].map(|bytes| window(1024, bytes)), [8000, 8000, 1000]);
         assert_eq!([8 << 20, 16 << 20, 100 << 20].map(|bytes| window(7 * 211, bytes)), [7000, 1000, 1000]);
+        // Row groups of 128 MB of a dataset that is too small for lanes: eleven are in use, half of a worker's memory.
+        let facts = DatasetFacts { samples: 528 * 42, blocks: 42, block_bytes: 42 << 20, ..FACTS };
+        assert_eq!(OrderParams::default_for(&facts, 128, true).window, 528 * 5);
     }
 
     #[test]
