@@ -1,0 +1,150 @@
+"""Trainings in torchtitan, Hugging Face's `Trainer`, TRL and Megatron-core on sequences of a job: the losses are those of each project's own loader with the
+same documents in the same order, and they resume as if nothing had been."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import pathlib
+import subprocess
+import sys
+from typing import Any
+
+import numpy
+import pytest
+import spdl_cluster
+import torchrun
+from conftest import LIMIT_S, ctl, write_job
+from spdl_cluster import SettingError
+from test_language import EOS, Tokens, write_megatron
+from test_recipes import ABSENT
+
+torch = pytest.importorskip("torch", reason=os.environ.get("SPDL_TEST_NO_TORCH", "torch is not installed"))
+
+HERE = pathlib.Path(__file__).parent
+#: Places of a sequence, of two documents with their ends.
+SEQ_LEN = 96
+
+
+def paired(rows: int) -> list[Tokens]:
+    """Returns documents of which each sequence has two and no padding, whatever packs them: a text of few letters, so that there is something to learn."""
+    drawn = numpy.random.default_rng(11)
+    lengths = [length for first in drawn.integers(8, SEQ_LEN - 8, rows) for length in (int(first), SEQ_LEN - int(first))]
+    return [numpy.cumsum(drawn.integers(0, 3, length - 1)).astype("uint16") % 26 + 97 for length in lengths]
+
+
+def a_job(folder: pathlib.Path, of_corpus: list[Tokens], rows: int, *, labels: dict[str, Any] | None = None, **keys: Any) -> dict[str, Any]:
+    """Writes these documents, and returns a job with batches of `rows` sequences of them."""
+    (folder / "tokens").mkdir()
+    write_megatron(folder / "tokens", "all", of_corpus)
+    ctl("index", folder / "tokens")
+    following = [{"name": kind, "decode": kind, "follows": "tokens"} for kind in ("positions", "document_lengths")]
+    tokens = {"name": "tokens", "from": "tokens", "decode": "tokens", "vocab": EOS + 1}
+    columns = [tokens, {"name": "labels", "decode": "labels", "follows": "tokens", **(labels or {})}, *following]
+    plain = {"name": "text", "dataset": folder / "tokens", "seed": 3, "global_batch": rows, "epoch_end": "exact"}
+    return {**plain, "sequence": {"seq_len": SEQ_LEN, "align": 1, "eos": EOS}, **keys, "column": columns}
+
+
+def in_order(job: dict[str, Any], steps: int | None = None) -> list[list[int]]:
+    """Returns the documents of the first steps, with their ends, in the job's order."""
+    found: list[list[int]] = []
+    with spdl_cluster.local(job, tensors="torch") as loader:
+        for _, batch in zip(range(steps or len(loader)), loader):
+            for tokens, lengths in zip(batch["tokens"], batch["document_lengths"]):
+                found += [part.tolist() for part in tokens.split(lengths.tolist())]
+    return found
+
+
+def run(program: str, *arguments: object, world: int = 0) -> list[Any]:
+    """Runs a program, on ranks of torchrun or alone, and returns what each line of its output has."""
+    if world:
+        output = torchrun.finish(torchrun.torchrun(HERE / program, world, *arguments))
+    else:
+        alone = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0", "OMP_NUM_THREADS": "1"}
+        command = [sys.executable, HERE / program, *arguments]
+        done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=LIMIT_S, env={**os.environ, **alone})
+        assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+        output = done.stdout
+    return [json.loads(line) for line in output.splitlines() if line.startswith('{"')]
+
+
+def assert_trained(losses: list[float], steps: int) -> None:
+    """Asserts that a training of so many steps has learned something."""
+    assert len(losses) == steps and losses[-1] < losses[0] - 0.5, losses
+
+
+def test_torchtitan_has_the_losses_of_its_own_loader_and_resumes_exactly(tmp_path: pathlib.Path) -> None:
+    pytest.importorskip("torchtitan", reason=ABSENT)
+    job = a_job(tmp_path, paired(60), 2)
+    texts = ["".join(map(chr, ids[:-1])) for ids in in_order(job)]
+    (tmp_path / "texts.json").write_text(json.dumps(texts))
+    sizes = {"rows": 2, "steps": 20}
+    # Its own loader has no place for the last token of a document.
+    own = {**sizes, "texts": str(tmp_path / "texts.json"), "seq_len": SEQ_LEN - 2}
+    ours = {**sizes, "job": str(write_job(job, tmp_path / "job.toml")), "seq_len": SEQ_LEN}
+    stopped = {**ours, "every": 5, "stop": 10}
+    trainings = run("torchtitan_program.py", tmp_path, *map(json.dumps, (own, ours, stopped, {**ours, "every": 5})))
+    theirs, whole, before, after = [training["losses"] for training in trainings]
+    assert_trained(theirs, 20)
+    assert whole == pytest.approx(theirs, rel=1e-4)
+    assert before == whole[:10] and after == whole[10:]
+
+
+def test_torchtitan_goes_on_with_more_ranks_to_the_end_of_a_finite_epoch(tmp_path: pathlib.Path) -> None:
+    pytest.importorskip("torchtitan", reason=ABSENT)
+    job = a_job(tmp_path, paired(54), 6)
+    with spdl_cluster.local(job, tensors="torch") as loader:
+        rows = [hashlib.sha256(row.long().numpy().tobytes()).hexdigest() for batch in loader for row in batch["tokens"]]
+    settings = {"job": str(write_job(job, tmp_path / "job.toml")), "rows": 2, "seq_len": SEQ_LEN, "steps": 1000, "every": 3}
+    two = run("torchtitan_program.py", tmp_path, json.dumps({**settings, "stop": 6}), world=2)
+    three = run("torchtitan_program.py", tmp_path, json.dumps(settings), world=3)
+    trained = [[row for step in zip(*(rank["seen"] for rank in sorted(ranks, key=lambda rank: rank["rank"]))) for part in step for row in part] for ranks in (two, three)]
+    assert [len(part) for part in trained] == [6 * 4, 5 * 6] and trained[0] + trained[1] == rows
+    assert {rank["step"] for rank in two} == {6} and {rank["step"] for rank in three} == {12}, "the step that has no data is canceled"
+    assert len({tuple(rank["losses"]) for rank in three}) == 1
+
+
+def packed_corpus(folder: pathlib.Path, rows: int, steps: int) -> tuple[pathlib.Path, pathlib.Path]:
+    """Writes a job for a model that shifts labels itself, and the documents of so many steps as lists of ids; returns their paths."""
+    job = a_job(folder, paired(rows * steps), rows, labels={"shifted": False})
+    (folder / "documents.json").write_text(json.dumps(in_order(job, steps)))
+    return write_job(job, folder / "job.toml"), folder / "documents.json"
+
+
+@pytest.mark.parametrize("is_trl", [False, True], ids=["trainer", "trl"])
+def test_trainer_has_the_losses_of_its_own_collator_and_resumes_exactly(is_trl: bool, tmp_path: pathlib.Path) -> None:
+    for needed in ("transformers", *(["trl"] if is_trl else [])):
+        pytest.importorskip(needed, reason=ABSENT)
+    job, documents = packed_corpus(tmp_path, 2, 40)
+    steps = {"steps": 20, "accumulate": 2, "trl": is_trl}
+    own = {**steps, "documents": str(documents), "batch": 4, "evaluate": True}
+    ours = {**steps, "job": str(job)}
+    trainings = [own, {**ours, "evaluate": True}, {**ours, "name": "stopped", "every": 5, "stop": 10}, {**ours, "name": "stopped", "every": 5, "resume": True}]
+    theirs, whole, before, after = run("trainer_program.py", tmp_path, *map(json.dumps, trainings))
+    assert_trained(theirs["losses"], 20)
+    assert whole["losses"] == pytest.approx(theirs["losses"], rel=1e-4)
+    assert whole["evaluated"] == pytest.approx(theirs["evaluated"], rel=1e-4)
+    assert before["losses"] == whole["losses"][:10] and after["losses"] == whole["losses"]
+
+
+def test_megatrons_model_has_the_losses_of_its_own_dataset_and_resumes_exactly(tmp_path: pathlib.Path) -> None:
+    pytest.importorskip("megatron.core.datasets.gpt_dataset", reason=ABSENT, exc_type=ImportError)
+    from test_language_peers import order_of_pool
+
+    # As Megatron reads them: with their ends, cut wherever a sequence ends.
+    of_corpus = [numpy.append(tokens, numpy.uint16(EOS)) for tokens in paired(90)]
+    job = a_job(tmp_path, of_corpus, 4, sequence={"seq_len": SEQ_LEN, "method": "chunk"}, epoch_end="drop", epochs=1)
+    order = order_of_pool(job["seed"], 0, len(of_corpus))
+    text = numpy.concatenate([of_corpus[document] for document in order]).tolist()
+    with spdl_cluster.local(job, tensors="torch") as loader:
+        rows = [row.tolist() for batch in loader for row in batch["tokens"]]
+    starts = {tuple(text[at : at + SEQ_LEN]): at // SEQ_LEN for at in range(0, len(text), SEQ_LEN)}
+    sizes = {"rows": 2, "micro_batches": 2, "seq_len": SEQ_LEN, "steps": 20}
+    own = {**sizes, "prefix": str(tmp_path / "tokens/all"), "documents": order, "samples": [starts[tuple(row)] for row in rows]}
+    ours = {**sizes, "job": str(write_job(job, tmp_path / "job.toml"))}
+    theirs, whole, after = run("megatron_program.py", *map(json.dumps, (own, ours, {**ours, "after": 10})))
+    assert_trained(theirs["losses"], 20)
+    assert whole == theirs
+    # A new model on what is left.
+    assert after["seen"] == whole["seen"][20:] and after["losses"][0] > whole["losses"][10]
