@@ -39,18 +39,23 @@ def model_of(seq_len: int) -> Any:
     return GPTModel(config, get_gpt_layer_local_spec(), vocab_size=EOS + 1, max_sequence_length=seq_len, position_embedding_type="rope")
 
 
-def of_job(settings: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Returns what Megatron's `pretrain` gets from the provider."""
-    batch = settings["rows"] * settings["micro_batches"]
-    # `get_args` is of Megatron-LM, beside Megatron-core.
-    args = types.SimpleNamespace(
-        dataloader_type="external", global_batch_size=batch, micro_batch_size=settings["rows"], seq_length=settings["seq_len"],
-        consumed_train_samples=batch * settings.get("after", 0),
-    )  # fmt: skip
-    sys.modules["megatron.training"] = types.SimpleNamespace(get_args=lambda: args)  # type: ignore[assignment]
-    train, valid, test = spdl_cluster.megatron.provider(functools.partial(spdl_cluster.local, settings["job"]))([0, 0, 0])
+def from_provider(provider: Any, **args: Any) -> Iterator[dict[str, Any]]:
+    """Returns what Megatron's `pretrain` gets from a provider with these arguments of its command line."""
+    known = types.SimpleNamespace(**{"dataloader_type": "external", "consumed_train_samples": 0, **args})
+    # It is of Megatron-LM, beside Megatron-core.
+    sys.modules["megatron.training"] = types.SimpleNamespace(get_args=lambda: known)  # type: ignore[assignment]
+    train, valid, test = provider([0, 0, 0])
     assert valid is test is None
     return iter(train)
+
+
+def of_job(settings: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Returns batches of a job."""
+    provider = spdl_cluster.megatron.provider(functools.partial(spdl_cluster.local, settings["job"]))
+    batch = settings["rows"] * settings["micro_batches"]
+    consumed = batch * settings.get("after", 0)
+    sizes = {"micro_batch_size": settings["rows"], "seq_length": settings["seq_len"]}
+    return from_provider(provider, global_batch_size=batch, consumed_train_samples=consumed, **sizes)
 
 
 def of_dataset(settings: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -85,8 +90,8 @@ def train(settings: dict[str, Any]) -> dict[str, Any]:
     return {"losses": losses, "seen": seen}
 
 
-def main() -> None:
-    """Trains once for each argument."""
+def begin() -> None:
+    """Makes the process group, and has Megatron take the CPU for its device."""
     from megatron.core import parallel_state, tensor_parallel
 
     # It asks a device that the tests' torch does not have, and for its random numbers.
@@ -94,6 +99,20 @@ def main() -> None:
     torch.cuda.current_device = lambda: "cpu"  # type: ignore[assignment, return-value]
     torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
     parallel_state.initialize_model_parallel()
+
+
+def show(provider: Any, seq_len: int, batch: int) -> None:
+    """Prints how many of some micro-batches of a provider are new."""
+    begin()
+    given = from_provider(provider, seq_length=seq_len, global_batch_size=batch, micro_batch_size=1)
+    rows = {next(given)["tokens"].numpy().tobytes() for _ in range(3 * batch)}
+    print(f"{len(rows)} sequences in {3 * batch} micro-batches")
+    torch.distributed.destroy_process_group()
+
+
+def main() -> None:
+    """Trains once for each argument."""
+    begin()
     for training in sys.argv[1:]:
         print(json.dumps(train(json.loads(training))), flush=True)
     torch.distributed.destroy_process_group()

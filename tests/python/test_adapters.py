@@ -34,6 +34,12 @@ def paired(rows: int) -> list[Tokens]:
     return [numpy.cumsum(drawn.integers(0, 3, length - 1)).astype("uint16") % 26 + 97 for length in lengths]
 
 
+def uneven(count: int) -> list[Tokens]:
+    """Returns documents that leave padding, and some that are longer than a sequence."""
+    drawn = numpy.random.default_rng(12)
+    return [drawn.integers(97, 123, length).astype("uint16") for length in drawn.integers(5, 130, count)]
+
+
 def a_job(folder: pathlib.Path, of_corpus: list[Tokens], rows: int, *, labels: dict[str, Any] | None = None, **keys: Any) -> dict[str, Any]:
     """Writes these documents, and returns a job with batches of `rows` sequences of them."""
     (folder / "tokens").mkdir()
@@ -105,6 +111,66 @@ def test_torchtitan_goes_on_with_more_ranks_to_the_end_of_a_finite_epoch(tmp_pat
     assert len({tuple(rank["losses"]) for rank in three}) == 1
 
 
+def build(job: pathlib.Path, **settings: Any) -> Any:
+    """Returns torchtitan's dataloader of a job as its trainer makes it."""
+    adapter = pytest.importorskip("spdl_cluster.torchtitan", reason=ABSENT, exc_type=ImportError)
+    return adapter.DataLoader.Config(job=str(job)).build(tokenizer=None, **{"dp_world_size": 1, "dp_rank": 0, **settings})
+
+
+def test_batches_of_torchtitan_are_rows_in_0_3_and_flat_after_it(tmp_path: pathlib.Path) -> None:
+    job = a_job(tmp_path, uneven(50), 4)
+    path = write_job(job, tmp_path / "job.toml")
+    of_rank = {"dp_world_size": 2, "dp_rank": 1}
+    rows = list(build(path, **of_rank, seq_len=SEQ_LEN, local_batch_size=2, snapshot_every_n_steps=None))
+    flat = list(build(path, **of_rank, max_context_length=SEQ_LEN, num_tokens_per_batch=2 * SEQ_LEN))
+    with spdl_cluster.local(job, rank=1, world=2, tensors="torch") as loader:
+        for (given, labels), (flat_given, flat_labels), batch in zip(rows, flat, loader, strict=True):
+            assert sorted(given) == ["input", "positions"]
+            for ours, flattened, expected in (
+                (given["input"], flat_given["input"], batch["tokens"]),
+                (given["positions"], flat_given["positions"], batch["positions"]),
+                (labels, flat_labels, batch["labels"]),
+            ):
+                assert ours.dtype == flattened.dtype == torch.int64
+                assert torch.equal(ours, expected.long()) and torch.equal(flattened, expected.long().flatten())
+
+
+def test_a_job_that_does_not_fit_torchtitan_is_refused_with_what_to_do(tmp_path: pathlib.Path) -> None:
+    job = a_job(tmp_path, uneven(50), 4)
+    sizes = {"seq_len": SEQ_LEN, "local_batch_size": 2}
+
+    def refused(changes: dict[str, Any], **settings: Any) -> Any:
+        with pytest.raises(SettingError) as error:
+            next(iter(build(write_job({**job, **changes}, tmp_path / "job.toml"), **settings)))
+        return str(error.value)
+
+    assert f"`seq_len` of job `text` is {SEQ_LEN}, and torchtitan's sequences have 64 tokens" in refused({}, **{**sizes, "seq_len": 64})
+    assert "no number of sequences of `max_context_length`, 96" in refused({}, max_context_length=SEQ_LEN, num_tokens_per_batch=100)
+    assert 'set `epoch_end = "exact"`' in refused({"epoch_end": "partial", "shuffle": False}, **sizes)
+    [tokens, labels, *others] = job["column"]
+    unshifted = [tokens, {**labels, "shifted": False}, *others]
+    assert "the ids at their places, and torchtitan takes the next ids\nhint: in the job's column of labels, leave" in refused({"column": unshifted}, **sizes)
+
+
+def test_a_state_of_torchtitan_is_that_of_every_rank_and_an_empty_one_the_beginning(tmp_path: pathlib.Path) -> None:
+    path = write_job(a_job(tmp_path, uneven(50), 4), tmp_path / "job.toml")
+    ranks = [build(path, dp_world_size=2, dp_rank=rank, seq_len=SEQ_LEN, local_batch_size=2) for rank in range(2)]
+    fresh = ranks[0].state_dict()
+    for rank in ranks:
+        next(iter(rank))
+    assert ranks[0].state_dict() == ranks[1].state_dict() != fresh
+    alone = build(path, seq_len=SEQ_LEN, local_batch_size=1)
+    whole = [labels for _, labels in build(path, seq_len=SEQ_LEN, local_batch_size=1)]
+    alone.load_state_dict(ranks[0].state_dict())
+    # A checkpoint asks for the keys of the state that it loads, and may save before the first batch.
+    assert alone.state_dict() == ranks[0].state_dict()
+    assert torch.equal(torch.stack([labels for _, labels in alone]), torch.stack(whole[4:]))
+    again = build(path, seq_len=SEQ_LEN, local_batch_size=1)
+    again.load_state_dict(fresh)
+    again.load_state_dict({})
+    assert torch.equal(torch.stack([labels for _, labels in again]), torch.stack(whole))
+
+
 def packed_corpus(folder: pathlib.Path, rows: int, steps: int) -> tuple[pathlib.Path, pathlib.Path]:
     """Writes a job for a model that shifts labels itself, and the documents of so many steps as lists of ids; returns their paths."""
     job = a_job(folder, paired(rows * steps), rows, labels={"shifted": False})
@@ -148,3 +214,67 @@ def test_megatrons_model_has_the_losses_of_its_own_dataset_and_resumes_exactly(t
     assert whole == theirs
     # A new model on what is left.
     assert after["seen"] == whole["seen"][20:] and after["losses"][0] > whole["losses"][10]
+
+
+def test_losses_of_trainer_do_not_depend_on_the_number_of_ranks(tmp_path: pathlib.Path) -> None:
+    """Ranks have different numbers of labels, and none asks another for its number."""
+    pytest.importorskip("transformers", reason=ABSENT)
+    job = write_job(a_job(tmp_path, uneven(120), 4, labels={"shifted": False}), tmp_path / "job.toml")
+    training = json.dumps({"job": str(job), "steps": 6, "accumulate": 2})
+    [alone], [both] = run("trainer_program.py", tmp_path, training), run("trainer_program.py", tmp_path, training, world=2)
+    assert len(alone["losses"]) == 6 and both["losses"] == pytest.approx(alone["losses"], rel=1e-4)
+
+
+def test_the_arguments_of_a_model_are_those_of_transformers_flattening_collator(tmp_path: pathlib.Path) -> None:
+    transformers = pytest.importorskip("transformers", reason=ABSENT)
+    from spdl_cluster.transformers import collate
+
+    job = a_job(tmp_path, paired(12), 3, labels={"shifted": False})
+    theirs = transformers.DataCollatorWithFlattening(return_flash_attn_kwargs=True, return_seq_idx=True, return_tensors="pt")
+    steps = 0
+    with spdl_cluster.local(job, tensors="torch") as loader:
+        for batch in loader:
+            parts = [part for tokens, lengths in zip(batch["tokens"], batch["document_lengths"]) for part in tokens.split(lengths.tolist())]
+            given, expected = collate(batch), theirs([{"input_ids": part.tolist()} for part in parts])
+            assert given.pop("use_cache") is False and sorted(given) == sorted(expected)
+            # Theirs are one row, in which documents are counted on.
+            assert torch.equal(given.pop("seq_idx").flatten(), expected.pop("seq_idx")[0] % 2)
+            for name, value in expected.items():
+                ours = given[name]
+                assert ours == value if isinstance(value, int) else torch.equal(ours.flatten(), value.flatten()) and ours.dtype == value.dtype, name
+            steps += 1
+    assert steps == 4
+    with spdl_cluster.local({**job, "column": [{**column, "shifted": True} if column["name"] == "labels" else column for column in job["column"]]}, tensors="torch") as loader:
+        with pytest.raises(SettingError, match="labels of job `text` are the next ids, and a model of transformers takes the ids at their places") as refused:
+            collate(next(iter(loader)))
+        assert "set `shifted = false`" in str(refused.value.hint)
+
+
+def test_padding_is_a_document_of_its_own_for_a_model_with_a_state(tmp_path: pathlib.Path) -> None:
+    with spdl_cluster.local(a_job(tmp_path, uneven(50), 4), tensors="torch") as loader:
+        for batch in loader:
+            for micro in batch.packed(2):
+                counted = [[number for number, length in enumerate(lengths) for _ in range(length)] for lengths in micro.row_lengths]
+                assert micro.segment_ids.dtype == torch.int32 and micro.segment_ids.tolist() == counted
+
+
+def test_bounds_of_documents_are_those_that_megatron_takes(tmp_path: pathlib.Path) -> None:
+    pytest.importorskip("megatron.core.packed_seq_params", reason=ABSENT, exc_type=ImportError)
+    from spdl_cluster.megatron import batches, get_batch
+
+    job = a_job(tmp_path, uneven(50), 4)
+    with spdl_cluster.local(job, tensors="torch") as loader, spdl_cluster.local(job, tensors="torch") as other:
+        for batch, pair in zip(batches(loader, 2, packed=True), (micro for batch in other for micro in batch.packed(2)), strict=True):
+            assert batch["loss_mask"].sum() == pair.loss_tokens and batch["labels"].min() >= 0
+            assert (batch["max_seqlen"].dtype, batch["cu_seqlens"].dtype) == (torch.int32, torch.int32)
+            for bounds, longest, lengths in zip(batch["cu_seqlens"].tolist(), batch["max_seqlen"].tolist(), pair.row_lengths, strict=True):
+                assert bounds[0] == 0 and longest == max(lengths)
+                assert [end - begin for begin, end in zip(bounds, bounds[1:]) if end > begin] == list(lengths) and bounds[-1] == SEQ_LEN
+    with spdl_cluster.local(job, tensors="torch") as loader:
+        one = get_batch(batches(loader, packed=True), "cpu")
+        assert one["attention_mask"] is None
+        params = one["packed_seq_params"]
+        assert params.qkv_format == "thd" and params.cu_seqlens_q is params.cu_seqlens_kv and params.cu_seqlens_q.dim() == 1
+        assert params.max_seqlen_q == params.max_seqlen_kv == one["max_seqlen"].item()
+    with spdl_cluster.local(job, tensors="torch") as loader, pytest.raises(SettingError, match="has one sequence, and this one has 2"):
+        get_batch(batches(loader, 2, packed=True), "cpu")

@@ -30,7 +30,7 @@ class Cpu(types.SimpleNamespace):
     def __init__(self) -> None:
         super().__init__(set_device=lambda device: None, current_device=lambda: 0, synchronize=lambda: None, empty_cache=lambda: None)
         self.reset_peak_memory_stats = lambda: None
-        self.memory_stats = lambda device: {}
+        self.memory_stats: Any = lambda device: {}
         self.get_device_name = lambda device: "CPU"
         self.get_device_properties = lambda device: types.SimpleNamespace(total_memory=1 << 30)
 
@@ -53,23 +53,26 @@ def on_cpu() -> None:
     with mock.patch.object(torch, "compile", lambda function=None, **options: function or (lambda function: function)):
         from torchtitan.models.common import attention
 
+    from torchtitan.distributed import fsdp
+
+    def without_division(model: Any) -> None:
+        divided(model)
+        for module in model.modules():
+            if hasattr(module, "set_force_sum_reduction_for_comms"):
+                # Gloo can only add.
+                module.set_force_sum_reduction_for_comms(True)
+
+    divided, fsdp.disable_fsdp_gradient_division = fsdp.disable_fsdp_gradient_division, without_division
     attention.FlexAttention._compiled_flex_attn = staticmethod(attention_with_mask)
     attention._compiled_create_block_mask = create_block_mask
 
 
-def trainer_of(folder: str, settings: dict[str, Any]) -> Any:
-    """Makes the trainer."""
-    import datasets
-    from torchtitan.components.checkpointer import CheckpointManager
+def for_cpu(config: Any) -> Any:
+    """Gives a config a tiny model, a tokenizer of bytes, and what the CPU can do; returns it."""
     from torchtitan.components.loss import CrossEntropyLoss
-    from torchtitan.components.metrics import MetricsProcessor
-    from torchtitan.components.optimizer import default_adamw
     from torchtitan.components.tokenizer import BaseTokenizer
-    from torchtitan.config.configs import DebugConfig, TrainingConfig
-    from torchtitan.hf_datasets import text_datasets
     from torchtitan.models import llama3
     from torchtitan.models.common.rope import ComplexRoPE
-    from torchtitan.trainer import Trainer
 
     class Bytes(BaseTokenizer):
         """Bytes are ids, and documents have an end."""
@@ -99,6 +102,22 @@ def trainer_of(folder: str, settings: dict[str, Any]) -> Any:
         return llama3.Llama3Model.Config(dim=32, vocab_size=EOS + 1, tok_embeddings=embeddings, norm=norm, lm_head=head, layers=layers)
 
     llama3.llama3_configs["tiny"] = tiny
+    config.model_spec, config.tokenizer = llama3.model_registry("tiny"), Bytes.Config()
+    config.loss = CrossEntropyLoss.Config(global_vocab_size=EOS + 1)
+    config.training.disable_cuda_graphs, config.training.mixed_precision_param = True, "float32"
+    config.optimizer.implementation, config.activation_checkpoint, config.metrics.log_freq = "for-loop", None, 1
+    return config
+
+
+def trainer_of(folder: str, settings: dict[str, Any]) -> Any:
+    """Makes the trainer."""
+    import datasets
+    from torchtitan.components.checkpointer import CheckpointManager
+    from torchtitan.components.optimizer import default_adamw
+    from torchtitan.config.configs import DebugConfig, TrainingConfig
+    from torchtitan.hf_datasets import text_datasets
+    from torchtitan.trainer import Trainer
+
     if "texts" in settings:
         documents = datasets.Dataset.from_dict({"text": json.loads(pathlib.Path(settings["texts"]).read_text())})
         text_datasets.DATASETS["texts"] = text_datasets.DatasetConfig(path="", loader=lambda _: documents, sample_processor=lambda one: one["text"])
@@ -107,31 +126,20 @@ def trainer_of(folder: str, settings: dict[str, Any]) -> Any:
         import spdl_cluster.torchtitan
 
         dataloader = spdl_cluster.torchtitan.DataLoader.Config(job=settings["job"])
-    optimizer = default_adamw(lr=8e-3)
-    optimizer.implementation = "for-loop"
-    sizes = {"local_batch_size": settings["rows"], "seq_len": settings["seq_len"], "steps": settings["steps"]}
-    return Trainer.Config(
-        model_spec=llama3.model_registry("tiny"),
-        loss=CrossEntropyLoss.Config(global_vocab_size=EOS + 1),
-        tokenizer=Bytes.Config(),
+    config = Trainer.Config(
         dump_folder=folder,
-        optimizer=optimizer,
-        training=TrainingConfig(**sizes, disable_cuda_graphs=True, mixed_precision_param="float32"),
+        optimizer=default_adamw(lr=8e-3),
+        training=TrainingConfig(local_batch_size=settings["rows"], seq_len=settings["seq_len"], steps=settings["steps"]),
         dataloader=dataloader,
-        metrics=MetricsProcessor.Config(log_freq=1),
         checkpoint=CheckpointManager.Config(enable="every" in settings, interval=settings.get("every", 1), last_save_model_only=False),
-        activation_checkpoint=None,
         debug=DebugConfig(seed=5),
-    ).build()
+    )
+    return for_cpu(config).build()
 
 
 def train(folder: str, settings: dict[str, Any]) -> dict[str, Any]:
     """Trains, and returns what it has done."""
     trainer = trainer_of(folder, settings)
-    for module in trainer.model_parts[0].modules():
-        if hasattr(module, "set_force_sum_reduction_for_comms"):
-            # Gloo can only add.
-            module.set_force_sum_reduction_for_comms(True)
     losses: list[float] = []
     seen: list[list[str]] = []
     given = trainer.post_dataloading_process
@@ -149,9 +157,22 @@ def train(folder: str, settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Trains once for each argument."""
-    folder, *trainings = sys.argv[1:]
+    """Trains once for each argument; or as `torchtitan.train` does, with its command line."""
     on_cpu()
+    if "--module" in sys.argv:
+        import torchtitan.train
+        from torchtitan.components.metrics import MetricsProcessor
+
+        def shown(_: Any, step: int, loss: float, *others: Any, **more: Any) -> None:
+            if torch.distributed.get_rank() == 0:
+                print(f"step {step}: loss {loss:.4f}\n", end="", flush=True)
+
+        MetricsProcessor.log = shown
+        # The folder of the command, as with `-m`.
+        sys.path.insert(0, "")
+        torchtitan.train.main()
+        return
+    folder, *trainings = sys.argv[1:]
     for settings in trainings:
         # In one piece: all ranks write into one pipe.
         print(json.dumps(train(folder, json.loads(settings))) + "\n", end="", flush=True)
