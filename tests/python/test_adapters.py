@@ -3,7 +3,6 @@ same documents in the same order, and they resume as if nothing had been."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import pathlib
@@ -15,7 +14,7 @@ import numpy
 import pytest
 import spdl_cluster
 import torchrun
-from conftest import LIMIT_S, ctl, write_job
+from conftest import LIMIT_S, Cluster, ctl, write_job
 from spdl_cluster import SettingError
 from test_language import EOS, Tokens, write_megatron
 from test_recipes import ABSENT
@@ -97,19 +96,6 @@ def test_torchtitan_has_the_losses_of_its_own_loader_and_resumes_exactly(tmp_pat
     assert before == whole[:10] and after == whole[10:]
 
 
-def test_torchtitan_goes_on_with_more_ranks_to_the_end_of_a_finite_epoch(tmp_path: pathlib.Path) -> None:
-    pytest.importorskip("torchtitan", reason=ABSENT)
-    job = a_job(tmp_path, paired(54), 6)
-    with spdl_cluster.local(job, tensors="torch") as loader:
-        rows = [hashlib.sha256(row.long().numpy().tobytes()).hexdigest() for batch in loader for row in batch["tokens"]]
-    settings = {"job": str(write_job(job, tmp_path / "job.toml")), "rows": 2, "seq_len": SEQ_LEN, "steps": 1000, "every": 3}
-    two = run("torchtitan_program.py", tmp_path, json.dumps({**settings, "stop": 6}), world=2)
-    three = run("torchtitan_program.py", tmp_path, json.dumps(settings), world=3)
-    trained = [[row for step in zip(*(rank["seen"] for rank in sorted(ranks, key=lambda rank: rank["rank"]))) for part in step for row in part] for ranks in (two, three)]
-    assert [len(part) for part in trained] == [6 * 4, 5 * 6] and trained[0] + trained[1] == rows
-    assert {rank["step"] for rank in two} == {6} and {rank["step"] for rank in three} == {12}, "the step that has no data is canceled"
-    assert len({tuple(rank["losses"]) for rank in three}) == 1
-
 
 def build(job: pathlib.Path, **settings: Any) -> Any:
     """Returns torchtitan's dataloader of a job as its trainer makes it."""
@@ -171,6 +157,32 @@ def test_a_state_of_torchtitan_is_that_of_every_rank_and_an_empty_one_the_beginn
     assert torch.equal(torch.stack([labels for _, labels in again]), torch.stack(whole))
 
 
+def test_a_cluster_gives_torchtitan_the_same_and_resumes(cluster: Cluster, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    adapter = pytest.importorskip("spdl_cluster.torchtitan", reason=ABSENT, exc_type=ImportError)
+    job = a_job(tmp_path, uneven(50), 4, name="titan")
+    name = cluster.submit(job)
+    monkeypatch.setenv("SPDL_COORD", str(cluster.coordinators))
+    monkeypatch.setenv("SPDL_CERTS", str(cluster.folder / "certs/client"))
+    sizes = {"dp_world_size": 1, "dp_rank": 0, "tokenizer": None, "seq_len": SEQ_LEN, "local_batch_size": 2}
+    whole = [labels for _, labels in build(write_job(job, tmp_path / "job.toml"), seq_len=SEQ_LEN, local_batch_size=2)]
+
+    def part(state: Any, steps: int) -> tuple[list[Any], Any]:
+        # With a run of its own each time, as a launch has.
+        monkeypatch.setenv("SPDL_RUN", f"titan-{steps}")
+        served = adapter.DataLoader.Config(job=name, cluster=True).build(**sizes)
+        # As a checkpoint that is loaded does.
+        served.state_dict()
+        served.load_state_dict(state)
+        found = [labels for _, (_, labels) in zip(range(steps), served)]
+        state = served.state_dict()
+        served.close()
+        return found, state
+
+    first, state = part({}, 5)
+    rest, _ = part(state, len(whole) - 5)
+    assert torch.equal(torch.stack([*first, *rest]), torch.stack(whole))
+
+
 def packed_corpus(folder: pathlib.Path, rows: int, steps: int) -> tuple[pathlib.Path, pathlib.Path]:
     """Writes a job for a model that shifts labels itself, and the documents of so many steps as lists of ids; returns their paths."""
     job = a_job(folder, paired(rows * steps), rows, labels={"shifted": False})
@@ -178,6 +190,7 @@ def packed_corpus(folder: pathlib.Path, rows: int, steps: int) -> tuple[pathlib.
     return write_job(job, folder / "job.toml"), folder / "documents.json"
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize("is_trl", [False, True], ids=["trainer", "trl"])
 def test_trainer_has_the_losses_of_its_own_collator_and_resumes_exactly(is_trl: bool, tmp_path: pathlib.Path) -> None:
     for needed in ("transformers", *(["trl"] if is_trl else [])):
@@ -215,14 +228,6 @@ def test_megatrons_model_has_the_losses_of_its_own_dataset_and_resumes_exactly(t
     # A new model on what is left.
     assert after["seen"] == whole["seen"][20:] and after["losses"][0] > whole["losses"][10]
 
-
-def test_losses_of_trainer_do_not_depend_on_the_number_of_ranks(tmp_path: pathlib.Path) -> None:
-    """Ranks have different numbers of labels, and none asks another for its number."""
-    pytest.importorskip("transformers", reason=ABSENT)
-    job = write_job(a_job(tmp_path, uneven(120), 4, labels={"shifted": False}), tmp_path / "job.toml")
-    training = json.dumps({"job": str(job), "steps": 6, "accumulate": 2})
-    [alone], [both] = run("trainer_program.py", tmp_path, training), run("trainer_program.py", tmp_path, training, world=2)
-    assert len(alone["losses"]) == 6 and both["losses"] == pytest.approx(alone["losses"], rel=1e-4)
 
 
 def test_the_arguments_of_a_model_are_those_of_transformers_flattening_collator(tmp_path: pathlib.Path) -> None:

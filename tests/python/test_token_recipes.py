@@ -10,6 +10,8 @@ from test_adapters import EOS, uneven
 from test_language import write_megatron
 from test_recipes import ABSENT, Recipe, needs_torch
 
+pytestmark = pytest.mark.drawn(2)
+
 HERE = pathlib.Path(__file__).parent
 #: What the pages have, and what a test puts in its place.
 VOCABULARY = {"50257": str(EOS + 1), "50256": str(EOS)}
