@@ -3,11 +3,13 @@ same documents in the same order, and they resume as if nothing had been."""
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import pathlib
 import subprocess
 import sys
+import types
 from typing import Any
 
 import numpy
@@ -283,3 +285,31 @@ def test_bounds_of_documents_are_those_that_megatron_takes(tmp_path: pathlib.Pat
         assert params.max_seqlen_q == params.max_seqlen_kv == one["max_seqlen"].item()
     with spdl_cluster.local(job, tensors="torch") as loader, pytest.raises(SettingError, match="has one sequence, and this one has 2"):
         get_batch(batches(loader, 2, packed=True), "cpu")
+
+
+def test_a_trainer_that_takes_other_batches_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    from spdl_cluster.megatron import provider
+
+    args = types.SimpleNamespace(dataloader_type="single")
+    with monkeypatch.context() as patched:
+        patched.setitem(sys.modules, "megatron.training", types.SimpleNamespace(get_args=lambda: args))
+        # Where it is not installed, the error is Python's.
+        pytest.importorskip("megatron.core.parallel_state", reason=ABSENT, exc_type=ImportError)
+        with pytest.raises(SettingError, match="`--dataloader-type` is `single`") as refused:
+            provider(spdl_cluster.local)([0, 0, 0])
+        assert "start with `--dataloader-type external`" in str(refused.value.hint)
+    pytest.importorskip("transformers", reason=ABSENT)
+    from spdl_cluster.transformers import PackedTrainer
+
+    with pytest.raises(SettingError, match="takes batches of a loader, and this one is a `dict`"):
+        PackedTrainer().get_batch_samples(iter([{}]), 1, "cpu")
+
+
+@pytest.mark.parametrize("framework", ["torchtitan", "transformers"])
+def test_a_framework_that_is_not_there_is_named(framework: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.split(".")[0] == framework]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, framework, None)
+    monkeypatch.delitem(sys.modules, f"spdl_cluster.{framework}", raising=False)
+    with pytest.raises(ImportError, match=f"needs {framework}, which cannot be imported: `pip install {framework}`"):
+        importlib.import_module(f"spdl_cluster.{framework}")

@@ -6,8 +6,8 @@ import pathlib
 import re
 
 import pytest
-from test_adapters import EOS, uneven
-from test_language import write_megatron
+from test_adapters import uneven
+from test_language import EOS, write_megatron
 from test_recipes import ABSENT, Recipe, needs_torch
 
 pytestmark = pytest.mark.drawn(2)
