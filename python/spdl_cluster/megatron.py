@@ -79,7 +79,8 @@ def packed_seq_params(batch: dict[str, Any]) -> PackedSeqParams:
 
 
 def provider(train: Opener, valid: Opener | None = None, test: Opener | None = None, *, packed: bool = False) -> Callable[..., tuple[Any, Any, Any]]:
-    """Returns a `train_valid_test_datasets_provider` for `pretrain`, of the loaders that these open.
+    """Returns a `train_valid_test_datasets_provider` for `pretrain`, of the loaders that these open: at their first batch, and so only where Megatron
+    reads any. With `connect`, that has to be one process of each data-parallel rank, and no two stages of a pipeline.
 
     The training goes on after `consumed_train_samples` of Megatron's checkpoint, on any number of ranks, and has no end, as Megatron counts
     steps. Where the global batch changes, jobs of several epochs need `epoch_end = "continuous"`.
@@ -94,18 +95,16 @@ def provider(train: Opener, valid: Opener | None = None, test: Opener | None = N
         args = get_args()
         if args.dataloader_type != "external":
             raise SettingError(f"`--dataloader-type` is `{args.dataloader_type}`, and a loader brings its own batches", "start with `--dataloader-type external`")
-        rank, world = parallel_state.get_data_parallel_rank(), parallel_state.get_data_parallel_world_size()
+        place = {"rank": parallel_state.get_data_parallel_rank(), "world": parallel_state.get_data_parallel_world_size()}
 
-        def opened(opener: Opener | None, consumed: int) -> Iterator[dict[str, Any]] | None:
-            if opener is None:
-                return None
-            loader = opener(rank=rank, world=world, global_batch=args.global_batch_size, tensors="torch", repeat=True)
-            check_lengths(loader._native.facts, "Megatron", args.seq_length)
+        def opened(opener: Opener, consumed: int) -> Iterator[dict[str, Any]]:
+            loader = opener(**place, global_batch=args.global_batch_size, tensors="torch", repeat=True)
+            facts = loader._native.facts
+            check_lengths(facts, "Megatron", args.seq_length)
             if consumed:
-                is_whole = loader._native.facts.epoch_end == "continuous"
-                loader._go_to(*divmod(consumed, loader.samples if is_whole else len(loader) * args.global_batch_size))
-            return batches(loader, args.micro_batch_size, packed=packed)
+                loader._go_to(*divmod(consumed, facts.samples if facts.epoch_end == "continuous" else facts.steps * args.global_batch_size))
+            yield from batches(loader, args.micro_batch_size, packed=packed)
 
-        return opened(train, args.consumed_train_samples), opened(valid, 0), opened(test, 0)
+        return opened(train, args.consumed_train_samples), valid and opened(valid, 0), test and opened(test, 0)
 
     return train_valid_test_datasets_provider

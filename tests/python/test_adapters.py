@@ -3,6 +3,7 @@ same documents in the same order, and they resume as if nothing had been."""
 
 from __future__ import annotations
 
+import functools
 import importlib
 import json
 import os
@@ -285,6 +286,29 @@ def test_bounds_of_documents_are_those_that_megatron_takes(tmp_path: pathlib.Pat
         assert params.max_seqlen_q == params.max_seqlen_kv == one["max_seqlen"].item()
     with spdl_cluster.local(job, tensors="torch") as loader, pytest.raises(SettingError, match="has one sequence, and this one has 2"):
         get_batch(batches(loader, 2, packed=True), "cpu")
+
+
+@pytest.mark.parametrize("end", ["drop", "continuous", "exact"])
+def test_megatron_goes_on_after_what_it_has_consumed(end: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    parallel_state = pytest.importorskip("megatron.core.parallel_state", reason=ABSENT, exc_type=ImportError)
+    from spdl_cluster.megatron import provider
+
+    monkeypatch.setattr(parallel_state, "get_data_parallel_rank", lambda: 1)
+    monkeypatch.setattr(parallel_state, "get_data_parallel_world_size", lambda: 2)
+    job = a_job(tmp_path, uneven(50), 4, epoch_end=end)
+
+    def given(consumed: int, steps: int) -> list[Any]:
+        sizes = {"global_batch_size": 4, "micro_batch_size": 2, "seq_length": SEQ_LEN}
+        args = types.SimpleNamespace(dataloader_type="external", consumed_train_samples=consumed, **sizes)
+        monkeypatch.setitem(sys.modules, "megatron.training", types.SimpleNamespace(get_args=lambda: args))
+        train, valid, test = provider(functools.partial(spdl_cluster.local, job), functools.partial(spdl_cluster.local, job))([0, 0, 0])
+        assert test is None and next(valid)["tokens"].shape == (2, SEQ_LEN)
+        return [batch["tokens"].tolist() for _, batch in zip(range(steps), train)]
+
+    whole = given(0, 27)
+    with spdl_cluster.local(job, tensors="torch") as loader:
+        assert 27 > 2 * len(loader), "it is in the third epoch"
+    assert given(4 * 4, 23) == whole[4:] and given(25 * 4, 2) == whole[25:]
 
 
 def test_a_trainer_that_takes_other_batches_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
