@@ -189,6 +189,11 @@ class MicroBatch(TokenColumns):
         return [length for row in self._segments for length in row]
 
     @property
+    def row_lengths(self) -> Sequence[Sequence[int]]:
+        """The same as `segment_lengths`, sequence by sequence; each adds up to `seq_len`."""
+        return self._segments
+
+    @property
     def cu_seqlens(self) -> Any:
         """Where each segment of the flat micro-batch begins, and where the last one ends, on the device of the columns:
         int32, `[segments + 1]`, from 0 to `rows * seq_len`. Kernels of attention over packed sequences take it, with `max_seqlen`.
@@ -197,6 +202,13 @@ class MicroBatch(TokenColumns):
             ends = [0, *accumulate(self.segment_lengths)]
             self._cu_seqlens = _ints(ends + ends[-1:] * ((self._pad_to or 0) - len(ends)), "int32", self.tokens)
         return self._cu_seqlens
+
+    @property
+    def segment_ids(self) -> Any:
+        """The number of each place's segment within its row, from 0, on the device of the columns: int32, `[rows, seq_len]`. Unlike
+        `document_ids`, what is behind the last document has a number, and the job needs no column for it."""
+        numbers = [number for row in self._segments for number in range(len(row))]
+        return _repeated(numbers, self.segment_lengths, self.tokens).reshape(self.rows, -1)
 
     @property
     def max_seqlen(self) -> int:
@@ -271,6 +283,36 @@ class MicroBatch(TokenColumns):
         return f"MicroBatch({self.rows} sequences of {self._seq_len}, {len(self.segment_lengths)} segments: {', '.join(self._columns)})"
 
 
+def check_labels(micro: MicroBatch, taker: str, *, shifted: bool) -> None:
+    """Raises an error if labels are not what `taker` takes: the next id of each place if `shifted`, or else its own. It waits for the
+    device that the labels are on."""
+    labels, tokens = micro.labels, micro.tokens
+    # Of labels that are shifted, the last one of a row is of no token in it.
+    next_ids, own_ids = (labels[:, :-1], tokens[:, 1:]), (labels, tokens)
+    right, wrong = (next_ids, own_ids) if shifted else (own_ids, next_ids)
+    if _are_ids(*right) or not _are_ids(*wrong):
+        return
+    raise SettingError(
+        f"labels of job `{micro._job}` are {'the ids at their places' if shifted else 'the next ids'}, and {taker} takes {'the next ids' if shifted else 'the ids at their places'}",
+        f"in the job's column of labels, {'leave `shifted = false` out' if shifted else 'set `shifted = false`'}",
+    )
+
+
+def check_lengths(facts: LoaderFacts, taker: str, seq_len: int) -> None:
+    """Raises an error if sequences are not as long as `taker` takes them, or if its ranks would not have as many in each step."""
+    if facts.seq_len != seq_len:
+        raise SettingError(f"`seq_len` of job `{facts.job}` is {facts.seq_len}, and {taker}'s sequences have {seq_len} tokens", "give both the same length")
+    if facts.epoch_end == "partial":
+        raise SettingError(
+            f"the last batch of job `{facts.job}` is short, and {taker} takes batches of one size",
+            'set `epoch_end = "exact"` in the job: the places that are left over have nothing to learn',
+        )
+
+
+def _are_ids(labels: Any, ids: Any) -> bool:
+    return bool(((labels == _NO_LABEL) | (labels == ids)).all())
+
+
 def _missing(kind: str) -> str:
     """Returns what to do about a column that the job does not have."""
     keys = 'from = "tokens", decode = "tokens"' if kind == "tokens" else f'decode = "{kind}", follows = "tokens"'
@@ -296,6 +338,17 @@ def _ints(values: list[int], dtype: Literal["int32", "int64"], like: Any) -> Any
     import numpy
 
     return numpy.array(values, dtype)
+
+
+def _repeated(numbers: list[int], counts: list[int], like: Any) -> Any:
+    """Returns each number as often as its count says, on the device of `like`: int32."""
+    if _is_torch(like):
+        import torch
+
+        return _on_device(torch.tensor(numbers, dtype=torch.int32).repeat_interleave(torch.tensor(counts)), like)
+    import numpy
+
+    return numpy.repeat(numpy.array(numbers, "int32"), counts)
 
 
 def _index(chunks: list[tuple[int, int]], like: Any) -> Any:

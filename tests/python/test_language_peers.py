@@ -38,7 +38,7 @@ def order_of_pool(seed: int, epoch: int, count: int) -> list[int]:
     return [order.permute(key, count, place) for place in range(count)]
 
 
-def gpt_dataset(prefix: pathlib.Path, order: list[int], is_apart: bool) -> Any:
+def gpt_dataset(prefix: pathlib.Path, order: list[int], is_apart: bool, seq_len: int = SEQ_LEN) -> Any:
     """Returns Megatron's dataset of the documents in this order, with its sequences in order. With `is_apart`, positions begin at 0 behind
     each end of a document, and nothing is learned there."""
     gpt = pytest.importorskip("megatron.core.datasets.gpt_dataset", reason=ABSENT, exc_type=ImportError)
@@ -51,7 +51,7 @@ def gpt_dataset(prefix: pathlib.Path, order: list[int], is_apart: bool) -> Any:
     tokenizer = NullTokenizer(EOS)
     assert tokenizer.eod == EOS
     config = gpt.GPTDatasetConfig(
-        random_seed=1, sequence_length=SEQ_LEN, tokenizer=tokenizer, path_to_cache=str(prefix.parent / "cache"), create_attention_mask=False, **apart
+        random_seed=1, sequence_length=seq_len, tokenizer=tokenizer, path_to_cache=str(prefix.parent / "cache"), create_attention_mask=False, **apart
     )
     stored = IndexedDataset(str(prefix))
     numbers = numpy.arange(len(stored.sequence_lengths), dtype=numpy.int32)
@@ -59,7 +59,7 @@ def gpt_dataset(prefix: pathlib.Path, order: list[int], is_apart: bool) -> Any:
     # It shuffles documents with NumPy's generator, and sequences among all of an epoch.
     made.document_index = numpy.array(order, numpy.int32)
     total = int(stored.sequence_lengths.sum())
-    made.sample_index = helpers.build_sample_idx(stored.sequence_lengths, made.document_index, SEQ_LEN, 1, total, True, True)
+    made.sample_index = helpers.build_sample_idx(stored.sequence_lengths, made.document_index, seq_len, 1, total, True, True)
     made.shuffle_index = numpy.arange(len(made.sample_index) - 1)
     return made
 

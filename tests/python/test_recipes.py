@@ -11,6 +11,7 @@ import re
 import shlex
 import signal
 import subprocess
+import sys
 import sysconfig
 import tarfile
 from collections.abc import Callable, Iterator
@@ -53,6 +54,9 @@ class Recipe:
         programs = folder / "programs"
         programs.mkdir()
         (programs / "spdl-ctl").symlink_to(os.environ["SPDL_TEST_CTL"])
+        # That of an editable install runs the Python of the environment that it is a copy of.
+        (programs / "torchrun").write_text(f'#!/bin/sh\nexec {sys.executable} -m torch.distributed.run "$@"\n')
+        (programs / "torchrun").chmod(0o755)
         own = {name: value for name, value in os.environ.items() if name not in LAUNCHERS}
         self._variables = {
             **own,
@@ -117,7 +121,9 @@ def needs_torch() -> None:
 def test_a_recipe_is_short_has_a_test_and_code_of_known_kinds(page: pathlib.Path) -> None:
     text = page.read_text(encoding="utf-8")
     assert len(text.splitlines()) <= MAX_LINES
-    assert f'"{page.name}"' in pathlib.Path(__file__).read_text(encoding="utf-8"), "no test runs it"
+    here = pathlib.Path(__file__)
+    tests = here.read_text(encoding="utf-8") + here.with_name("test_token_recipes.py").read_text(encoding="utf-8")
+    assert f'"{page.name}"' in tests, "no test runs it"
     assert text.count("\n```") == 2 * len(BLOCK.findall(text))
     for language, code in BLOCK.findall(text):
         assert language in LANGUAGES
