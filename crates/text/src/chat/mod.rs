@@ -132,6 +132,7 @@ impl Chats {
         let record =
             serde_json::from_str(record).map_err(|error| ChatError::Conversation(format!("it is no JSON: {error}")))?;
         let conversation = Conversation::new(&record, self.renderer.source())?;
+        spans::check(&conversation, self.options.train_on)?;
         let rendered = self.renderer.render(&conversation, &conversation.messages, false)?;
         let learned = Turns::new(&self.renderer, &conversation, &rendered).learned(self.options.train_on)?;
         Ok(ChatText { text: rendered.text, learned })

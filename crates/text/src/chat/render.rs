@@ -13,8 +13,8 @@ use super::{
 };
 
 /// The work that a template may do for one text, in instructions of 64 bytes: templates come from other people. The largest text is so
-/// 64 times this number, 1 GiB, in bytes, and takes some seconds.
-const FUEL: u64 = 1 << 24;
+/// 64 times this number, 512 MiB, in bytes.
+const FUEL: u64 = 1 << 23;
 /// How deep macros and blocks may be nested.
 const MAX_RECURSION: usize = 128;
 const DEFAULT: &str = "default";

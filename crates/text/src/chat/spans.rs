@@ -17,6 +17,8 @@ use super::{
     tags::{ANSWER, CONTENT},
 };
 
+const MARK_BY_HAND: &str = "put `{% generation %}` and `{% endgeneration %}` around what the model writes";
+
 /// The turns of a rendered conversation.
 pub(super) struct Turns<'c> {
     renderer: &'c Renderer,
@@ -38,21 +40,11 @@ impl<'c> Turns<'c> {
 
     /// Returns the bytes of the rendered text that are learned, in order.
     pub(super) fn learned(&self, train_on: TrainOn) -> Result<Vec<Range<usize>>, ChatError> {
-        let turns: Vec<_> = (0..self.messages().len()).filter(|n| self.messages()[*n].is_assistant()).collect();
-        let is_learned = |turn: &usize| self.messages()[*turn].weight != Some(false);
-        let wanted: Vec<usize> = match train_on {
+        let turns: Vec<_> = turns(self.conversation).collect();
+        let wanted = match train_on {
             TrainOn::All => return self.all(&turns),
-            TrainOn::Assistant => turns.iter().copied().filter(is_learned).collect(),
-            TrainOn::Last => turns.last().copied().into_iter().filter(is_learned).collect(),
+            TrainOn::Assistant | TrainOn::Last => wanted(self.conversation, train_on),
         };
-        if let Some(empty) = wanted.iter().map(|turn| &self.messages()[*turn]).find(|message| message.is_empty()) {
-            let place = &empty.place;
-            return Err(ChatError::Conversation(format!("`{place}` is a turn of the assistant without content")));
-        }
-        if wanted.is_empty() {
-            let problem = "nothing of it is learned: the `weight` of each of these turns of the assistant is 0";
-            return Err(ChatError::Conversation(problem.to_owned()));
-        }
         if self.rendered.lines.is_empty() { self.derived(&wanted) } else { self.generated(&turns, &wanted) }
     }
 
@@ -126,7 +118,7 @@ impl<'c> Turns<'c> {
             Some(before) => marked(&self.messages()[before]).iter().find_map(|before| self.start_after(turn, before)),
             None => marked(&self.messages()[turn]).iter().find_map(|own| self.start_of_first(own)),
         };
-        found.ok_or_else(|| self.not_found(turn, asked.map_or(0, |asked| common(&asked, text))))
+        found.ok_or_else(|| self.no_start(turn, asked))
     }
 
     /// Finds the start of a turn after the content of the message before it.
@@ -222,16 +214,52 @@ impl<'c> Turns<'c> {
         &self.conversation.messages
     }
 
-    fn not_found(&self, turn: usize, at: usize) -> ChatError {
-        let place = &self.messages()[turn].place;
+    /// Returns the error for a turn that does not begin as its prompt does.
+    fn no_start(&self, turn: usize, asked: Result<String, ChatError>) -> ChatError {
+        let Ok(asked) = asked else { return self.not_found(turn, 0) };
+        let at = common(&asked, &self.rendered.text);
+        let line = |text: &str| text[at..].chars().take(40).collect::<String>();
+        let (prompt, text, place) = (line(&asked), line(&self.rendered.text), &self.messages()[turn].place);
         self.renderer.error(
             self.rendered.line(at),
             format!(
-                "what it writes for `{place}` cannot be told for sure from what is around it: put `{{% generation %}}` and \
-                 `{{% endgeneration %}}` around what the model writes"
+                "the prompt for `{place}` goes on with {prompt:?} where the conversation has {text:?}, so that it cannot be told \
+                 where the model starts to write: {MARK_BY_HAND}, or set what the template asks, such as `enable_thinking`, in the record"
             ),
         )
     }
+
+    fn not_found(&self, turn: usize, at: usize) -> ChatError {
+        let place = &self.messages()[turn].place;
+        let problem =
+            format!("what it writes for `{place}` cannot be told for sure from what is around it: {MARK_BY_HAND}");
+        self.renderer.error(self.rendered.line(at), problem)
+    }
+}
+
+/// Returns an error if a turn that is to be learned has no content, or if there is none.
+pub(super) fn check(conversation: &Conversation, train_on: TrainOn) -> Result<(), ChatError> {
+    let wanted = wanted(conversation, train_on);
+    if let Some(empty) = wanted.iter().map(|turn| &conversation.messages[*turn]).find(|message| message.is_empty()) {
+        let place = &empty.place;
+        return Err(ChatError::Conversation(format!("`{place}` is a turn of the assistant without content")));
+    }
+    if wanted.is_empty() && train_on != TrainOn::All {
+        let problem = "nothing of it is learned: the `weight` of each of these turns of the assistant is 0";
+        return Err(ChatError::Conversation(problem.to_owned()));
+    }
+    Ok(())
+}
+
+/// Returns the turns of the assistant that are learned.
+fn wanted(conversation: &Conversation, train_on: TrainOn) -> Vec<usize> {
+    let first = if train_on == TrainOn::Last { turns(conversation).last().unwrap_or(0) } else { 0 };
+    let is_learned = |turn: &usize| conversation.messages[*turn].weight != Some(false);
+    turns(conversation).skip_while(|turn| *turn < first).filter(is_learned).collect()
+}
+
+fn turns(conversation: &Conversation) -> impl Iterator<Item = usize> {
+    conversation.messages.iter().enumerate().filter(|(_, message)| message.is_assistant()).map(|(turn, _)| turn)
 }
 
 /// Returns a message with a mark in place of its content, and with one in place of the name of its last tool call.
