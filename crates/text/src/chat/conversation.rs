@@ -51,7 +51,7 @@ impl Conversation {
         if record.kind() != ValueKind::Map {
             return Err(wrong(format!("a record is an object with fields, not {}", kind(record))));
         }
-        let mut reading = Reading { fields: pairs(record), template };
+        let mut reading = RecordReading { fields: pairs(record), template };
         let mut messages = reading.messages()?;
         let tools = reading.take("tools").map_or(Ok(Value::from(())), |tools| list_or_json("tools", tools))?;
         let documents = reading.take("documents").unwrap_or(Value::from(()));
@@ -115,12 +115,12 @@ impl ChatMessage {
 }
 
 /// The fields of a record that are not read yet.
-struct Reading<'t> {
+struct RecordReading<'t> {
     fields: Vec<(String, Value)>,
     template: &'t str,
 }
 
-impl Reading<'_> {
+impl RecordReading<'_> {
     /// Takes the messages, from the first form that the record has.
     fn messages(&mut self) -> Result<Vec<ChatMessage>, ChatError> {
         let names: Vec<_> = self.fields.iter().map(|(name, _)| format!("`{name}`")).collect();

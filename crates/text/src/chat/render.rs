@@ -1,6 +1,6 @@
 //! Renders conversations by a compiled template.
 
-use std::ops::Range;
+use std::{collections::HashSet, ops::Range};
 
 use minijinja::{Environment, Error, Value, syntax::SyntaxConfig};
 
@@ -30,6 +30,8 @@ pub(super) struct Renderer {
     /// The lines with `{% generation %}` of the template, and of that for tools.
     lines: [Option<Vec<usize>>; 2],
     tokens: Vec<(String, Value)>,
+    /// The names of the functions that the template can call.
+    functions: HashSet<String>,
 }
 
 /// A text that a template wrote.
@@ -48,6 +50,7 @@ impl Renderer {
     /// Compiles a template. `now_unix_s` is the moment of `strftime_now`.
     pub(super) fn new(template: &ChatTemplate, now_unix_s: i64) -> Result<Renderer, ChatError> {
         let mut environment = environment(now_unix_s);
+        let functions = environment.globals().map(|(name, _)| name.to_owned()).collect();
         let name = &template.name;
         let mut lines = [None, None];
         for (n, (of, text)) in
@@ -79,6 +82,7 @@ impl Renderer {
             source: source.collect::<Vec<_>>().join("\n"),
             lines,
             tokens: tokens.collect(),
+            functions,
         })
     }
 
@@ -104,8 +108,9 @@ impl Renderer {
             ("documents".to_owned(), conversation.documents.clone()),
             ("add_generation_prompt".to_owned(), Value::from(prompt)),
         ];
-        // Of equal names the last counts: no field of a record replaces one of those.
-        let values = conversation.others.iter().chain(&self.tokens).cloned().chain(own);
+        // Of equal names the last counts: no field of a record replaces one of those, nor a function.
+        let others = conversation.others.iter().filter(|(name, _)| !self.functions.contains(name));
+        let values = others.chain(&self.tokens).cloned().chain(own);
         let template = self.environment.get_template(name).map_err(|error| refused(&self.name, &error))?;
         let (marked, written) =
             template.render_with_spans(Value::from_pairs(values)).map_err(|error| refused(&self.name, &error))?;

@@ -99,3 +99,60 @@ fn values_of_a_record_keep_their_order() {
     let value: Value = serde_json::from_str(r#"{"b": 1, "a": {"d": 2, "c": 3}}"#).unwrap();
     assert_eq!(value.to_string().replace('\'', "\""), r#"{"b": 1, "a": {"d": 2, "c": 3}}"#);
 }
+
+#[test]
+fn numbers_of_a_record_are_read_exactly() {
+    let mut dice = Dice(1);
+    for _ in 0..20_000 {
+        let (whole, decimals) = (dice.below(1_000_000), dice.below(1_000_000_000));
+        let text = format!("{whole}.{decimals:09}");
+        let read: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(f64::try_from(read).unwrap().to_bits(), text.parse::<f64>().unwrap().to_bits(), "{text}");
+    }
+}
+
+#[test]
+fn damaged_templates_and_records_are_errors_at_most() {
+    let record = json!({"messages": [user("a"), tool_call(), {"role": "tool", "content": "b"}, assistant("c")], "tools": tools()}).to_string();
+    let tokenizer = tokenizer(&json!(null));
+    let (mut dice, mut good) = (Dice(2), 0);
+    for _ in 0..200 {
+        for (_, template) in TEMPLATES {
+            let template =
+                ChatTemplate::from_jinja("a.jinja", &dice.damage(template)).with_tokens_of("c.json", CONFIG).unwrap();
+            let Ok(chats) = Chats::new(&template, ChatOptions::default()) else { continue };
+            for record in [&record, &dice.damage(&record)] {
+                if let Ok(document) = chats.document(record, &tokenizer) {
+                    assert!(document.learned.contains(&true) && document.learned.len() == document.ids.len());
+                    good += 1;
+                }
+            }
+        }
+    }
+    assert!(good > 100, "{good}");
+}
+
+/// Draws numbers; the same seed draws the same.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, end: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) as usize % end
+    }
+
+    /// Takes pieces out of a text, or puts them elsewhere.
+    fn damage(&mut self, text: &str) -> String {
+        let mut letters: Vec<_> = text.chars().collect();
+        for _ in 0..=self.below(3) {
+            let start = self.below(letters.len());
+            let end = letters.len().min(start + 1 + self.below(12));
+            let taken: Vec<_> = letters.drain(start..end).collect();
+            if self.below(2) == 0 && !letters.is_empty() {
+                let at = self.below(letters.len());
+                letters.splice(at..at, taken);
+            }
+        }
+        letters.into_iter().collect()
+    }
+}

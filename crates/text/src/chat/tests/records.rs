@@ -49,13 +49,12 @@ fn calls_and_answers_of_tools_are_known_in_sharegpt() {
 
 #[test]
 fn other_fields_reach_the_template() {
-    let template =
-        "{{ style }}{{ enable_thinking }}{{ documents[0].title }}{% for m in messages %}{{ m.content }}{% endfor %}";
+    let template = "{{ range(1)[0] }}{{ bos_token }}{{ style }}{{ enable_thinking }}{{ documents[0].title }}{% for m in messages %}{{ m.content }}{% endfor %}";
     let record = json!({
         "messages": [user("a"), assistant("b")], "style": "plain", "documents": [{"title": "T"}], "add_generation_prompt": true,
-        "bos_token": "no", "chat_template_kwargs": {"enable_thinking": false},
+        "bos_token": "no", "range": 5, "chat_template_kwargs": {"enable_thinking": false},
     });
-    assert_eq!(rendered(template, TrainOn::Assistant, &record).unwrap(), "plainFalseTa[[b]]");
+    assert_eq!(rendered(template, TrainOn::Assistant, &record).unwrap(), "0<s>plainFalseTa[[b]]");
 }
 
 #[test]
