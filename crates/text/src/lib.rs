@@ -1,1 +1,3 @@
 //! From text and chats to tokens.
+
+pub mod chat;
