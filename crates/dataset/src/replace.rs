@@ -40,6 +40,7 @@ use super::{
     },
     in_parts::names::remove_part_names,
     listing::Listing,
+    tokens::remove_runs,
 };
 use crate::tar::TAR_SUFFIX;
 
@@ -55,6 +56,8 @@ const ALL_PACKED: &str = "shard-*.tar";
 const ALL_TOKENS: [&str; 2] = ["shard-*.bin", "shard-*.idx"];
 /// An entry of that list that stands for everything that parts of a pack write besides shards.
 const ALL_PARTS: &str = "parts/*.json";
+/// An entry of that list that stands for everything that building files of tokens writes besides these.
+const ALL_RUNS: &str = "tokens/*";
 /// Size of the longest such list that is read, in bytes.
 const MAX_UNFINISHED_BYTES: u64 = 1 << 30;
 
@@ -231,6 +234,10 @@ impl Unfinished {
     fn is_of_parts(&self) -> bool {
         self.0.lines().any(|line| line == ALL_PARTS)
     }
+
+    fn is_of_runs(&self) -> bool {
+        self.0.lines().any(|line| line == ALL_RUNS)
+    }
 }
 
 /// Reads the list of what may be left over, if there is one.
@@ -263,6 +270,20 @@ pub(super) async fn begin_tokens(to: &DatasetStore, overwrite: Overwrite) -> Res
         return in_use(to, file.name);
     }
     put_unfinished(to, format!("{UNFINISHED_TITLE}\n{}\n", ALL_TOKENS.join("\n"))).await
+}
+
+/// Checks like [`begin_tokens`] that files of tokens may be built in the folder, where an earlier run that did not get so far as to record
+/// its plan may have begun.
+pub(super) async fn begin_runs(to: &DatasetStore, overwrite: Overwrite) -> Result<(), DatasetError> {
+    let has_begun = overwrite == Overwrite::Refuse && unfinished(to).await?.is_some_and(|list| list.is_of_runs());
+    begin_tokens(to, if has_begun { Overwrite::Replace } else { overwrite }).await?;
+    put_unfinished(to, format!("{UNFINISHED_TITLE}\n{}\n{ALL_RUNS}\n", ALL_TOKENS.join("\n"))).await
+}
+
+/// Removes everything that building files of tokens has written besides these.
+pub(super) async fn end_runs(to: &DatasetStore) -> Result<(), DatasetError> {
+    remove_runs(to).await?;
+    remove_unfinished(to).await
 }
 
 pub(super) async fn remove_unfinished(to: &DatasetStore) -> Result<(), DatasetError> {
@@ -332,6 +353,9 @@ async fn remove_left(to: &DatasetStore, list: &Unfinished, manifest: Option<&Man
     if list.is_of_parts() {
         remove_part_names(to).await?;
     }
+    if list.is_of_runs() {
+        remove_runs(to).await?;
+    }
     remove_unfinished(to).await
 }
 
@@ -399,6 +423,7 @@ fn renamed(
     let mut builder = ManifestBuilder::new(manifest.name())
         .format(manifest.format())
         .base(manifest.base())
+        .tokenizer(manifest.tokenizer())
         .classes(manifest.classes());
     for (number, shard) in (0..).zip(manifest.shards()) {
         let etag = match &etags {
