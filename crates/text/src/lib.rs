@@ -1,1 +1,9 @@
 //! From text and chats to tokens.
+
+mod documents;
+mod source;
+mod tokenizer;
+
+pub use documents::TokenizedSource;
+pub use source::{EachText, PlainText, TextOptions, TextSource};
+pub use tokenizer::{MAX_TOKENIZER_BYTES, SpecialTokens, Tokenizer, TokenizerError};
