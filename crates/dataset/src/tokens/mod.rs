@@ -1,6 +1,7 @@
 //! Writes documents of tokens as Megatron's pairs of `.bin` and `.idx`: those of a dataset of any format, or those that a program
 //! makes.
 
+mod begin;
 mod build;
 mod documents;
 mod idx;

@@ -5,6 +5,7 @@
 //! all runs are there, each shard is merged from a range of hashes of all of them. Both appear as a whole, so that what is there need
 //! not be done again. At the end, the shards are indexed, and the runs are removed.
 
+mod counts;
 mod run;
 mod shards;
 mod units;
@@ -12,32 +13,32 @@ mod work;
 
 use std::{
     collections::BTreeMap,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering::Relaxed},
-    },
+    sync::{Arc, atomic::Ordering::Relaxed},
 };
 
 use serde::Serialize;
 use spdl_shard::{
     format::{Format as _, megatron::Megatron},
-    manifest::{DEFAULT_BLOCK_BYTES, MANIFEST_NAME, TokenizerFacts},
+    manifest::{DEFAULT_BLOCK_BYTES, MANIFEST_NAME, METADATA_FOLDER, TokenizerFacts},
     store::DatasetStore,
 };
+use spdl_types::Fingerprint;
 
-use super::TokenEncoding;
+use super::{
+    TokenEncoding,
+    begin::{begin_runs, end_runs},
+};
 use crate::{
     DEFAULT_SHARD_BYTES, DatasetError, DatasetReport, IndexOptions, Listing, Overwrite, PackOrder, PackPart, ShardList,
-    folder::in_use,
-    index::index_as,
-    replace::{begin_runs, end_runs, existing_manifest},
-    report::DatasetTally,
+    folder::in_use, index::index_as, replace::existing_manifest, report::DatasetTally,
 };
 
+use counts::BuildCounts;
 use shards::{RunTotals, plan_shards, write_shards};
 use units::UnitWork;
 use work::{BuildPlan, remove_unfinished_runs, unit_of};
 
+pub use counts::TokenBuildProgress;
 pub(crate) use work::remove_runs;
 
 /// Makes documents of tokens, unit by unit. Whatever thread reads a unit, and however often, it has the same documents.
@@ -54,7 +55,11 @@ pub trait DocumentSource: Send + Sync {
     fn token_bytes(&self) -> u64;
     /// Returns the tokenizer that the tokens are of, if it is known.
     fn tokenizer(&self) -> Option<TokenizerFacts>;
-    /// Returns what decides the documents, in words: names and values.
+    /// Returns the source, in words.
+    fn source(&self) -> String;
+    /// Returns what stands for the content of a unit: if it is the same, so are the documents.
+    fn unit_fingerprint(&self, unit: usize) -> Fingerprint;
+    /// Returns what else decides the documents, in words: names and values.
     fn facts(&self) -> BTreeMap<String, String>;
     /// Reads the documents of a unit, in order, on a thread that may be blocked. `each` returns what is wrong with one, to follow its
     /// name; an empty one is only counted.
@@ -81,8 +86,9 @@ pub struct TokenBuildOptions {
     pub shard_bytes: u64,
     /// Size at which blocks are cut, in bytes; as in [`PackOptions`](crate::PackOptions). Default: 8 MiB.
     pub block_bytes: u64,
-    /// What happens if something exists where the files should go. [`Overwrite::Replace`] removes what another call left, and replaces
-    /// no dataset. Default: what was begun with the same source and options goes on, and all else is refused.
+    /// What happens if something exists where the files should go. [`Overwrite::Replace`] goes on with what was begun with another source or
+    /// other options, of which it keeps what fits, and replaces no dataset. Default: what was begun with the same goes on, and all else is
+    /// refused.
     pub overwrite: Overwrite,
     /// Number of threads. Default: 1.
     pub threads: usize,
@@ -102,25 +108,6 @@ impl TokenBuildOptions {
             threads: 1,
         }
     }
-}
-
-/// Progress of building files of tokens.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct TokenBuildProgress {
-    /// Documents so far, those of earlier calls included.
-    pub documents: u64,
-    /// Their tokens.
-    pub tokens: u64,
-    /// Of these, the tokens that this call has made.
-    pub new_tokens: u64,
-    /// Bytes of the source so far; once all are done, bytes of shards.
-    pub bytes: u64,
-    /// Of these, the bytes that this call has read.
-    pub new_bytes: u64,
-    /// Their total.
-    pub total_bytes: u64,
-    /// The shards that are written and all shards, once the source is done.
-    pub shards: Option<(u64, u64)>,
 }
 
 /// The report about files of tokens that were built.
@@ -154,63 +141,6 @@ pub struct TokenPartReport {
     pub tokens: u64,
 }
 
-/// Counts what is done, from all threads.
-#[derive(Debug, Default)]
-pub(in super::super) struct BuildCounts {
-    documents: AtomicU64,
-    tokens: AtomicU64,
-    kept_tokens: AtomicU64,
-    kept_bytes: AtomicU64,
-    shard_bytes: AtomicU64,
-    shards: AtomicU64,
-    all_shard_bytes: AtomicU64,
-    all_shards: AtomicU64,
-}
-
-impl BuildCounts {
-    fn add_document(&self, tokens: u64) {
-        self.documents.fetch_add(1, Relaxed);
-        self.tokens.fetch_add(tokens, Relaxed);
-    }
-
-    fn keep_unit(&self, bytes: u64, documents: u64, tokens: u64) {
-        self.documents.fetch_add(documents, Relaxed);
-        self.tokens.fetch_add(tokens, Relaxed);
-        self.kept_tokens.fetch_add(tokens, Relaxed);
-        self.kept_bytes.fetch_add(bytes, Relaxed);
-    }
-
-    fn begin_shards(&self, bytes: u64, shards: u64) {
-        self.all_shard_bytes.store(bytes, Relaxed);
-        self.all_shards.store(shards, Relaxed);
-    }
-
-    fn add_shard(&self, bytes: u64) {
-        self.shard_bytes.fetch_add(bytes, Relaxed);
-        self.shards.fetch_add(1, Relaxed);
-    }
-
-    /// Returns the progress, of units of `total_bytes` of which `read_bytes` were read.
-    fn progress(&self, read_bytes: u64, total_bytes: u64) -> TokenBuildProgress {
-        let tokens = self.tokens.load(Relaxed);
-        let all_shards = self.all_shards.load(Relaxed);
-        let kept_bytes = self.kept_bytes.load(Relaxed);
-        let (bytes, total_bytes) = match all_shards {
-            0 => ((kept_bytes + read_bytes).min(total_bytes), total_bytes),
-            _ => (self.shard_bytes.load(Relaxed), self.all_shard_bytes.load(Relaxed)),
-        };
-        TokenBuildProgress {
-            documents: self.documents.load(Relaxed),
-            tokens,
-            new_tokens: tokens - self.kept_tokens.load(Relaxed),
-            bytes,
-            new_bytes: read_bytes,
-            total_bytes,
-            shards: (all_shards > 0).then(|| (self.shards.load(Relaxed), all_shards)),
-        }
-    }
-}
-
 /// Builds files of the documents of a source in the folder `to`, and makes a dataset of them. What an earlier call has left, with the
 /// same source and options, is used. It stops when `stop` is ready; what is done stays.
 ///
@@ -232,7 +162,7 @@ pub async fn build_tokens(
     let counts = Arc::new(BuildCounts::default());
     remove_unfinished_runs(to, |_| true)?;
     let report = || progress(counts.progress(source.read_bytes(), source.bytes()));
-    let work = UnitWork::new(to, source, &plan, options.encoding, (0..plan.units).collect(), &counts);
+    let work = UnitWork::new(to, source, &plan, options.encoding, (0..plan.units()).collect(), &counts);
     Arc::new(work).run(options.threads, &report, &mut stop).await?;
     finish(to, &plan, options.threads, &counts, progress, stop).await
 }
@@ -261,7 +191,7 @@ pub async fn build_token_part(
     }
     // Neighbours are mostly alike, so that parts of every so manieth unit take about the same time.
     let is_own = |unit: u32| unit % part.count == part.number;
-    let units: Vec<u32> = (0..plan.units).filter(|unit| is_own(*unit)).collect();
+    let units: Vec<u32> = (0..plan.units()).filter(|unit| is_own(*unit)).collect();
     let count = units.len() as u64;
     let total_bytes = units.iter().map(|unit| source.unit_bytes(*unit as usize)).sum();
     let counts = Arc::new(BuildCounts::default());
@@ -275,7 +205,7 @@ pub async fn build_token_part(
         part: part.number,
         parts: part.count,
         units: count,
-        all_units: plan.units.into(),
+        all_units: plan.units().into(),
         documents: counts.documents.load(Relaxed),
         tokens: counts.tokens.load(Relaxed),
     })
@@ -291,13 +221,13 @@ pub async fn merge_tokens(to: &DatasetStore, threads: usize) -> Result<Option<To
     if existing_manifest(to).await?.is_some() {
         return finished(to, &plan).await.map(Some);
     }
-    let runs = Listing::of_metadata(to, |name| unit_of(name).is_some_and(|unit| unit < plan.units)).await?;
-    if runs.len() < plan.units as usize {
-        let missing = (0..plan.units).find(|unit| runs.find_by(|name| name.cmp(&work::run_name(*unit))).is_none());
+    let runs = Listing::of_metadata(to, |name| unit_of(name).is_some_and(|unit| unit < plan.units())).await?;
+    if runs.len() < plan.units() as usize {
+        let missing = (0..plan.units()).find(|unit| runs.find_by(|name| name.cmp(&work::run_name(*unit))).is_none());
         let problem = format!(
             "lacks {} of {} units of text, the first of them unit {}: run each part of `spdl-ctl tokenize` to its end",
-            plan.units as usize - runs.len(),
-            plan.units,
+            plan.units() as usize - runs.len(),
+            plan.units(),
             missing.unwrap_or_default(),
         );
         return Err(DatasetError::Parts { url: to.url().to_owned(), problem });
@@ -337,6 +267,7 @@ async fn finish(
     mut stop: impl Future<Output = ()> + Unpin,
 ) -> Result<TokenBuildReport, DatasetError> {
     let encoding = TokenEncoding::of_vocab(plan.vocab)?;
+    to.remove_temporaries_below(METADATA_FOLDER)?;
     let merging = async {
         let (shards, totals) = plan_shards(to, plan).await?;
         if shards.is_empty() {

@@ -34,8 +34,8 @@ pub(super) struct RunFacts {
     pub(super) tokens: u64,
     /// Number of documents without a token, which it does not have.
     pub(super) empty: u64,
-    /// Fingerprint of the plan.
-    plan: Fingerprint,
+    /// Stands for all that decides its bytes.
+    identity: Fingerprint,
 }
 
 /// The start of a slice.
@@ -50,22 +50,22 @@ pub(super) struct SliceStart {
 impl RunFacts {
     fn to_bytes(self) -> Vec<u8> {
         let numbers = [self.data_bytes, self.documents, self.tokens, self.empty].map(u64::to_le_bytes).concat();
-        [&numbers[..], &self.plan.0.to_le_bytes()].concat()
+        [&numbers[..], &self.identity.0.to_le_bytes()].concat()
     }
 
     /// Reads the end of a run of `bytes` bytes. `None` if it is another one's, or the run is not whole.
-    fn read(end: &[u8], bytes: u64, plan: Fingerprint) -> Option<(Self, u64)> {
+    fn read(end: &[u8], bytes: u64, identity: Fingerprint) -> Option<(Self, u64)> {
         let number = |at: usize| Some(u64::from_le_bytes(end.get(at..at + 8)?.try_into().ok()?));
         let facts = Self {
             data_bytes: number(0)?,
             documents: number(8)?,
             tokens: number(16)?,
             empty: number(24)?,
-            plan: Fingerprint(u128::from_le_bytes(end.get(32..48)?.try_into().ok()?)),
+            identity: Fingerprint(u128::from_le_bytes(end.get(32..48)?.try_into().ok()?)),
         };
         let index_bytes = bytes.checked_sub(END_BYTES)?.checked_sub(facts.data_bytes)?;
         let is_whole = end[56..] == MAGIC
-            && facts.plan == plan
+            && facts.identity == identity
             && index_bytes >= 2 * ENTRY_BYTES
             && index_bytes % ENTRY_BYTES == 0;
         is_whole.then_some((facts, number(48)?))
@@ -86,8 +86,8 @@ pub(super) struct RunPieces {
 
 impl RunPieces {
     /// Makes a run of documents of `tokens` tokens, whose keys are their hashes, most significant byte first.
-    pub(super) fn new(plan: &BuildPlan, sorted: SortedItems, tokens: u64, empty: u64) -> Self {
-        let facts = RunFacts { data_bytes: 0, documents: 0, tokens, empty, plan: plan.fingerprint() };
+    pub(super) fn new(plan: &BuildPlan, unit: u32, sorted: SortedItems, tokens: u64, empty: u64) -> Self {
+        let facts = RunFacts { data_bytes: 0, documents: 0, tokens, empty, identity: plan.fingerprint(unit) };
         Self {
             sorted,
             slices: plan.seed.map(|_| plan.slices.into()),
@@ -165,7 +165,7 @@ impl Iterator for RunPieces {
 }
 
 /// Reads the end of a unit's run, and its checksum; `None` if there is no run, or none that is whole.
-async fn end_of(to: &DatasetStore, plan: Fingerprint, unit: u32) -> Result<Option<(RunFacts, u64, u64)>, DatasetError> {
+async fn end_of(to: &DatasetStore, plan: &BuildPlan, unit: u32) -> Result<Option<(RunFacts, u64, u64)>, DatasetError> {
     let name = run_name(unit);
     let meta = match to.meta(&name).await {
         Ok(meta) => meta,
@@ -177,7 +177,7 @@ async fn end_of(to: &DatasetStore, plan: Fingerprint, unit: u32) -> Result<Optio
         return Ok(None);
     }
     let end = range(to, unit, bytes - END_BYTES..bytes).await?;
-    Ok(RunFacts::read(&end, bytes, plan).map(|(facts, hash)| (facts, hash, bytes)))
+    Ok(RunFacts::read(&end, bytes, plan.fingerprint(unit)).map(|(facts, hash)| (facts, hash, bytes)))
 }
 
 /// Reads a range of the run of a unit.
@@ -192,7 +192,7 @@ pub(super) async fn range(
 }
 
 /// Returns the facts of a unit's run if it is there, whole and of this plan: all its bytes are read and compared with its checksum.
-pub(super) async fn checked(to: &DatasetStore, plan: Fingerprint, unit: u32) -> Result<Option<RunFacts>, DatasetError> {
+pub(super) async fn checked(to: &DatasetStore, plan: &BuildPlan, unit: u32) -> Result<Option<RunFacts>, DatasetError> {
     let Some((facts, hash, bytes)) = end_of(to, plan, unit).await? else { return Ok(None) };
     let mut hasher = Xxh3::new();
     for part in split(0..bytes - 16) {
@@ -204,11 +204,11 @@ pub(super) async fn checked(to: &DatasetStore, plan: Fingerprint, unit: u32) -> 
 /// Reads the index of a unit's run.
 pub(super) async fn index(
     to: &DatasetStore,
-    plan: Fingerprint,
+    plan: &BuildPlan,
     unit: u32,
 ) -> Result<(RunFacts, Vec<SliceStart>), DatasetError> {
     let wrong = || {
-        let problem = "is no whole run of this dataset: remove it, and tokenize again".to_owned();
+        let problem = "is no whole run of this dataset: remove it, or run the part that makes it again".to_owned();
         DatasetError::Parts { url: to.url_of(&run_name(unit)), problem }
     };
     let (facts, _, bytes) = end_of(to, plan, unit).await?.ok_or_else(wrong)?;

@@ -92,8 +92,7 @@ pub(super) async fn plan_shards(
     to: &DatasetStore,
     plan: &BuildPlan,
 ) -> Result<(Vec<PlannedTokens>, RunTotals), DatasetError> {
-    let fingerprint = plan.fingerprint();
-    let indexes = || stream::iter(0..plan.units).map(|unit| index(to, fingerprint, unit)).buffered(INDEXES_AT_ONCE);
+    let indexes = || stream::iter(0..plan.units()).map(|unit| index(to, plan, unit)).buffered(INDEXES_AT_ONCE);
     let mut totals = RunTotals::default();
     let mut cutter = Cutter { shard_bytes: plan.shard_bytes, shards: Vec::new() };
     let mut slices = vec![(0, 0); plan.slices as usize];

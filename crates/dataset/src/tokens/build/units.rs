@@ -113,7 +113,7 @@ impl UnitWork {
     /// Tokenizes a unit unless its run is there.
     fn unit(&self, unit: u32) -> Result<(), DatasetError> {
         let runtime = Handle::current();
-        if let Some(known) = runtime.block_on(checked(&self.to, self.plan.fingerprint(), unit))? {
+        if let Some(known) = runtime.block_on(checked(&self.to, &self.plan, unit))? {
             self.counts.keep_unit(self.source.unit_bytes(unit as usize), known.documents, known.tokens);
             return Ok(());
         }
@@ -139,7 +139,7 @@ impl UnitWork {
             self.counts.add_document(ids.len() as u64);
             Ok(None)
         })?;
-        let pieces = RunPieces::new(&self.plan, sorter.finish()?.iter()?, tokens, empty);
+        let pieces = RunPieces::new(&self.plan, unit, sorter.finish()?.iter()?, tokens, empty);
         runtime.block_on(put_pieces(&self.to, &run_name(unit), pieces))
     }
 

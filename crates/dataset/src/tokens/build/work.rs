@@ -21,8 +21,10 @@ const PLAN: &str = "runs.json";
 const RUN: &str = "run-";
 /// The version of these files.
 const VERSION: u32 = 1;
-/// Size of the longest plan that is read, in bytes.
-const MAX_PLAN_BYTES: u64 = 1 << 20;
+/// Size of the longest plan that is read, in bytes: some seven million units.
+const MAX_PLAN_BYTES: u64 = 256 << 20;
+/// The most units.
+const MAX_UNITS: usize = 5_000_000;
 /// Number of slices of a shard in the index of a run.
 const SLICES: u64 = 16;
 /// The most slices that shuffled runs have.
@@ -41,12 +43,28 @@ pub(super) struct BuildPlan {
     pub(super) seed: Option<u64>,
     pub(super) shard_bytes: u64,
     pub(super) block_bytes: u64,
-    pub(super) units: u32,
+    /// What decides each unit's documents, besides the facts.
+    units: Vec<Fingerprint>,
     /// Number of slices that the index of a shuffled run has.
     pub(super) slices: u32,
     tokenizer: Option<PlannedTokenizer>,
+    /// The source, in words.
+    source: String,
     /// What else decides it, in words.
     facts: BTreeMap<String, String>,
+}
+
+/// All that decides the bytes of a unit's run.
+#[derive(Serialize)]
+struct RunIdentity<'p> {
+    program: &'p str,
+    vocab: u32,
+    seed: Option<u64>,
+    slices: u32,
+    slice_bytes: u64,
+    facts: &'p BTreeMap<String, String>,
+    unit: u32,
+    fingerprint: Fingerprint,
 }
 
 /// What the manifest will note of the tokenizer.
@@ -61,10 +79,11 @@ struct PlannedTokenizer {
 
 impl BuildPlan {
     pub(super) fn of(source: &dyn DocumentSource, options: &TokenBuildOptions) -> Result<Self, DatasetError> {
-        let units = u32::try_from(source.units()).map_err(|_| {
-            let problem = "cuts the source into more than 2^32 units: give more".to_owned();
-            DatasetError::Option { option: "unit-size", problem }
-        })?;
+        if source.units() > MAX_UNITS {
+            let problem =
+                format!("cuts the source into {} units, which are more than {MAX_UNITS}: give more", source.units());
+            return Err(DatasetError::Option { option: "unit-size", problem });
+        }
         let shards = source.token_bytes().div_ceil(options.shard_bytes);
         let slices = shards.saturating_mul(SLICES).clamp(SLICES, MAX_SLICES).next_power_of_two();
         Ok(Self {
@@ -78,18 +97,35 @@ impl BuildPlan {
             },
             shard_bytes: options.shard_bytes,
             block_bytes: options.block_bytes,
-            units,
+            units: (0..source.units()).map(|unit| source.unit_fingerprint(unit)).collect(),
             slices: slices as u32,
             tokenizer: source.tokenizer().map(|TokenizerFacts { fingerprint, vocab, eos, ends_with_eos }| {
                 PlannedTokenizer { fingerprint, vocab, eos, ends_with_eos }
             }),
+            source: source.source(),
             facts: source.facts(),
         })
     }
 
-    /// Returns the fingerprint that its runs note.
-    pub(super) fn fingerprint(&self) -> Fingerprint {
-        Fingerprint::of(&self.to_bytes())
+    /// Returns the number of units.
+    pub(super) fn units(&self) -> u32 {
+        self.units.len() as u32
+    }
+
+    /// Returns the fingerprint that the run of a unit notes: two runs with the same have the same bytes.
+    pub(super) fn fingerprint(&self, unit: u32) -> Fingerprint {
+        let Self { program, vocab, seed, slices, facts, units, .. } = self;
+        let identity = RunIdentity {
+            program,
+            vocab: *vocab,
+            seed: *seed,
+            slices: *slices,
+            slice_bytes: self.slice_bytes(),
+            facts,
+            unit,
+            fingerprint: units[unit as usize],
+        };
+        Fingerprint::of(&serde_json::to_vec(&identity).expect("plain data serialises"))
     }
 
     /// Returns what the manifest will note of the tokenizer.
@@ -115,14 +151,15 @@ impl BuildPlan {
         let order = |seed: Option<u64>| {
             seed.map_or_else(|| "as listed".to_owned(), |seed| format!("shuffled with seed {seed}"))
         };
-        facts
+        differ("the source", self.source.clone(), other.source.clone())
+            .or(facts)
             .or_else(|| differ("the version of the program", self.program.clone(), other.program.clone()))
             .or_else(|| differ("the vocabulary", self.vocab.to_string(), other.vocab.to_string()))
             .or_else(|| differ("the order", order(self.seed), order(other.seed)))
             .or_else(|| differ("the size of shards", self.shard_bytes.to_string(), other.shard_bytes.to_string()))
             .or_else(|| differ("the size of blocks", self.block_bytes.to_string(), other.block_bytes.to_string()))
             .or_else(|| differ("the dataset's name", word(self.name.as_ref()), word(other.name.as_ref())))
-            .or_else(|| (self != other).then(|| "it was cut otherwise".to_owned()))
+            .or_else(|| (self != other).then(|| "the files or the units of the source are others".to_owned()))
     }
 
     /// Fails if what was begun in the folder has another plan.
@@ -130,13 +167,13 @@ impl BuildPlan {
         let Some(difference) = self.difference(other) else { return Ok(()) };
         let problem = format!(
             "holds a dataset of tokens that was begun otherwise: {difference}; give the source and the options with which it was begun, \
-             another folder, or --force to begin anew"
+             another folder, or --force to go on with these, where what was done and still fits is kept"
         );
         Err(DatasetError::Parts { url: to.url().to_owned(), problem })
     }
 
     fn to_bytes(&self) -> Vec<u8> {
-        serde_json::to_vec_pretty(self).expect("plain data serialises")
+        serde_json::to_vec(self).expect("plain data serialises")
     }
 
     pub(super) async fn write(&self, to: &DatasetStore) -> Result<(), DatasetError> {
