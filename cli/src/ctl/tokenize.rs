@@ -82,7 +82,7 @@ pub(crate) struct TokenizeArgs {
     /// Number of threads; that of the cores when not given. The dataset is the same with any number.
     #[arg(long)]
     threads: Option<NonZeroUsize>,
-    /// Begins anew: removes what a killed `tokenize` with another source or other options has left. Replaces no dataset.
+    /// Goes on where a `tokenize` with another source or other options was begun; what was done and still fits is kept. Replaces no dataset.
     #[arg(long)]
     force: bool,
     /// Does nothing if a dataset is there, and prints its report, whatever it was made of.
