@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use spdl_dataset::{DatasetError, DocumentSource};
 use spdl_shard::manifest::TokenizerFacts;
+use spdl_types::Fingerprint;
 
 use crate::{SpecialTokens, TextSource, Tokenizer};
 
@@ -52,16 +53,22 @@ impl DocumentSource for TokenizedSource {
         })
     }
 
-    fn facts(&self) -> BTreeMap<String, String> {
+    fn source(&self) -> String {
         let (files, bytes) = (self.texts.files(), self.texts.bytes());
-        let source = format!("{files} files of {bytes} bytes with fingerprint {}", self.texts.fingerprint());
+        format!("{files} {} of {bytes} bytes", if files == 1 { "file" } else { "files" })
+    }
+
+    fn unit_fingerprint(&self, unit: usize) -> Fingerprint {
+        self.texts.unit_fingerprint(unit)
+    }
+
+    fn facts(&self) -> BTreeMap<String, String> {
         let append = self.append.map_or_else(|| "none".to_owned(), |id| id.to_string());
         let special = format!("{:?}", self.special).to_lowercase();
         let plain_text = format!("{:?}", self.texts.options().plain_text).to_lowercase();
         let from = self.texts.options().from.join("|");
         let tokenizer = self.tokenizer.fingerprint().to_string();
         [
-            ("the source", source),
             ("the tokenizer", tokenizer),
             ("the field", from),
             ("plain text", plain_text),

@@ -185,7 +185,7 @@ fn group_texts(
             let value = reader.next().map_err(fail)?;
             text = text.or(value);
         }
-        let place = |problem: String| file.wrong_at("row", row, problem);
+        let place = |problem: String| file.wrong_in_row(row, problem);
         let text = text.ok_or_else(|| place("has no value: choose another column with --from".to_owned()))?;
         let text = str::from_utf8(text.data()).map_err(|_| place("is not UTF-8".to_owned()))?;
         each(text, &place)?;

@@ -46,9 +46,14 @@ impl SourceFile {
         DatasetError::Source { path: self.url(), problem: problem.into() }
     }
 
-    /// Returns an error about a numbered line of the file, or another numbered part.
-    pub(super) fn wrong_at(&self, part: &str, number: u64, problem: impl std::fmt::Display) -> DatasetError {
-        DatasetError::Source { path: format!("{}, {part} {number}", self.url()), problem: problem.to_string() }
+    /// Returns an error about a line of the file, counted from 1.
+    pub(super) fn wrong_at(&self, line: u64, problem: impl Into<String>) -> DatasetError {
+        DatasetError::Source { path: format!("{}:{line}", self.url()), problem: problem.into() }
+    }
+
+    /// Returns an error about a row of the file, counted from 0.
+    pub(super) fn wrong_in_row(&self, row: u64, problem: String) -> DatasetError {
+        DatasetError::Source { path: format!("{}, row {row}", self.url()), problem }
     }
 
     /// Returns the error for a stream of the file that failed.

@@ -76,7 +76,7 @@ pub(super) fn json_lines(
             continue;
         }
         let place = |problem: String| match lines_before() {
-            Ok(before) => file.wrong_at("line", before + number, problem),
+            Ok(before) => file.wrong_at(before + number, problem),
             Err(error) => error,
         };
         let text = text_of(line, fields).map_err(place)?;
@@ -140,7 +140,7 @@ pub(super) fn paragraphs(
             let text = document.strip_suffix('\n').unwrap_or(&document);
             let text = text.strip_suffix('\r').unwrap_or(text);
             if !text.is_empty() {
-                each(text, &|problem| file.wrong_at("line", first, problem))?;
+                each(text, &|problem| file.wrong_at(first, problem))?;
             }
             document.clear();
         } else {
@@ -149,7 +149,7 @@ pub(super) fn paragraphs(
             }
             document.push_str(line);
             if document.len() as u64 > MAX_TEXT_BYTES {
-                return Err(file.wrong_at("line", first, "begins a document of more than 1 GiB without a blank line"));
+                return Err(file.wrong_at(first, "begins a document of more than 1 GiB without a blank line"));
             }
         }
         if bytes == 0 {
@@ -166,5 +166,5 @@ fn no_utf8(file: &SourceFile, line: u64, error: std::str::Utf8Error) -> DatasetE
              name does not end as that of JSON lines or Parquet, so it is read as plain text"
         }
     };
-    file.wrong_at("line", line, problem)
+    file.wrong_at(line, problem)
 }

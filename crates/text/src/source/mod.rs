@@ -157,20 +157,18 @@ impl TextSource {
         self.read_bytes.load(Relaxed)
     }
 
-    /// Returns XXH3-128 of the names and sizes of the files within their sources, and of how they are cut into units.
+    /// Returns XXH3-128 of the names, within their sources, and sizes of the files of a unit, and of what of them belongs to it.
+    ///
+    /// # Panics
+    /// If there is no such unit.
     #[must_use]
-    pub fn fingerprint(&self) -> Fingerprint {
+    pub fn unit_fingerprint(&self, unit: usize) -> Fingerprint {
         let mut hasher = Xxh3::new();
-        let mut number = |number: u64| hasher.update(&number.to_le_bytes());
-        number(self.files.len() as u64);
-        for part in self.units.iter().enumerate().flat_map(|(unit, parts)| parts.iter().map(move |part| (unit, part))) {
-            let (unit, FilePart { file, first, end }) = part;
-            [unit as u64, *file as u64, *first, *end].into_iter().for_each(&mut number);
-        }
-        for (file, ..) in &self.files {
-            hasher.update(&(file.name.len() as u64).to_le_bytes());
-            hasher.update(file.name.as_bytes());
-            hasher.update(&file.bytes.to_le_bytes());
+        for FilePart { file, first, end } in &self.units[unit] {
+            let SourceFile { name, bytes, .. } = &*self.files[*file].0;
+            let numbers = [name.len() as u64, *bytes, *first, *end];
+            hasher.update(&numbers.map(u64::to_le_bytes).concat());
+            hasher.update(name.as_bytes());
         }
         Fingerprint(hasher.digest128())
     }
@@ -226,7 +224,10 @@ async fn listed(source: &str, except: &DatasetStore) -> Result<Vec<SourceFile>, 
                 let problem = "is on a web server, which cannot list its files: give the URL of each file";
                 return Err(DatasetError::Source { path: store.url().to_owned(), problem: problem.to_owned() });
             }
-            let files = files_of(&store, &shards).await?;
+            let files = files_of(&store, &shards).await.map_err(|error| match error {
+                DatasetError::Option { problem, .. } => DatasetError::Source { path: source.to_owned(), problem },
+                error => error,
+            })?;
             (store, files)
         }
     };
