@@ -56,16 +56,16 @@ impl Tokenizer {
         }
         let unusable = |error: &dyn std::fmt::Display| TokenizerError(format!("cannot be used: {error}"));
         tokenizers::canonicalize_value(&mut config).map_err(|error| unusable(&error))?;
-        let pipeline = tokenizers::from_json(&config.to_string()).map_err(|error| unusable(&error))?;
         let ids = ids_of(&config).ok_or_else(|| TokenizerError("has no vocabulary with ids".to_owned()))?;
         let count = ids.values().max().map_or(0, |id| u64::from(*id) + 1);
         let vocab = u32::try_from(count).ok().filter(|_| (1..=MAX_IDS).contains(&count)).ok_or_else(|| {
-            TokenizerError(format!(
-                "has ids up to {}; they are below 2^31, and there is at least one",
-                count.max(1) - 1
-            ))
+            let last = count.max(1) - 1;
+            TokenizerError(format!("has ids up to {last}; they are below 2^31, and there is at least one"))
         })?;
-        Ok(Self { pipeline, ids: ids.into(), vocab, fingerprint: fingerprint_of(&config) })
+        let fingerprint = fingerprint_of(&config);
+        add_unused_bytes(&mut config, count);
+        let pipeline = tokenizers::from_json(&config.to_string()).map_err(|error| unusable(&error))?;
+        Ok(Self { pipeline, ids: ids.into(), vocab, fingerprint })
     }
 
     /// Returns the ids of a text. They are those of Python's `tokenizers`, without truncation and padding, whatever the file
@@ -128,6 +128,23 @@ fn ids_of(config: &Value) -> Option<HashMap<String, u32>> {
         ids.insert(added.get("content")?.as_str()?.to_owned(), id(added.get("id")?)?);
     }
     Some(ids)
+}
+
+/// Adds to the vocabulary of a BPE the tokens of bytes that it lacks, such as the `<0x09>` of Gemma, where it has the character itself: the
+/// library refuses it otherwise. No text has their ids, from `next` on, because a character that is there needs no byte.
+fn add_unused_bytes(config: &mut Value, mut next: u64) {
+    let model = &mut config["model"];
+    if model["type"] != "BPE" || model["byte_fallback"] != true {
+        return;
+    }
+    let Some(vocab) = model["vocab"].as_object_mut() else { return };
+    for byte in 0..0x80_u8 {
+        let token = format!("<0x{byte:02X}>");
+        if !vocab.contains_key(&token) && vocab.contains_key(&char::from(byte).to_string()) {
+            vocab.insert(token, next.into());
+            next += 1;
+        }
+    }
 }
 
 fn fingerprint_of(config: &Value) -> Fingerprint {
@@ -213,4 +230,82 @@ fn other_json(config: &Value) -> Option<&'static str> {
     } else {
         "is no tokenizer.json: it has no `model`"
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TINY: &[u8] = include_bytes!("../tests/data/tokenizer.json");
+
+    fn tiny() -> Tokenizer {
+        Tokenizer::open(TINY).unwrap()
+    }
+
+    #[test]
+    fn ids_are_those_of_the_library_in_python() {
+        let ids = |text| tiny().encode(text, SpecialTokens::Leave).unwrap();
+        assert_eq!(ids("The manifest is written last.\n"), [583, 853, 297, 638, 934, 737, 15, 200]);
+        let odd = "Ü 漢<|endoftext|>  don't";
+        assert_eq!(ids(odd), [129, 252, 222, 164, 122, 97, 0, 222, 294, 281, 8, 85]);
+        assert_eq!(tiny().decode(&ids(odd)).unwrap(), odd);
+        assert_eq!(ids(""), [] as [u32; 0]);
+        assert_eq!((tiny().vocab(), tiny().id("<|user|>"), tiny().id("<|x|>")), (1000, Some(1), None));
+    }
+
+    #[test]
+    fn truncation_and_padding_of_the_file_are_left_out() {
+        let mut config: Value = serde_json::from_slice(TINY).unwrap();
+        config["truncation"] =
+            serde_json::json!({ "direction": "Right", "max_length": 2, "strategy": "LongestFirst", "stride": 0 });
+        let truncated = Tokenizer::open(config.to_string().as_bytes()).unwrap();
+        let ids = |tokenizer: &Tokenizer| tokenizer.encode("The manifest is written", SpecialTokens::Leave).unwrap();
+        assert_eq!(ids(&truncated), ids(&tiny()));
+        assert_eq!(truncated.fingerprint(), tiny().fingerprint());
+    }
+
+    #[test]
+    fn the_fingerprint_is_that_of_what_decides_ids() {
+        let mut config: Value = serde_json::from_slice(TINY).unwrap();
+        let of = |config: &Value| Tokenizer::open(config.to_string().as_bytes()).unwrap().fingerprint();
+        config["decoder"] = Value::Null;
+        assert_eq!(of(&config), tiny().fingerprint());
+        tokenizers::canonicalize_value(&mut config).unwrap();
+        assert_eq!(of(&config), tiny().fingerprint(), "a later version of the file");
+        config["added_tokens"][1]["content"] = "<|human|>".into();
+        assert_ne!(of(&config), tiny().fingerprint());
+    }
+
+    #[test]
+    fn a_byte_that_is_never_used_may_lack() {
+        let byte = |byte: u8| if byte == 9 { "\t".to_owned() } else { format!("<0x{byte:02X}>") };
+        let mut vocab: serde_json::Map<String, Value> =
+            (0..=255).map(|number| (byte(number), u32::from(number).into())).collect();
+        vocab.insert("a".to_owned(), 256.into());
+        let model = serde_json::json!({ "type": "BPE", "byte_fallback": true, "vocab": vocab, "merges": [] });
+        let config = serde_json::json!({ "version": "1.0", "model": model, "added_tokens": [] });
+        let tokenizer = Tokenizer::open(config.to_string().as_bytes()).unwrap();
+        assert_eq!(tokenizer.encode("a\tä\n", SpecialTokens::Leave).unwrap(), [256, 9, 0xc3, 0xa4, 10]);
+        assert_eq!((tokenizer.vocab(), tokenizer.id("<0x09>")), (257, None));
+    }
+
+    #[test]
+    fn other_files_are_told_apart() {
+        for (bytes, problem) in [
+            (&b"\x0a\x0e\x0a\x05<unk>\x15\x00\x00\x00\x00\x18\x02"[..], "is a model of SentencePiece"),
+            (b"IQ== 0\nIg== 1\n", "has the ranks of tiktoken"),
+            (b"{\"bpe_ranks\": \"! 0 IQ==\", \"pat_str\": \"x\"}", "has the ranks of tiktoken (or tekken)"),
+            (b"{\"tokenizer_class\": \"X\"}", "is a tokenizer_config.json"),
+            (b"{\"model_type\": \"qwen3\"}", "is the config.json of a model"),
+            (b"{\"a\": 0, \"b\": 1}", "is a vocabulary alone"),
+            (b"[]", "is no tokenizer.json: it has no `model`"),
+            (b"x", "is no tokenizer.json: it is not JSON"),
+            (b"{\"model\": {\"type\": \"BPE\"}}", "has no vocabulary with ids"),
+            (b"{\"model\": {\"type\": \"X\", \"vocab\": {\"a\": 0}}}", "cannot be used"),
+            (b"", "is no tokenizer.json: it is not JSON"),
+        ] {
+            let error = Tokenizer::open(bytes).unwrap_err().to_string();
+            assert!(error.starts_with(problem), "{error}");
+        }
+    }
 }

@@ -21,7 +21,7 @@ use spdl_store::StoreError;
 
 use super::{
     EachText,
-    file::{FileReader, SourceFile},
+    file::{FileReader, TextFile},
 };
 
 /// Number of rows that are decoded at once.
@@ -35,22 +35,22 @@ const NAMED_COLUMNS: usize = 20;
 
 /// A file whose parts are read through a window, which moves forward over a column.
 #[derive(Clone)]
-struct Window(Arc<OpenWindow>);
+struct ColumnWindow(Arc<OpenColumnWindow>);
 
-struct OpenWindow {
+struct OpenColumnWindow {
     reader: FileReader,
     /// Where the window begins, and its bytes.
     read: Mutex<(u64, Bytes)>,
 }
 
 /// The bytes of a file from a place on.
-struct WindowReader {
-    window: Window,
+struct WindowBytes {
+    window: ColumnWindow,
     at: u64,
     piece: Bytes,
 }
 
-impl Window {
+impl ColumnWindow {
     fn part(&self, first: u64, bytes: u64) -> Result<Bytes, StoreError> {
         let mut read = self.0.read.lock().expect("nothing panics with it");
         let (start, window) = &mut *read;
@@ -63,17 +63,17 @@ impl Window {
     }
 }
 
-impl Length for Window {
+impl Length for ColumnWindow {
     fn len(&self) -> u64 {
         self.0.reader.file_bytes()
     }
 }
 
-impl ChunkReader for Window {
-    type T = WindowReader;
+impl ChunkReader for ColumnWindow {
+    type T = WindowBytes;
 
-    fn get_read(&self, start: u64) -> Result<WindowReader, ParquetError> {
-        Ok(WindowReader { window: self.clone(), at: start, piece: Bytes::new() })
+    fn get_read(&self, start: u64) -> Result<WindowBytes, ParquetError> {
+        Ok(WindowBytes { window: self.clone(), at: start, piece: Bytes::new() })
     }
 
     fn get_bytes(&self, start: u64, length: usize) -> Result<Bytes, ParquetError> {
@@ -84,7 +84,7 @@ impl ChunkReader for Window {
     }
 }
 
-impl Read for WindowReader {
+impl Read for WindowBytes {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let left = self.window.len().saturating_sub(self.at);
         if self.piece.is_empty() && left > 0 {
@@ -100,13 +100,13 @@ impl Read for WindowReader {
 
 /// Reads the texts of the row groups that begin in a range of the file.
 pub(super) fn texts(
-    file: &SourceFile,
+    file: &TextFile,
     reader: FileReader,
     fields: &[String],
     (first, end): (u64, u64),
     each: &mut EachText<'_>,
 ) -> Result<(), DatasetError> {
-    let window = Window(Arc::new(OpenWindow { reader, read: Mutex::default() }));
+    let window = ColumnWindow(Arc::new(OpenColumnWindow { reader, read: Mutex::default() }));
     let opened = caught(|| SerializedFileReader::new(window)).map_err(|error| unusable(file, error))?;
     let columns = columns(file, &opened, fields)?;
     let mut row = 0;
@@ -122,7 +122,7 @@ pub(super) fn texts(
 }
 
 /// A column of texts.
-struct TextColumn {
+struct ParquetTexts {
     number: usize,
     /// The level at which it has a value.
     level: i16,
@@ -130,10 +130,10 @@ struct TextColumn {
 
 /// Returns the columns with these names that have texts, in the order of the names.
 fn columns(
-    file: &SourceFile,
-    opened: &SerializedFileReader<Window>,
+    file: &TextFile,
+    opened: &SerializedFileReader<ColumnWindow>,
     fields: &[String],
-) -> Result<Vec<TextColumn>, DatasetError> {
+) -> Result<Vec<ParquetTexts>, DatasetError> {
     let schema = opened.metadata().file_metadata().schema_descr();
     let named = |name: &String| schema.columns().iter().position(|column| column.path().string() == *name);
     let mut found = Vec::new();
@@ -142,7 +142,7 @@ fn columns(
         if column.physical_type() != parquet::basic::Type::BYTE_ARRAY || column.max_rep_level() > 0 {
             return Err(file.wrong(format!("has no text in column `{name}`: choose another with --from")));
         }
-        found.push(TextColumn { number, level: column.max_def_level() });
+        found.push(ParquetTexts { number, level: column.max_def_level() });
     }
     if !found.is_empty() {
         return Ok(found);
@@ -158,10 +158,10 @@ fn columns(
 
 /// Reads the texts of row group `number`, whose rows begin at `first_row` in the file.
 fn group_texts(
-    file: &SourceFile,
-    opened: &SerializedFileReader<Window>,
+    file: &TextFile,
+    opened: &SerializedFileReader<ColumnWindow>,
     number: usize,
-    columns: &[TextColumn],
+    columns: &[ParquetTexts],
     (first_row, rows): (u64, u64),
     each: &mut EachText<'_>,
 ) -> Result<(), DatasetError> {
@@ -173,11 +173,7 @@ fn group_texts(
             ColumnReader::ByteArrayColumnReader(reader) => Ok(reader),
             _ => Err(ParquetError::General("a column has another type than the file".to_owned())),
         });
-        readers.push(ValueReader {
-            reader: reader.map_err(fail)?,
-            level: column.level,
-            values: Vec::new().into_iter(),
-        });
+        readers.push(RowReader { reader: reader.map_err(fail)?, level: column.level, values: Vec::new().into_iter() });
     }
     for row in first_row..first_row + rows {
         let mut text = None;
@@ -194,13 +190,13 @@ fn group_texts(
 }
 
 /// Reads the values of a column one by one.
-struct ValueReader {
+struct RowReader {
     reader: ColumnReaderImpl<ByteArrayType>,
     level: i16,
     values: std::vec::IntoIter<Option<ByteArray>>,
 }
 
-impl ValueReader {
+impl RowReader {
     /// Returns the next row's value; `None` if it is null.
     fn next(&mut self) -> Result<Option<ByteArray>, ParquetError> {
         if self.values.len() == 0 {
@@ -228,7 +224,7 @@ fn caught<T>(work: impl FnOnce() -> Result<T, ParquetError>) -> Result<T, Parque
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| Err(ParquetError::General("it is damaged".to_owned())))
 }
 
-fn unusable(file: &SourceFile, error: ParquetError) -> DatasetError {
+fn unusable(file: &TextFile, error: ParquetError) -> DatasetError {
     match error {
         ParquetError::External(error) => {
             let error = match error.downcast::<StoreError>() {

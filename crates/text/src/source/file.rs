@@ -20,7 +20,7 @@ const BEHIND_BYTES: u64 = 256 << 10;
 
 /// How a file is compressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Compression {
+pub(super) enum TextCompression {
     None,
     Gzip,
     Zstd,
@@ -28,7 +28,7 @@ pub(super) enum Compression {
 
 /// A file of a source.
 #[derive(Clone, Debug)]
-pub(super) struct SourceFile {
+pub(super) struct TextFile {
     pub(super) store: DatasetStore,
     /// Its path in the folder of the store.
     pub(super) name: String,
@@ -36,7 +36,7 @@ pub(super) struct SourceFile {
     pub(super) bytes: u64,
 }
 
-impl SourceFile {
+impl TextFile {
     pub(super) fn url(&self) -> String {
         self.store.url_of(&self.name)
     }
@@ -91,7 +91,7 @@ impl SourceFile {
 
 /// Reads a file in ranges, one after the other.
 pub(super) struct FileReader {
-    file: Arc<SourceFile>,
+    file: Arc<TextFile>,
     meta: ObjectMeta,
     runtime: Handle,
     /// Where the next range begins.
@@ -118,11 +118,11 @@ impl FileReader {
     }
 
     /// Returns the stream of the file's content.
-    pub(super) fn decompressed(self, compression: Compression) -> io::Result<Box<dyn Read>> {
+    pub(super) fn decompressed(self, compression: TextCompression) -> io::Result<Box<dyn Read>> {
         Ok(match compression {
-            Compression::None => Box::new(self),
-            Compression::Gzip => Box::new(flate2::read::MultiGzDecoder::new(self)),
-            Compression::Zstd => Box::new(zstd::stream::read::Decoder::new(self)?),
+            TextCompression::None => Box::new(self),
+            TextCompression::Gzip => Box::new(flate2::read::MultiGzDecoder::new(self)),
+            TextCompression::Zstd => Box::new(zstd::stream::read::Decoder::new(self)?),
         })
     }
 }

@@ -6,7 +6,7 @@ use spdl_dataset::DatasetError;
 
 use super::{
     EachText,
-    file::{Compression, FileReader, SourceFile},
+    file::{FileReader, TextCompression, TextFile},
     record::text_of,
 };
 
@@ -19,13 +19,13 @@ const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 
 /// The lines of a file.
 struct Lines<'f> {
-    file: &'f SourceFile,
+    file: &'f TextFile,
     reader: BufReader<Box<dyn Read>>,
     line: Vec<u8>,
 }
 
 impl<'f> Lines<'f> {
-    fn new(file: &'f SourceFile, reader: FileReader, compression: Compression) -> Result<Self, DatasetError> {
+    fn new(file: &'f TextFile, reader: FileReader, compression: TextCompression) -> Result<Self, DatasetError> {
         let reader = reader.decompressed(compression).map_err(|error| file.unreadable(error))?;
         Ok(Self { file, reader: BufReader::with_capacity(BUFFER_BYTES, reader), line: Vec::new() })
     }
@@ -45,15 +45,15 @@ impl<'f> Lines<'f> {
 /// Reads the records of JSON lines that begin in a range of the file. `reader` is at the byte before it, unless it begins the file.
 /// Errors count lines from that place on; `lines_before` tells how many there are before it.
 pub(super) fn json_lines(
-    file: &SourceFile,
+    file: &TextFile,
     reader: FileReader,
-    compression: Compression,
+    compression: TextCompression,
     fields: &[String],
     range: (u64, u64),
     lines_before: &dyn Fn() -> Result<u64, DatasetError>,
     each: &mut EachText<'_>,
 ) -> Result<(), DatasetError> {
-    let (first, end) = if compression == Compression::None { range } else { (0, u64::MAX) };
+    let (first, end) = if compression == TextCompression::None { range } else { (0, u64::MAX) };
     let mut lines = Lines::new(file, reader, compression)?;
     let mut at = first;
     if first > 0 {
@@ -86,8 +86,8 @@ pub(super) fn json_lines(
 }
 
 /// Returns the number of lines that begin before byte `end` of a file that is not compressed.
-pub(super) fn lines_before(file: &SourceFile, reader: FileReader, end: u64) -> Result<u64, DatasetError> {
-    let mut lines = Lines::new(file, reader, Compression::None)?;
+pub(super) fn lines_before(file: &TextFile, reader: FileReader, end: u64) -> Result<u64, DatasetError> {
+    let mut lines = Lines::new(file, reader, TextCompression::None)?;
     let (mut at, mut number) = (0, 0);
     while at < end {
         match lines.next()? {
@@ -101,9 +101,9 @@ pub(super) fn lines_before(file: &SourceFile, reader: FileReader, end: u64) -> R
 
 /// Reads a file as one document.
 pub(super) fn whole(
-    file: &SourceFile,
+    file: &TextFile,
     reader: FileReader,
-    compression: Compression,
+    compression: TextCompression,
     each: &mut EachText<'_>,
 ) -> Result<(), DatasetError> {
     let mut bytes = Vec::new();
@@ -123,9 +123,9 @@ pub(super) fn whole(
 
 /// Reads the documents of a file that blank lines divide. The end of a document's last line is no part of it.
 pub(super) fn paragraphs(
-    file: &SourceFile,
+    file: &TextFile,
     reader: FileReader,
-    compression: Compression,
+    compression: TextCompression,
     each: &mut EachText<'_>,
 ) -> Result<(), DatasetError> {
     let mut lines = Lines::new(file, reader, compression)?;
@@ -158,7 +158,7 @@ pub(super) fn paragraphs(
     }
 }
 
-fn no_utf8(file: &SourceFile, line: u64, error: std::str::Utf8Error) -> DatasetError {
+fn no_utf8(file: &TextFile, line: u64, error: std::str::Utf8Error) -> DatasetError {
     let problem = match error.error_len() {
         None => "is cut off within a character",
         Some(_) => {

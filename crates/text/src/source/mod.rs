@@ -19,7 +19,7 @@ use spdl_types::Fingerprint;
 use tokio::runtime::Handle;
 use xxhash_rust::xxh3::Xxh3;
 
-use file::{Compression, SourceFile};
+use file::{TextCompression, TextFile};
 use units::FilePart;
 
 /// Gets a text, and how to make an error about it of a problem; an error ends the reading.
@@ -65,7 +65,7 @@ enum TextKind {
 /// The texts of one or more files, folders and patterns.
 #[derive(Debug)]
 pub struct TextSource {
-    files: Vec<(Arc<SourceFile>, TextKind, Compression)>,
+    files: Vec<(Arc<TextFile>, TextKind, TextCompression)>,
     units: Vec<Vec<FilePart>>,
     options: TextOptions,
     runtime: Handle,
@@ -98,7 +98,7 @@ impl TextSource {
         let bytes = files.iter().map(|(file, ..)| file.bytes).sum();
         let sizes = files.iter().map(|(file, kind, compression)| {
             let can_be_cut = match kind {
-                TextKind::JsonLines => *compression == Compression::None,
+                TextKind::JsonLines => *compression == TextCompression::None,
                 TextKind::Parquet => true,
                 TextKind::Plain => false,
             };
@@ -135,8 +135,8 @@ impl TextSource {
     /// Returns about how many bytes the texts of all files have.
     #[must_use]
     pub fn text_bytes(&self) -> u64 {
-        let of_file = |(file, kind, compression): &(Arc<SourceFile>, _, _)| {
-            let is_compressed = *kind == TextKind::Parquet || *compression != Compression::None;
+        let of_file = |(file, kind, compression): &(Arc<TextFile>, _, _)| {
+            let is_compressed = *kind == TextKind::Parquet || *compression != TextCompression::None;
             file.bytes * if is_compressed { 4 } else { 1 }
         };
         self.files.iter().map(of_file).sum()
@@ -165,7 +165,7 @@ impl TextSource {
     pub fn unit_fingerprint(&self, unit: usize) -> Fingerprint {
         let mut hasher = Xxh3::new();
         for FilePart { file, first, end } in &self.units[unit] {
-            let SourceFile { name, bytes, .. } = &*self.files[*file].0;
+            let TextFile { name, bytes, .. } = &*self.files[*file].0;
             let numbers = [name.len() as u64, *bytes, *first, *end];
             hasher.update(&numbers.map(u64::to_le_bytes).concat());
             hasher.update(name.as_bytes());
@@ -210,7 +210,7 @@ impl TextSource {
 }
 
 /// Lists the files of a source, except those below a folder.
-async fn listed(source: &str, except: &DatasetStore) -> Result<Vec<SourceFile>, DatasetError> {
+async fn listed(source: &str, except: &DatasetStore) -> Result<Vec<TextFile>, DatasetError> {
     let (folder, shards) = ShardList::of_paths(&[source.to_owned()], None)?;
     let one = match &shards {
         ShardList::All => one_file(source).await?,
@@ -234,7 +234,7 @@ async fn listed(source: &str, except: &DatasetStore) -> Result<Vec<SourceFile>, 
     let inside = inside(&store, except);
     let is_source = |name: &str| inside.as_ref().is_none_or(|inside| !name.starts_with(inside.as_str()));
     let files = files.into_iter().filter(|file| is_source(&file.name));
-    Ok(files.map(|FileOfFolder { name, bytes }| SourceFile { store: store.clone(), name, bytes }).collect())
+    Ok(files.map(|FileOfFolder { name, bytes }| TextFile { store: store.clone(), name, bytes }).collect())
 }
 
 /// Returns the file that a source is; `None` if it is a folder.
@@ -275,19 +275,19 @@ fn inside(store: &DatasetStore, inner: &DatasetStore) -> Option<String> {
 }
 
 /// Returns what a file has, and how it is compressed.
-fn kind_of(file: &SourceFile) -> Result<(TextKind, Compression), DatasetError> {
+fn kind_of(file: &TextFile) -> Result<(TextKind, TextCompression), DatasetError> {
     let name = file.name.rsplit('/').next().unwrap_or_default().to_ascii_lowercase();
     if [".bz2", ".xz", ".zip", ".tar", ".tgz", ".7z"].iter().any(|suffix| name.ends_with(suffix)) {
         return Err(file.wrong("cannot be read: of compressed files, those of gzip (`.gz`) and Zstandard (`.zst`) are"));
     }
     let (stem, compression) = match name.rsplit_once('.') {
-        Some((stem, "gz")) => (stem, Compression::Gzip),
-        Some((stem, "zst" | "zstd")) => (stem, Compression::Zstd),
-        _ => (name.as_str(), Compression::None),
+        Some((stem, "gz")) => (stem, TextCompression::Gzip),
+        Some((stem, "zst" | "zstd")) => (stem, TextCompression::Zstd),
+        _ => (name.as_str(), TextCompression::None),
     };
     let kind = match stem.rsplit_once('.').map(|(_, suffix)| suffix) {
         Some("jsonl" | "json" | "ndjson") => TextKind::JsonLines,
-        Some("parquet") if compression != Compression::None => {
+        Some("parquet") if compression != TextCompression::None => {
             return Err(file.wrong("is Parquet within another compression: decompress the file"));
         }
         Some("parquet") => TextKind::Parquet,

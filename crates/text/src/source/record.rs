@@ -19,7 +19,7 @@ pub(super) fn text_of<'l>(line: &'l [u8], fields: &[String]) -> Result<Cow<'l, s
         format!("is not UTF-8 at its byte {}: write the file as UTF-8, as `iconv -t UTF-8` does", error.valid_up_to())
     })?;
     let mut reader = serde_json::Deserializer::from_str(line);
-    let found = RecordFields(fields).deserialize(&mut reader).and_then(|found| reader.end().map(|()| found));
+    let found = WantedFields(fields).deserialize(&mut reader).and_then(|found| reader.end().map(|()| found));
     let found = found.map_err(|error| no_record(line, &error))?;
     match found.into_iter().zip(fields).find(|(value, _)| !matches!(value, FieldText::Missing)) {
         Some((FieldText::Text(text), _)) => Ok(text),
@@ -62,9 +62,9 @@ enum FieldText<'l> {
 }
 
 /// Reads the wanted fields of a record and passes over all others.
-struct RecordFields<'f>(&'f [String]);
+struct WantedFields<'f>(&'f [String]);
 
-impl<'l> DeserializeSeed<'l> for RecordFields<'_> {
+impl<'l> DeserializeSeed<'l> for WantedFields<'_> {
     type Value = Vec<FieldText<'l>>;
 
     fn deserialize<D: Deserializer<'l>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
@@ -72,7 +72,7 @@ impl<'l> DeserializeSeed<'l> for RecordFields<'_> {
     }
 }
 
-impl<'l> Visitor<'l> for RecordFields<'_> {
+impl<'l> Visitor<'l> for WantedFields<'_> {
     type Value = Vec<FieldText<'l>>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -54,14 +54,10 @@ struct Cutter {
 }
 
 impl Cutter {
-    /// Returns whether the next slice begins a shard.
-    fn begins(&self, bytes: u64) -> bool {
-        self.shards.last().is_none_or(|shard| shard.documents > 0 && shard.bytes + bytes > self.shard_bytes)
-    }
-
     /// Adds a slice, and returns the number of its shard.
     fn add(&mut self, documents: u64, bytes: u64) -> usize {
-        if self.begins(bytes) {
+        let is_full = |shard: &PlannedTokens| shard.documents > 0 && shard.bytes + bytes > self.shard_bytes;
+        if self.shards.last().is_none_or(|last| documents > 0 && is_full(last)) {
             self.shards.push(PlannedTokens::default());
         }
         let shard = self.shards.last_mut().expect("there is one");
@@ -170,7 +166,7 @@ async fn write_shard(
     }
     let chunk_bytes = (READ_BYTES / shard.parts.len().max(1) as u64).clamp(MIN_CHUNK_BYTES, MAX_CHUNK_BYTES);
     let readers = shard.parts.into_iter().map(|(unit, part)| async move {
-        let mut reader = RunReader { to, unit, at: part.start, end: part.end, chunk_bytes, chunk: Bytes::new() };
+        let mut reader = MergedRun { to, unit, at: part.start, end: part.end, chunk_bytes, chunk: Bytes::new() };
         Ok::<_, DatasetError>((reader.head().await?, reader))
     });
     let opened: Vec<_> = stream::iter(readers).buffered(INDEXES_AT_ONCE).try_collect().await?;
@@ -182,7 +178,7 @@ async fn write_shard(
     }
     let mut writer = TokenShardWriter::new(to, encoding, number, u64::MAX, None)?;
     while let Some(Reverse((_, place))) = heads.pop() {
-        let reader: &mut RunReader<'_> = &mut readers[place];
+        let reader: &mut MergedRun<'_> = &mut readers[place];
         writer.add(&reader.document().await?).await?;
         heads.extend(reader.head().await?.map(|hash| Reverse((hash, place))));
     }
@@ -218,7 +214,7 @@ async fn is_there(
 }
 
 /// Reads documents of a run one by one.
-struct RunReader<'r> {
+struct MergedRun<'r> {
     to: &'r DatasetStore,
     unit: u32,
     /// Where the next chunk begins.
@@ -229,7 +225,7 @@ struct RunReader<'r> {
     chunk: Bytes,
 }
 
-impl RunReader<'_> {
+impl MergedRun<'_> {
     /// Reads on until `bytes` bytes are there.
     async fn fill(&mut self, bytes: u64) -> Result<(), DatasetError> {
         let Some(missing) = bytes.checked_sub(self.chunk.len() as u64).filter(|missing| *missing > 0) else {
