@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use spdl_dataset::{DatasetError, DocumentSource};
+use spdl_dataset::{DatasetError, DocumentSource, EachDocument};
 use spdl_shard::manifest::TokenizerFacts;
 use spdl_types::Fingerprint;
 
@@ -79,11 +79,7 @@ impl DocumentSource for TokenizedSource {
         .into()
     }
 
-    fn read(
-        &self,
-        unit: usize,
-        each: &mut dyn FnMut(&[u32]) -> Result<Option<String>, DatasetError>,
-    ) -> Result<(), DatasetError> {
+    fn read(&self, unit: usize, each: &mut EachDocument<'_>) -> Result<(), DatasetError> {
         self.texts.read(unit, &mut |text, wrong| {
             let mut ids = self.tokenizer.encode(text, self.special).map_err(wrong)?;
             if !ids.is_empty() {

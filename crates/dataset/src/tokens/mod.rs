@@ -10,8 +10,8 @@ mod writer;
 
 pub(crate) use build::remove_runs;
 pub use build::{
-    DocumentSource, TokenBuildOptions, TokenBuildProgress, TokenBuildReport, TokenPartReport, build_token_part,
-    build_tokens, merge_tokens,
+    DocumentSource, EachDocument, TokenBuildOptions, TokenBuildProgress, TokenBuildReport, TokenPartReport,
+    build_token_part, build_tokens, merge_tokens,
 };
 pub use documents::ReadTokens;
 pub use pack::{TokenPackOptions, pack_tokens, pack_tokens_until};

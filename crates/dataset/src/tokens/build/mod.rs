@@ -41,6 +41,10 @@ use work::{BuildPlan, remove_unfinished_runs, unit_of};
 pub use counts::TokenBuildProgress;
 pub(crate) use work::remove_runs;
 
+/// Gets the ids of a document, and returns what is wrong with it, to follow its name; an empty one is only counted. An error ends the
+/// reading.
+pub type EachDocument<'e> = dyn FnMut(&[u32]) -> Result<Option<String>, DatasetError> + 'e;
+
 /// Makes documents of tokens, unit by unit. Whatever thread reads a unit, and however often, it has the same documents.
 pub trait DocumentSource: Send + Sync {
     /// Returns the number of units.
@@ -61,16 +65,11 @@ pub trait DocumentSource: Send + Sync {
     fn unit_fingerprint(&self, unit: usize) -> Fingerprint;
     /// Returns what else decides the documents, in words: names and values.
     fn facts(&self) -> BTreeMap<String, String>;
-    /// Reads the documents of a unit, in order, on a thread that may be blocked. `each` returns what is wrong with one, to follow its
-    /// name; an empty one is only counted.
+    /// Reads the documents of a unit, in order, on a thread that may be blocked.
     ///
     /// # Errors
     /// If a document cannot be read; and the error of `each`.
-    fn read(
-        &self,
-        unit: usize,
-        each: &mut dyn FnMut(&[u32]) -> Result<Option<String>, DatasetError>,
-    ) -> Result<(), DatasetError>;
+    fn read(&self, unit: usize, each: &mut EachDocument<'_>) -> Result<(), DatasetError>;
 }
 
 /// How files of tokens are built.
