@@ -160,3 +160,18 @@ def test_the_training_on_a_device_is_fed_by_each_of_its_feeds() -> None:
     feeds = ["one batch on the device", "spdl_cluster", "spdl_cluster, crop-ready", "spdl_cluster, scalable", "DataLoader"]
     assert [row[0].split(maxsplit=1)[1] for row in rows] == feeds
     assert all(float(row[1]) > 0 for row in rows), done.stdout
+
+
+def test_the_training_over_epochs_runs_on_both_packings() -> None:
+    pytest.importorskip("torch")
+    command = [sys.executable, str(BENCHES / "epoch_borders.py"), "--documents", "100", "--epochs", "2"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S)
+    assert done.returncode == 0, done.stderr
+    first, *losses = done.stdout.splitlines()
+    assert "4.16 is that of a guess" in first
+    for line in losses:
+        # A hundred documents make 13 sequences, so an epoch has one whole batch, and the first is of an untrained model.
+        name, _, numbers = line.partition(": ")
+        assert name in {"packed once", "packed anew in each epoch"} and len(numbers.split()) == 2, line
+        assert 5 < float(numbers.split()[0]) < 7, line
+    assert len(losses) == 2
