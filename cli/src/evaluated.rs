@@ -6,12 +6,12 @@ use spdl_dataset::{
     DatasetError, DatasetProgress, EvaluatedSequences, LossRequest, SequenceRequest, evaluate_sequences,
     view::{EvaluatedView, Undecided, evaluate},
 };
-use spdl_job::{Job, JobError, JobFile, LabelRule};
+use spdl_job::{Column, ColumnKind, Job, JobError, JobFile, LabelRule};
 use spdl_order::Located;
 use spdl_sequence::{PoolEpoch, SequenceParams};
 use spdl_shard::{
     format::FieldValue,
-    manifest::Manifest,
+    manifest::{Manifest, TokenizerFacts},
     samples::JobSamples,
     sequences::{MadeSequences, SequenceTable},
     store::DatasetStore,
@@ -22,6 +22,10 @@ use spdl_worker::{
     decode::{count_learned, count_tokens},
     feed::StoreAccess,
 };
+
+/// A model has at most one part in so many more ids than the tokenizer, or so many more.
+const MAX_ROUNDING: u32 = 16;
+const MIN_ROUNDING: u64 = 1024;
 
 /// What was evaluated of a job on its dataset, or read.
 #[derive(Clone, Debug, Default)]
@@ -58,6 +62,7 @@ pub(crate) async fn evaluate_job(
     warn: &(dyn Fn(&str) + Send + Sync),
 ) -> Result<EvaluatedJob, EvaluateError> {
     let columns = file.check()?;
+    check_vocab(&columns, manifest)?;
     let mut found = EvaluatedJob::default();
     let undecided_allowed = file.bad_allowed(manifest.records());
     if let Some(view) = &mut file.view {
@@ -109,6 +114,27 @@ pub(crate) async fn evaluate_job(
         found = EvaluatedJob { samples: JobSamples::Sequences(table), made: Some(made) };
     }
     Ok(found)
+}
+
+/// Checks that columns of tokens have the vocabulary that the dataset was tokenized with, if its manifest has that. A model may have a few
+/// more ids than the tokenizer, for matrices of round sizes.
+fn check_vocab(columns: &[Column], manifest: &Manifest) -> Result<(), DatasetError> {
+    let Some(TokenizerFacts { vocab: ids, fingerprint, .. }) = manifest.tokenizer() else { return Ok(()) };
+    let most = u64::from(ids) + u64::from(ids / MAX_ROUNDING).max(MIN_ROUNDING);
+    let wrong = columns.iter().find_map(|column| match &column.kind {
+        ColumnKind::Tokens(tokens) => {
+            let vocab = tokens.vocab.filter(|vocab| !(u64::from(ids)..=most).contains(&(*vocab).into()))?;
+            Some((&column.name, vocab))
+        }
+        _ => None,
+    });
+    let Some((column, vocab)) = wrong else { return Ok(()) };
+    let name = manifest.name();
+    let problem = format!(
+        "is {vocab} in column `{column}`, and dataset `{name}` was tokenized with {ids} ids (tokenizer {fingerprint}): give {ids}, or up to \
+         {most} if the model has some more; otherwise the dataset is another model's"
+    );
+    Err(DatasetError::Option { option: "vocab", problem })
 }
 
 impl EvaluatedJob {

@@ -7,6 +7,7 @@ import importlib.util
 import io
 import pathlib
 import re
+import shutil
 import struct
 import tarfile
 import tomllib
@@ -69,8 +70,14 @@ def corpus(tmp_path: pathlib.Path) -> list[Tokens]:
 
 @pytest.fixture
 def page(corpus: list[Tokens], tmp_path: pathlib.Path, temporary: pathlib.Path) -> Recipe:
-    """Returns the page with its files in a folder, ready to be played."""
-    return Recipe(PAGE, tmp_path, temporary, SMALLER, {})
+    """Returns the page with its files in a folder, ready to be played from its first numbered step on."""
+    recipe = Recipe(PAGE, tmp_path, temporary, SMALLER, {})
+    (tmp_path / "text").mkdir()
+    shutil.copy(ROOT / "docs/guide/language.md", tmp_path / "text")
+    shutil.copy(ROOT / "crates/text/tests/data/tokenizer.json", tmp_path)
+    told = recipe.run("spdl-ctl tokenize text corpus")
+    assert " in 1 document\n" in told and ": 1 000 ids\n" in told, told
+    return recipe
 
 
 def the_job(folder: pathlib.Path, dataset: object = "tokens", *, sequence: dict[str, Any] | None = None, **keys: Any) -> dict[str, Any]:

@@ -18,6 +18,11 @@ pub(super) const PACK: &str = "Examples:
   spdl-ctl pack imagenet/train s3://bucket/train --part 3/8   # part 3 of 0 to 7, on any machine; then `merge`
   spdl-ctl pack tokens corpus --to megatron --vocab 50257     # a dataset of tokens as Megatron's files";
 
+pub(super) const TOKENIZE: &str = "Examples:
+  spdl-ctl tokenize web.jsonl.zst corpus --tokenizer tokenizer.json
+  spdl-ctl tokenize 's3://bucket/text/*.parquet' s3://bucket/corpus --tokenizer model --from body --append '<|endoftext|>'
+  spdl-ctl tokenize texts corpus --tokenizer tokenizer.json --part 3/8   # part 3 of 0 to 7, on any machine; then `merge`";
+
 pub(super) const MERGE: &str = "Examples:
   spdl-ctl merge s3://bucket/train";
 

@@ -38,6 +38,7 @@ mod servers;
 mod status;
 mod table;
 mod tally;
+mod tokenize;
 mod top;
 mod trace;
 mod unpack;
@@ -86,7 +87,10 @@ pub(crate) enum CtlCommand {
     /// Writes shards from a folder of class folders, or from a text file that lists files; or tokens as Megatron's files.
     #[command(after_help = examples::PACK)]
     Pack(pack::PackArgs),
-    /// Makes one dataset of the parts that `pack --part` has packed.
+    /// Writes Megatron's files of tokens from text: JSON lines, Parquet or plain text.
+    #[command(after_help = examples::TOKENIZE)]
+    Tokenize(tokenize::TokenizeArgs),
+    /// Makes one dataset of the parts that `pack --part` or `tokenize --part` has made.
     #[command(after_help = examples::MERGE)]
     Merge(merge::MergeArgs),
     /// Makes a manifest for shards or loose files that exist, without rewriting them.
@@ -206,6 +210,7 @@ impl CtlCommand {
             Self::Dev(args) => dev::run(args),
             Self::Pictures(args) => pictures::run(&args),
             Self::Pack(args) => pack::run(args),
+            Self::Tokenize(args) => tokenize::run(args),
             Self::Merge(args) => merge::run(&args),
             Self::Index(args) => index::run(args),
             Self::Info(args) => info::run(&args),

@@ -100,6 +100,55 @@ impl DatasetBar {
     }
 }
 
+/// The progress of making tokens: documents, rates and the time left.
+pub(crate) struct TokenLine {
+    bar: Option<ProgressBar>,
+    began: Instant,
+}
+
+impl TokenLine {
+    /// Creates a bar on standard error; none if `quiet`.
+    pub(crate) fn new(quiet: bool) -> Self {
+        let style = ProgressStyle::with_template("{prefix:>16} [{bar:20}] {percent:>3} %  {msg}");
+        let style = style.expect("the template is well formed").progress_chars("=> ");
+        Self { bar: (!quiet).then(|| ProgressBar::new(1).with_style(style)), began: Instant::now() }
+    }
+
+    /// Shows the progress so far.
+    pub(crate) fn at(&self, at: spdl_dataset::TokenBuildProgress) {
+        let Some(bar) = &self.bar else { return };
+        bar.set_length(at.total_bytes);
+        bar.set_position(at.bytes);
+        if let Some((shards, all)) = at.shards {
+            bar.set_prefix("writing");
+            bar.set_message(format!("{} of {all} shards", report::grouped(shards)));
+            return;
+        }
+        let seconds = self.began.elapsed().as_secs_f64().max(0.001);
+        let rate = at.new_bytes as f64 / seconds;
+        let left = if rate > 0.0 {
+            report::duration_s((at.total_bytes.saturating_sub(at.bytes) as f64 / rate) as u64)
+        } else {
+            "unknown time".to_owned()
+        };
+        bar.set_prefix("tokenizing");
+        bar.set_message(format!(
+            "{}  {} MB/s  {} tokens/s  {left} left",
+            report::count(at.documents, "document", "documents"),
+            report::rounded(rate / 1e6),
+            report::rounded(at.new_tokens as f64 / seconds),
+        ));
+    }
+}
+
+impl Drop for TokenLine {
+    fn drop(&mut self) {
+        if let Some(bar) = &self.bar {
+            bar.finish();
+        }
+    }
+}
+
 impl Drop for DatasetBar {
     fn drop(&mut self) {
         if let Some(bar) = &self.0 {

@@ -1,6 +1,7 @@
 //! The columns of a suggested job, as the text of a job file: one for each field that all records have and a column can read.
 
 use spdl_dataset::LABEL_FIELD;
+use spdl_shard::manifest::TokenizerFacts;
 
 use super::{
     JobPurpose,
@@ -35,15 +36,22 @@ pub(super) struct SuggestedColumns<'f> {
     pub(super) left_out: Vec<(String, String)>,
     /// The documents that are packed, if samples are sequences.
     pub(super) packed: Option<SeenTokens>,
+    tokenizer: Option<TokenizerFacts>,
 }
 
 impl<'f> SuggestedColumns<'f> {
     /// Suggests columns for the fields of these records, with pictures of `size` pixels on a side, or of the one smaller size that those of
     /// `sized` have.
-    pub(super) fn of(facts: &'f RecordFacts, purpose: JobPurpose, size: u32, sized: &RecordFacts) -> Self {
+    pub(super) fn of(
+        facts: &'f RecordFacts,
+        purpose: JobPurpose,
+        size: u32,
+        sized: &RecordFacts,
+        tokenizer: Option<TokenizerFacts>,
+    ) -> Self {
         let (kept, text) = (kept_size(sized, size), String::new());
-        let mut columns =
-            Self { facts, purpose, size, kept, text, names: Vec::new(), left_out: Vec::new(), packed: None };
+        let (names, left_out) = (Vec::new(), Vec::new());
+        let mut columns = Self { facts, purpose, size, kept, text, names, left_out, packed: None, tokenizer };
         if let Some((name, field)) = tokens_alone(facts).filter(|_| purpose != JobPurpose::Sheet) {
             columns.packed(name, field);
             return columns;
@@ -72,7 +80,12 @@ impl<'f> SuggestedColumns<'f> {
         let tokens = SeenTokens::of(field);
         let seen =
             tokens.largest.map_or_else(String::new, |largest| format!("; the largest id that was seen is {largest}"));
-        let vocab = format!("# vocab = SIZE         # of your tokenizer: no other id reaches the model then{seen}");
+        let vocab = match self.tokenizer {
+            Some(TokenizerFacts { vocab, .. }) => {
+                format!("vocab = {vocab:<14} # of the tokenizer: no other id reaches the model")
+            }
+            None => format!("# vocab = SIZE         # of your tokenizer: no other id reaches the model then{seen}"),
+        };
         self.push("tokens", name, &format!("tokens\"\n{vocab}"));
         for kind in ["labels", "positions", "document_lengths"] {
             let column = format!("\n[[column]]\nname = \"{kind}\"\ndecode = \"{kind}\"\nfollows = \"tokens\"\n");

@@ -6,7 +6,10 @@ mod packing;
 
 use spdl_dataset::{DatasetError, LookAt, SampleReader};
 use spdl_job::{Job, JobError, JobFile, decoded_columns};
-use spdl_shard::{manifest::Manifest, store::DatasetStore};
+use spdl_shard::{
+    manifest::{Manifest, TokenizerFacts},
+    store::DatasetStore,
+};
 use spdl_types::Fingerprint;
 
 use columns::SuggestedColumns;
@@ -109,7 +112,8 @@ impl SeenDataset {
     #[must_use]
     pub fn job(&self, options: &SuggestionOptions, training: Option<&Self>) -> SuggestedJob {
         let sized = training.map_or(&self.facts, |training| &training.facts);
-        let columns = SuggestedColumns::of(&self.facts, options.purpose, options.size, sized);
+        let columns =
+            SuggestedColumns::of(&self.facts, options.purpose, options.size, sized, self.manifest().tokenizer());
         let samples = self.manifest().samples().clamp(1, u32::MAX.into()) as u32;
         let sequences = columns.packed.map(|tokens| tokens.sequences(samples.into()));
         let most = sequences.map_or(samples, |sequences| sequences.batch);
@@ -149,6 +153,21 @@ impl SeenDataset {
         decoded_columns(&job.columns).map(of_column).sum()
     }
 
+    /// Returns the line for what ends documents.
+    fn eos(&self) -> String {
+        match self.manifest().tokenizer() {
+            Some(TokenizerFacts { ends_with_eos: true, eos: Some(eos), .. }) => {
+                format!("# no `eos`: each document ends with id {eos} already\n")
+            }
+            Some(TokenizerFacts { eos: Some(eos), .. }) => {
+                format!("eos = {eos:<17} # the tokenizer's, put after each document\n")
+            }
+            _ => {
+                "# eos = ID              # the id to put after each document, unless documents end with it\n".to_owned()
+            }
+        }
+    }
+
     fn text(
         &self,
         options: &SuggestionOptions,
@@ -183,8 +202,8 @@ impl SeenDataset {
         let packing = match sequences {
             Some(SuggestedSequences { seq_len, .. }) => format!(
                 "\n[sequence]              # documents are packed into sequences, each of which is a sample\n\
-                 seq_len = {seq_len:<13} # tokens of a sequence: as many as your model is trained on\n\
-                 # eos = ID              # the id to put after each document, unless documents end with it\n"
+                 seq_len = {seq_len:<13} # tokens of a sequence: as many as your model is trained on\n{}",
+                self.eos()
             ),
             // Each document is a sample, of its own length.
             None if columns.text.contains("decode = \"tokens\"") => {

@@ -6,7 +6,7 @@ use futures::TryStreamExt;
 use spdl_shard::{
     format::{DEFAULT_FORMAT, Format},
     index::is_index,
-    manifest::{DEFAULT_BLOCK_BYTES, Manifest, ManifestBuilder, MetadataPlace, check_names},
+    manifest::{DEFAULT_BLOCK_BYTES, Manifest, ManifestBuilder, MetadataPlace, TokenizerFacts, check_names},
     store::DatasetStore,
 };
 use spdl_types::DType;
@@ -64,6 +64,8 @@ pub struct IndexOptions {
     pub end_token: Option<i64>,
     /// How classes are numbered. Other classes than those that are given follow, by name. Default: by name.
     pub classes: ClassOrder,
+    /// The tokenizer that the tokens are of. Default: it is not known, or as the manifest that is replaced has it.
+    pub tokenizer: Option<TokenizerFacts>,
     /// Size at which blocks are cut, in bytes. Default: 8 MiB. See [`PackOptions`](super::PackOptions::block_bytes).
     pub block_bytes: Option<u64>,
     /// Upper limit of the shards that are left out because they are damaged, or not shards of the format. The report
@@ -137,6 +139,7 @@ impl Default for IndexOptions {
             dtype: None,
             end_token: None,
             classes: ClassOrder::ByName,
+            tokenizer: None,
             block_bytes: None,
             skip_bad_shards: 0,
             shards_at_once: 4,
@@ -197,6 +200,8 @@ pub(super) async fn index_as(
     progress: &(dyn Fn(DatasetProgress) + Send + Sync),
     stop: impl Future<Output = ()>,
 ) -> Result<DatasetReport, NotCommitted> {
+    let kept = old.as_ref().filter(|_| options.old_metadata == OldMetadata::Keep).and_then(Manifest::tokenizer);
+    let tokenizer = options.tokenizer.or(kept);
     let old_manifest = OldManifest::of(old, options.old_metadata);
     let (format, folder, tally) = found(from, options).await.map_err(NotCommitted::before)?;
     let base = to.base_of(from).map_err(NotCommitted::before)?;
@@ -210,7 +215,8 @@ pub(super) async fn index_as(
         meter,
         manifest: ManifestBuilder::new(&dataset_name(from, options.name.as_deref()))
             .format(format.format())
-            .base(base.as_deref()),
+            .base(base.as_deref())
+            .tokenizer(tokenizer),
         tally,
         written: Vec::new(),
     };

@@ -56,6 +56,7 @@ pub use hidden::is_hidden;
 pub use in_parts::{PackPart, PartReport, merge, pack_part, pack_part_until};
 pub use index::{IndexOptions, OldMetadata, ShardList, index, index_until};
 pub(crate) use listing::Listing;
+pub use listing::{FileOfFolder, files_of};
 pub use look::{LookAt, SampleReader, SeenField, SeenRecord};
 pub use originals::Against;
 pub use pack::{Jpegs, PackOptions, PackOrder, pack, pack_until};
@@ -74,8 +75,9 @@ pub(crate) use split::refuse_as_classes;
 pub use split::{Splits, split_of};
 pub(crate) use stages::{Memory, MemoryBound, RunningStages};
 pub use tokens::{
-    ReadTokens, TokenDocuments, TokenEncoding, TokenPackOptions, TokenShard, TokenShardWriter, pack_tokens,
-    pack_tokens_until,
+    DocumentSource, ReadTokens, TokenBuildOptions, TokenBuildProgress, TokenBuildReport, TokenDocuments, TokenEncoding,
+    TokenPackOptions, TokenPartReport, TokenShard, TokenShardWriter, build_token_part, build_tokens, merge_tokens,
+    pack_tokens, pack_tokens_until,
 };
 pub use unpack::{UnpackReport, unpack, unpack_until};
 pub use verify::{PictureCheck, VerifyFault, VerifyOptions, VerifyReport, verify};

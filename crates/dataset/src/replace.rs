@@ -19,10 +19,7 @@ use bytes::Bytes;
 use futures::TryStreamExt;
 use object_store::{ObjectStoreExt, WriteMultipart};
 use spdl_shard::{
-    format::{
-        DEFAULT_FORMAT,
-        megatron::{BIN_SUFFIX, IDX_SUFFIX},
-    },
+    format::DEFAULT_FORMAT,
     index::{INDEX_SUFFIX, is_index},
     manifest::{
         BlockFacts, MANIFEST_NAME, METADATA_FOLDER, Manifest, ManifestBuilder, MetadataPlace, ShardFacts,
@@ -40,21 +37,25 @@ use super::{
     },
     in_parts::names::remove_part_names,
     listing::Listing,
+    tokens::remove_runs,
 };
 use crate::tar::TAR_SUFFIX;
 
 /// Lists what a killed run may have left behind.
 const UNFINISHED_NAME: &str = "unfinished.spdl";
 /// The first line of that list.
-const UNFINISHED_TITLE: &str = "# A dataset is being written here, or was not finished. `--force` removes it.";
+pub(super) const UNFINISHED_TITLE: &str =
+    "# A dataset is being written here, or was not finished. `--force` removes it.";
 /// The folder of shards that are going to replace others.
 const STAGED_FOLDER: &str = "new/";
 /// An entry of that list that stands for every shard with a name that `pack` gives.
 const ALL_PACKED: &str = "shard-*.tar";
 /// The same for files of tokens.
-const ALL_TOKENS: [&str; 2] = ["shard-*.bin", "shard-*.idx"];
+pub(super) const ALL_TOKENS: [&str; 2] = ["shard-*.bin", "shard-*.idx"];
 /// An entry of that list that stands for everything that parts of a pack write besides shards.
 const ALL_PARTS: &str = "parts/*.json";
+/// An entry of that list that stands for everything that building files of tokens writes besides these.
+pub(super) const ALL_RUNS: &str = "tokens/*";
 /// Size of the longest such list that is read, in bytes.
 const MAX_UNFINISHED_BYTES: u64 = 1 << 30;
 
@@ -71,6 +72,13 @@ fn staged_shard(name: &str) -> String {
 /// Returns the name of a shard that is staged under the name `staged`.
 fn own_name(staged: &str) -> Option<&str> {
     in_metadata_folder(staged)?.strip_prefix(STAGED_FOLDER)
+}
+
+/// What happens to what building files of tokens has written besides these.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Runs {
+    Keep,
+    Remove,
 }
 
 /// The replacement of a folder's dataset by a packed one.
@@ -225,16 +233,21 @@ pub(super) async fn end_parts(to: &DatasetStore) -> Result<(), DatasetError> {
 }
 
 /// The list of what may be left over.
-struct Unfinished(String);
+pub(super) struct Unfinished(String);
 
 impl Unfinished {
     fn is_of_parts(&self) -> bool {
         self.0.lines().any(|line| line == ALL_PARTS)
     }
+
+    /// Returns whether files of tokens are being built.
+    pub(super) fn is_of_runs(&self) -> bool {
+        self.0.lines().any(|line| line == ALL_RUNS)
+    }
 }
 
 /// Reads the list of what may be left over, if there is one.
-async fn unfinished(to: &DatasetStore) -> Result<Option<Unfinished>, DatasetError> {
+pub(super) async fn unfinished(to: &DatasetStore) -> Result<Option<Unfinished>, DatasetError> {
     match to.read(&MetadataPlace::Hidden.path(UNFINISHED_NAME), MAX_UNFINISHED_BYTES).await {
         Ok(list) => Ok(Some(Unfinished(String::from_utf8_lossy(&list).into_owned()))),
         Err(StoreError::Missing { .. }) => Ok(None),
@@ -242,27 +255,9 @@ async fn unfinished(to: &DatasetStore) -> Result<Option<Unfinished>, DatasetErro
     }
 }
 
-async fn put_unfinished(to: &DatasetStore, list: String) -> Result<(), DatasetError> {
+/// Writes the list of what may be left over.
+pub(super) async fn put_unfinished(to: &DatasetStore, list: String) -> Result<(), DatasetError> {
     Ok(to.put(&MetadataPlace::Hidden.path(UNFINISHED_NAME), list.into()).await?)
-}
-
-/// Checks that files of tokens may be written into the folder, removes what a killed run left behind, and records what this run may
-/// leave.
-pub(super) async fn begin_tokens(to: &DatasetStore, overwrite: Overwrite) -> Result<(), DatasetError> {
-    match overwrite {
-        Overwrite::Refuse => refuse_manifest(to).await?,
-        Overwrite::Replace if recover(to).await?.is_some() => {
-            let problem = "removes what a killed command left, and does not replace a dataset by files of tokens: write them to another \
-                           folder";
-            return Err(DatasetError::Option { option: "force", problem: problem.to_owned() });
-        }
-        Overwrite::Replace => {}
-    }
-    let is_tokens = |name: &str| [BIN_SUFFIX, IDX_SUFFIX].iter().any(|suffix| name.ends_with(suffix));
-    if let Some(file) = Listing::of(to, |name| !is_metadata(name) && is_tokens(name)).await?.iter().next() {
-        return in_use(to, file.name);
-    }
-    put_unfinished(to, format!("{UNFINISHED_TITLE}\n{}\n", ALL_TOKENS.join("\n"))).await
 }
 
 pub(super) async fn remove_unfinished(to: &DatasetStore) -> Result<(), DatasetError> {
@@ -293,6 +288,11 @@ pub(super) async fn refuse_manifest(to: &DatasetStore) -> Result<(), DatasetErro
 /// Completes a replacement that was interrupted. Then removes the shards that are listed as left over and the files about
 /// the dataset that are not used, unless the manifest names them. Returns the manifest, if there is one that can be read.
 pub(super) async fn recover(to: &DatasetStore) -> Result<Option<Manifest>, DatasetError> {
+    recover_and(to, Runs::Remove).await
+}
+
+/// Recovers like [`recover`], and decides about runs.
+pub(super) async fn recover_and(to: &DatasetStore, runs: Runs) -> Result<Option<Manifest>, DatasetError> {
     to.remove_temporaries_below(METADATA_FOLDER)?;
     let mut manifest = match to.manifest().await {
         Ok(manifest) => Some(manifest),
@@ -310,13 +310,18 @@ pub(super) async fn recover(to: &DatasetStore) -> Result<Option<Manifest>, Datas
     }
     remove_unused(to, in_place).await?;
     if let Some(list) = unfinished(to).await? {
-        remove_left(to, &list, manifest.as_ref()).await?;
+        remove_left(to, &list, manifest.as_ref(), runs).await?;
     }
     Ok(manifest)
 }
 
 /// Removes the shards that are listed as left over, unless the manifest names them, and the list.
-async fn remove_left(to: &DatasetStore, list: &Unfinished, manifest: Option<&Manifest>) -> Result<(), DatasetError> {
+async fn remove_left(
+    to: &DatasetStore,
+    list: &Unfinished,
+    manifest: Option<&Manifest>,
+    runs: Runs,
+) -> Result<(), DatasetError> {
     let named: HashSet<&str> = manifest.into_iter().flat_map(Manifest::shards).map(|shard| shard.url).collect();
     let listed: HashSet<&str> = list.0.lines().collect();
     let patterns = [ALL_PACKED].into_iter().chain(ALL_TOKENS).filter(|pattern| listed.contains(pattern));
@@ -331,6 +336,12 @@ async fn remove_left(to: &DatasetStore, list: &Unfinished, manifest: Option<&Man
     }
     if list.is_of_parts() {
         remove_part_names(to).await?;
+    }
+    match runs {
+        // They are still listed then.
+        Runs::Keep if list.is_of_runs() => return Ok(()),
+        Runs::Remove if list.is_of_runs() => remove_runs(to).await?,
+        _ => {}
     }
     remove_unfinished(to).await
 }
@@ -399,6 +410,7 @@ fn renamed(
     let mut builder = ManifestBuilder::new(manifest.name())
         .format(manifest.format())
         .base(manifest.base())
+        .tokenizer(manifest.tokenizer())
         .classes(manifest.classes());
     for (number, shard) in (0..).zip(manifest.shards()) {
         let etag = match &etags {

@@ -1,3 +1,10 @@
 //! From text and chats to tokens.
 
 pub mod chat;
+mod documents;
+mod source;
+mod tokenizer;
+
+pub use documents::TokenizedSource;
+pub use source::{EachText, PlainText, TextOptions, TextSource};
+pub use tokenizer::{MAX_TOKENIZER_BYTES, SpecialTokens, Tokenizer, TokenizerError};

@@ -39,6 +39,7 @@ pub(crate) fn manifest(data: &[u8]) {
     let mut builder = ManifestBuilder::new(manifest.name())
         .format(manifest.format())
         .base(manifest.base())
+        .tokenizer(manifest.tokenizer())
         .classes(manifest.classes());
     for (number, shard) in (0..).zip(manifest.shards()) {
         let blocks: Vec<BlockFacts> = manifest.shard_blocks(number).map(|block| facts(&manifest, block)).collect();

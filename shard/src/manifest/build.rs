@@ -7,7 +7,9 @@ use spdl_types::Fingerprint;
 use super::{
     BLOCK_BYTES, HEADER_BYTES, KIND, Manifest, ManifestError, SHARD_BYTES,
     base::{self, BaseKind},
-    names, version_of,
+    names,
+    tokenizer::TokenizerFacts,
+    version_of,
 };
 use crate::{
     envelope::{HEAD_BYTES, seal},
@@ -66,6 +68,7 @@ pub struct ManifestBuilder {
     name: String,
     format: &'static dyn Format,
     base: Option<String>,
+    tokenizer: Option<TokenizerFacts>,
     shards: Vec<u8>,
     blocks: Vec<u8>,
     classes: Vec<String>,
@@ -92,6 +95,7 @@ impl ManifestBuilder {
             name: name.to_owned(),
             format: DEFAULT_FORMAT,
             base: None,
+            tokenizer: None,
             shards: Vec::new(),
             blocks: Vec::new(),
             classes: Vec::new(),
@@ -116,6 +120,12 @@ impl ManifestBuilder {
     #[must_use]
     pub fn base(self, base: Option<&str>) -> Self {
         Self { base: base.map(str::to_owned), ..self }
+    }
+
+    /// Sets the tokenizer that the dataset's tokens are of. Default: it is not known.
+    #[must_use]
+    pub fn tokenizer(self, tokenizer: Option<TokenizerFacts>) -> Self {
+        Self { tokenizer, ..self }
     }
 
     /// Sets the names of the classes, in the order of their numbers.
@@ -212,7 +222,8 @@ impl ManifestBuilder {
         for section in [&self.etag_ends, self.name.as_bytes(), self.etags.as_bytes(), base.as_bytes()] {
             file.extend(section);
         }
-        seal(&KIND, version_of(base.len() as u32, format.len() as u32), &mut file);
+        file.extend(self.tokenizer.iter().flat_map(|tokenizer| tokenizer.to_bytes()));
+        seal(&KIND, version_of(base.len() as u32, format.len() as u32, self.tokenizer.is_some()), &mut file);
         Manifest::open(file).map_err(|error| unwritable(error.to_string()))
     }
 }

@@ -9,11 +9,13 @@ mod build;
 mod names;
 mod open;
 mod place;
+mod tokenizer;
 
 pub(crate) use base::{BaseKind, base_between, folder_at};
 pub use build::{BlockFacts, ManifestBuilder, ShardFacts, check_names};
 pub use names::{is_class_name, is_relative_path};
 pub use place::{MANIFEST_NAME, METADATA_FOLDER, MetadataPlace, in_metadata_folder};
+pub use tokenizer::TokenizerFacts;
 
 pub use crate::envelope::FormatError as ManifestError;
 
@@ -32,19 +34,20 @@ use crate::{
 /// Default size at which blocks are cut, in bytes: 8 MiB.
 pub const DEFAULT_BLOCK_BYTES: u64 = 8 << 20;
 
-pub(crate) const KIND: FileKind = FileKind { name: "manifest", magic: *b"SPDLMAN\n", version: 3 };
+pub(crate) const KIND: FileKind = FileKind { name: "manifest", magic: *b"SPDLMAN\n", version: 4 };
 const HEADER_BYTES: usize = 112;
 const SHARD_BYTES: usize = 56;
 const BLOCK_BYTES: usize = 32;
 const MAX_URL_BYTES: usize = 4096;
 const MAX_CLASS_BYTES: usize = 4096;
 
-/// Returns the lowest version of a manifest that has room for a base and a format's name of these lengths.
-const fn version_of(base_bytes: u32, format_bytes: u32) -> u32 {
-    match (base_bytes, format_bytes) {
-        (0, 0) => 1,
-        (0, _) => 2,
-        _ => KIND.version,
+/// Returns the lowest version of a manifest that has room for a base and a format's name of these lengths, and for a tokenizer.
+const fn version_of(base_bytes: u32, format_bytes: u32, has_tokenizer: bool) -> u32 {
+    match (has_tokenizer, base_bytes, format_bytes) {
+        (true, ..) => KIND.version,
+        (false, 0, 0) => 1,
+        (false, 0, _) => 2,
+        (false, ..) => 3,
     }
 }
 
@@ -74,6 +77,7 @@ struct Sections {
     name: usize,
     etags: usize,
     base: usize,
+    tokenizer: usize,
 }
 
 /// One shard, as the manifest describes it.
@@ -172,7 +176,14 @@ impl Manifest {
     /// the manifest's folder.
     #[must_use]
     pub fn base(&self) -> Option<&str> {
-        Some(text(&self.bytes[self.sections.base..])).filter(|base| !base.is_empty())
+        Some(text(&self.bytes[self.sections.base..self.sections.tokenizer])).filter(|base| !base.is_empty())
+    }
+
+    /// Returns the tokenizer that the dataset's tokens are of, if it is known.
+    #[must_use]
+    pub fn tokenizer(&self) -> Option<TokenizerFacts> {
+        let bytes = &self.bytes[self.sections.tokenizer..];
+        (!bytes.is_empty()).then(|| TokenizerFacts::read(bytes))
     }
 
     /// Returns the number of samples in the dataset.

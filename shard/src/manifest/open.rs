@@ -10,6 +10,7 @@ use super::{
     BLOCK_BYTES, HEADER_BYTES, KIND, Manifest, ManifestError, MetadataPlace, SHARD_BYTES, Sections,
     base::{self, BaseKind},
     names::{is_class_name, is_relative_path},
+    tokenizer::TOKENIZER_BYTES,
     version_of,
 };
 use crate::{
@@ -35,6 +36,7 @@ impl Manifest {
         let place = MetadataPlace::default();
         let mut manifest = Self { bytes, sections, format, place, classes_by_name: [].into() };
         manifest.check_strings()?;
+        manifest.tokenizer().map_or(Ok(()), |facts| facts.check(&manifest.bytes[sections.tokenizer..]))?;
         manifest.check_shards()?;
         manifest.check_no_shard_twice()?;
         let fingerprint = xxh3_128(&manifest.bytes[72..manifest.sections.etag_ends]);
@@ -49,7 +51,7 @@ impl Manifest {
         let strings = utf8(&self.bytes[at.strings..at.format], "file names and classes")?;
         utf8(&self.bytes[at.name..at.etags], "the name")?;
         let etags = utf8(&self.bytes[at.etags..at.base], "etags")?;
-        let base = utf8(&self.bytes[at.base..], "the base")?;
+        let base = utf8(&self.bytes[at.base..at.tokenizer], "the base")?;
         if !base.is_empty() {
             BaseKind::of(base).map_err(|problem| wrong(&base::unusable(base, &problem)))?;
         }
@@ -187,9 +189,6 @@ impl Sections {
             return Err(wrong("it is shorter than a manifest's header"));
         }
         let (base_bytes, format_bytes) = (u32_at(bytes, 60), u32_at(bytes, 84));
-        ensure(u32_at(bytes, 8) == version_of(base_bytes, format_bytes), || {
-            "its version is not that of its content".to_owned()
-        })?;
         let (shards, blocks, classes) = (u32_at(bytes, 72), u32_at(bytes, 76), u32_at(bytes, 80));
         let lengths = [
             SHARD_BYTES as u64 * u64::from(shards),
@@ -204,8 +203,12 @@ impl Sections {
         ];
         match section_offsets(HEADER_BYTES as u64, lengths) {
             Some(([shard_table, block_table, class_ends, strings, format, etag_ends, name, etags, base], end))
-                if end == bytes.len() as u64 =>
+                if end == bytes.len() as u64 || end + TOKENIZER_BYTES as u64 == bytes.len() as u64 =>
             {
+                let has_tokenizer = end != bytes.len() as u64;
+                ensure(u32_at(bytes, 8) == version_of(base_bytes, format_bytes, has_tokenizer), || {
+                    "its version is not that of its content".to_owned()
+                })?;
                 Ok(Self {
                     shards,
                     blocks,
@@ -219,6 +222,7 @@ impl Sections {
                     name,
                     etags,
                     base,
+                    tokenizer: end as usize,
                 })
             }
             _ => Err(wrong("its sections do not add up to its size")),
@@ -251,6 +255,6 @@ fn utf8<'a>(bytes: &'a [u8], what: &str) -> Result<&'a str, ManifestError> {
     std::str::from_utf8(bytes).map_err(|_| wrong(&format!("{what} are not UTF-8")))
 }
 
-fn ensure(holds: bool, what: impl FnOnce() -> String) -> Result<(), ManifestError> {
+pub(super) fn ensure(holds: bool, what: impl FnOnce() -> String) -> Result<(), ManifestError> {
     if holds { Ok(()) } else { Err(ManifestError::Malformed(what())) }
 }

@@ -1,13 +1,16 @@
 //! The manifest: round trips, golden files, and hostile bytes.
 
 use proptest::prelude::*;
-use spdl_shard::manifest::{Block, BlockFacts, Manifest, ManifestBuilder, ManifestError, ShardFacts};
+use spdl_shard::manifest::{Block, BlockFacts, Manifest, ManifestBuilder, ManifestError, ShardFacts, TokenizerFacts};
 use spdl_types::Fingerprint;
 use xxhash_rust::xxh3::xxh3_128;
 
 const GOLDEN: &[u8] = include_bytes!("../golden/manifest-v1.spdl");
 /// The same dataset, whose shards lie elsewhere.
 const GOLDEN_WITH_BASE: &[u8] = include_bytes!("../golden/manifest-v3.spdl");
+
+const TOKENIZER: TokenizerFacts =
+    TokenizerFacts { fingerprint: Fingerprint(7), vocab: 50_257, eos: Some(50_256), ends_with_eos: true };
 
 fn shard(url: &str, bytes: u64, records: u32, etag: Option<&str>) -> ShardFacts {
     let index_hash = Fingerprint::of(url.as_bytes());
@@ -77,16 +80,45 @@ fn a_manifest_contains_what_was_written() {
 fn the_version_follows_from_the_content() {
     let format = spdl_shard::format::format_called("mds").unwrap();
     let base = |builder: ManifestBuilder| builder.base(Some("../flowers"));
-    for (builder, version) in
-        [(example(), 1), (example().format(format), 2), (base(example()), 3), (base(example().format(format)), 3)]
-    {
+    let tokens = |builder: ManifestBuilder| builder.tokenizer(Some(TOKENIZER));
+    for (builder, version) in [
+        (example(), 1),
+        (example().format(format), 2),
+        (base(example()), 3),
+        (base(example().format(format)), 3),
+        (tokens(example()), 4),
+        (tokens(base(example().format(format))), 4),
+    ] {
         let mut bytes = builder.finish().unwrap().bytes().to_vec();
         assert_eq!(bytes[8], version);
-        for other in (1..=3).filter(|other| *other != version) {
+        for other in (1..=4).filter(|other| *other != version) {
             bytes[8] = other;
             let error = Manifest::open(bytes.clone()).unwrap_err().to_string();
             assert!(error.contains("its version is not that of its content"), "{version} as {other}: {error}");
         }
+    }
+}
+
+#[test]
+fn a_tokenizer_is_noted_and_changes_nothing_else() {
+    for facts in [TOKENIZER, TokenizerFacts { eos: None, ends_with_eos: false, vocab: 1 << 31, ..TOKENIZER }] {
+        let manifest = example().base(Some("../flowers")).tokenizer(Some(facts)).finish().unwrap();
+        assert_eq!(manifest.tokenizer(), Some(facts));
+        assert_eq!(manifest.base(), Some("../flowers"));
+        assert_eq!(manifest.fingerprint(), example().finish().unwrap().fingerprint());
+        let bytes = manifest.bytes();
+        for length in 0..bytes.len() {
+            assert!(Manifest::open(bytes[..length].to_vec()).is_err(), "{length}");
+        }
+    }
+    assert_eq!(Manifest::open(GOLDEN).unwrap().tokenizer(), None);
+    for wrong in [
+        TokenizerFacts { vocab: 0, eos: None, ends_with_eos: false, ..TOKENIZER },
+        TokenizerFacts { vocab: 7, ..TOKENIZER },
+        TokenizerFacts { eos: None, ..TOKENIZER },
+    ] {
+        let error = example().tokenizer(Some(wrong)).finish().unwrap_err().to_string();
+        assert!(error.contains("its tokenizer cannot be one"), "{error}");
     }
 }
 
@@ -159,7 +191,7 @@ fn an_error_names_what_is_wrong_with_the_file() {
     };
     assert!(open(b"{\"shards\": []}".to_vec()).contains("is not a manifest: it starts with `{\\\"shards`"));
     assert!(open(include_bytes!("../golden/index-v1.idx").to_vec()).contains("is not a manifest"));
-    assert!(changed(8, 4).contains("was written by a newer spdl-cluster"));
+    assert!(changed(8, 5).contains("was written by a newer spdl-cluster"));
     assert!(changed(8, 0).contains("is invalid"));
     assert!(changed(GOLDEN.len() - 1, b'x').contains("checksum"));
     assert!(open(GOLDEN[..300].to_vec()).contains(&format!("is cut off: 300 bytes of {}", GOLDEN.len())));

@@ -6,6 +6,7 @@ use std::{collections::BTreeMap, fs, path::PathBuf, process::ExitCode};
 
 use serde::Serialize;
 use spdl_dataset::{DatasetError, split_of};
+use spdl_shard::manifest::TokenizerFacts;
 use spdl_types::Fingerprint;
 
 use super::{CtlError, CtlResult, look::LookArgs, output::outln, report};
@@ -44,6 +45,8 @@ struct InfoReport {
     records: u64,
     samples: u64,
     bytes: u64,
+    /// The tokenizer that its tokens are of, if the manifest has it.
+    tokenizer: Option<TokenizerReport>,
     /// The records that were looked at.
     looked_at: u64,
     fields: Vec<FieldReport>,
@@ -54,6 +57,15 @@ struct InfoReport {
     first_keys: Vec<String>,
     /// A job file that reads the fields.
     job: String,
+}
+
+#[derive(Debug, Serialize)]
+struct TokenizerReport {
+    fingerprint: Fingerprint,
+    vocab: u32,
+    eos: Option<u32>,
+    /// Whether each document ends with that id.
+    ends_with_eos: bool,
 }
 
 #[derive(Debug, Serialize)]
@@ -138,6 +150,7 @@ impl InfoReport {
             records: manifest.records(),
             samples: manifest.samples(),
             bytes: manifest.shards().map(|shard| shard.bytes).sum(),
+            tokenizer: manifest.tokenizer().map(TokenizerReport::of),
             looked_at: facts.records,
             classes: manifest.classes().zip(0..).map(of_class).collect(),
             fields: facts.fields.iter().map(FieldReport::new).collect(),
@@ -157,6 +170,7 @@ impl InfoReport {
             report::bytes(self.bytes),
         )?;
         outln!("fingerprint {}", self.fingerprint)?;
+        self.tokenizer.iter().try_for_each(TokenizerReport::print)?;
         let looked_at = report::grouped(self.looked_at);
         if self.looked_at < self.records {
             outln!("\nfields of {looked_at} records, spread over the dataset (--all looks at all):")?;
@@ -194,6 +208,21 @@ impl InfoReport {
         items(self.first_keys.iter().cloned())?;
         outln!("\na job that reads the fields:\n")?;
         self.job.lines().try_for_each(|line| outln!("{line}"))
+    }
+}
+
+impl TokenizerReport {
+    const fn of(TokenizerFacts { fingerprint, vocab, eos, ends_with_eos }: TokenizerFacts) -> Self {
+        Self { fingerprint, vocab, eos, ends_with_eos }
+    }
+
+    fn print(&self) -> Result<(), CtlError> {
+        let end = match (self.eos, self.ends_with_eos) {
+            (Some(eos), true) => format!(", each document ends with id {eos}"),
+            (Some(eos), false) => format!(", eos {eos}, which documents do not end with"),
+            (None, _) => String::new(),
+        };
+        outln!("tokenizer {}: {} ids{end}", self.fingerprint, report::grouped(self.vocab.into()))
     }
 }
 

@@ -20,8 +20,8 @@ pub(super) const FOLDER: &str = "parts";
 /// One of the parts that a pack is divided into.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PackPart {
-    pub(super) number: u32,
-    pub(super) count: u32,
+    pub(in super::super) number: u32,
+    pub(in super::super) count: u32,
 }
 
 impl PackPart {
@@ -89,8 +89,17 @@ pub(super) fn is_part_name(name: &str) -> bool {
 
 /// Removes what parts of a pack wrote besides their shards.
 pub(in super::super) async fn remove_part_names(to: &DatasetStore) -> Result<(), DatasetError> {
-    let found = Listing::of_metadata(to, is_part_name).await?;
-    let folder = format!("{METADATA_FOLDER}/{}", FOLDER);
+    remove_work(to, FOLDER, is_part_name).await
+}
+
+/// Removes the objects of these names, which lie in a folder beside the manifest, and the folder.
+pub(in super::super) async fn remove_work(
+    to: &DatasetStore,
+    folder: &str,
+    is_ours: fn(&str) -> bool,
+) -> Result<(), DatasetError> {
+    let found = Listing::of_metadata(to, is_ours).await?;
+    let folder = format!("{METADATA_FOLDER}/{folder}");
     let (store, paths) = (to.object(), found.iter().map(|object| Ok(to.path_of(object.name))).collect::<Vec<_>>());
     let removed = store.delete_stream(futures::stream::iter(paths).boxed());
     let ours = |removed: Result<_, object_store::Error>| async move {
@@ -101,7 +110,7 @@ pub(in super::super) async fn remove_part_names(to: &DatasetStore) -> Result<(),
     };
     let removed = removed.then(ours).try_collect::<()>().await;
     removed.map_err(|source| StoreError::of(&to.url_of(&folder), source))?;
-    to.remove_temporaries(&folder, |name| is_part_name(&format!("{folder}/{name}")))?;
+    to.remove_temporaries(&folder, |name| is_ours(&format!("{folder}/{name}")))?;
     if let Some(local) = to.local_folder() {
         // Only an empty folder is removed, so other programs' files stay.
         let _ = std::fs::remove_dir(local.join(folder));

@@ -13,13 +13,14 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::{
     ReadTokens, TokenDocuments, TokenEncoding, TokenShardWriter,
+    begin::begin_tokens,
     documents::{DocumentReader, read_documents},
     writer::remove_pair,
 };
 use crate::{
     DEFAULT_SHARD_BYTES, DatasetError, DatasetProgress, DatasetReport, IndexOptions, Overwrite, PackOrder, ShardList,
     index::index_as,
-    replace::{NotCommitted, begin_tokens, remove_unfinished},
+    replace::{NotCommitted, remove_unfinished},
     sorter::{SortedItem, SortedItems, Sorter},
 };
 

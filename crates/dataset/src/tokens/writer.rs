@@ -63,6 +63,12 @@ impl TokenEncoding {
         Err(DatasetError::Option { option: "vocab", problem })
     }
 
+    /// Returns the number of ids.
+    #[must_use]
+    pub const fn vocab(self) -> u32 {
+        self.vocab
+    }
+
     /// Returns the type of the tokens: `u16` or `i32`.
     #[must_use]
     pub const fn dtype(self) -> DType {
@@ -112,6 +118,12 @@ impl TokenDocuments {
     pub(super) fn push_stored(&mut self, document: &[u8]) {
         self.bytes.extend_from_slice(document);
         self.ends.push(self.bytes.len());
+    }
+
+    /// Removes all documents.
+    pub(super) fn clear(&mut self) {
+        self.bytes.clear();
+        self.ends.clear();
     }
 
     /// Returns the number of documents.
@@ -307,7 +319,7 @@ impl OpenPair {
 }
 
 /// Returns what the names of the files of pair `number` begin with.
-fn pair_stem(number: u64) -> String {
+pub(super) fn pair_stem(number: u64) -> String {
     format!("shard-{number:06}")
 }
 

@@ -1,0 +1,279 @@
+//! Merges runs into shards: each shard has some slices of all runs.
+
+use std::{cmp::Reverse, collections::BinaryHeap, ops::Range, sync::Arc};
+
+use bytes::{Buf, Bytes};
+use futures::{StreamExt, TryStreamExt, stream};
+use spdl_shard::{
+    format::megatron::{BIN_SUFFIX, IDX_SUFFIX, IdxHeader},
+    store::DatasetStore,
+};
+use spdl_store::StoreError;
+use tokio::task::JoinSet;
+
+use super::{
+    BuildCounts,
+    run::{HEAD_BYTES, SliceStart, index, range},
+    work::{BuildPlan, run_name},
+};
+use crate::{
+    DatasetError,
+    folder::is_shard_name_of,
+    tokens::{TokenEncoding, TokenShardWriter, writer::pair_stem},
+};
+
+/// Number of indexes of runs that are read at once.
+const INDEXES_AT_ONCE: usize = 8;
+/// Memory for what is read ahead of all runs of a shard, in bytes, and the limits of what is read of one run at once.
+const READ_BYTES: u64 = 32 << 20;
+const MIN_CHUNK_BYTES: u64 = 16 << 10;
+const MAX_CHUNK_BYTES: u64 = 4 << 20;
+
+/// A shard to write.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct PlannedTokens {
+    /// The runs that it has documents of, and their ranges.
+    parts: Vec<(u32, Range<u64>)>,
+    documents: u64,
+    /// Bytes of its tokens.
+    bytes: u64,
+}
+
+/// What all runs have together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct RunTotals {
+    pub(super) documents: u64,
+    pub(super) tokens: u64,
+    pub(super) empty: u64,
+}
+
+/// Assigns slices to shards of at most so many bytes, unless a slice alone has more.
+struct Cutter {
+    shard_bytes: u64,
+    shards: Vec<PlannedTokens>,
+}
+
+impl Cutter {
+    /// Adds a slice, and returns the number of its shard.
+    fn add(&mut self, documents: u64, bytes: u64) -> usize {
+        let is_full = |shard: &PlannedTokens| shard.documents > 0 && shard.bytes + bytes > self.shard_bytes;
+        if self.shards.last().is_none_or(|last| documents > 0 && is_full(last)) {
+            self.shards.push(PlannedTokens::default());
+        }
+        let shard = self.shards.last_mut().expect("there is one");
+        shard.documents += documents;
+        shard.bytes += bytes;
+        self.shards.len() - 1
+    }
+
+    /// Adds a range of a run to a shard.
+    fn add_part(&mut self, shard: usize, run: u32, range: Range<u64>) {
+        let parts = &mut self.shards[shard].parts;
+        match parts.last_mut() {
+            Some((last, known)) if *last == run && known.end == range.start => known.end = range.end,
+            _ if range.is_empty() => {}
+            _ => parts.push((run, range)),
+        }
+    }
+}
+
+/// Returns the documents and the bytes of tokens between two starts.
+fn between(start: SliceStart, end: SliceStart) -> (u64, u64) {
+    let documents = end.documents - start.documents;
+    (documents, (end.offset - start.offset).saturating_sub(documents * HEAD_BYTES))
+}
+
+/// Plans the shards from the indexes of all runs.
+pub(super) async fn plan_shards(
+    to: &DatasetStore,
+    plan: &BuildPlan,
+) -> Result<(Vec<PlannedTokens>, RunTotals), DatasetError> {
+    let indexes = || stream::iter(0..plan.units()).map(|unit| index(to, plan, unit)).buffered(INDEXES_AT_ONCE);
+    let mut totals = RunTotals::default();
+    let mut cutter = Cutter { shard_bytes: plan.shard_bytes, shards: Vec::new() };
+    let mut slices = vec![(0, 0); plan.slices as usize];
+    let mut runs = std::pin::pin!(indexes().enumerate());
+    while let Some((unit, run)) = runs.next().await {
+        let (facts, index) = run?;
+        totals.documents += facts.documents;
+        totals.tokens += facts.tokens;
+        totals.empty += facts.empty;
+        if plan.seed.is_some() && index.len() != slices.len() + 1 {
+            let problem = "has another number of slices than is planned: begin anew with --force".to_owned();
+            return Err(DatasetError::Parts { url: to.url_of(&run_name(unit as u32)), problem });
+        }
+        for (slice, pair) in index.windows(2).enumerate() {
+            let (documents, bytes) = between(pair[0], pair[1]);
+            if plan.seed.is_some() {
+                slices[slice].0 += documents;
+                slices[slice].1 += bytes;
+            } else {
+                let shard = cutter.add(documents, bytes);
+                cutter.add_part(shard, unit as u32, pair[0].offset..pair[1].offset);
+            }
+        }
+    }
+    if plan.seed.is_some() {
+        let shard_of: Vec<usize> = slices.iter().map(|(documents, bytes)| cutter.add(*documents, *bytes)).collect();
+        // Of all indexes together, only the ends of shards are in memory.
+        let mut runs = std::pin::pin!(indexes().enumerate());
+        while let Some((unit, run)) = runs.next().await {
+            for (pair, shard) in run?.1.windows(2).zip(&shard_of) {
+                cutter.add_part(*shard, unit as u32, pair[0].offset..pair[1].offset);
+            }
+        }
+    }
+    cutter.shards.retain(|shard| shard.documents > 0);
+    Ok((cutter.shards, totals))
+}
+
+/// Writes the shards that are not there yet, some at once, and returns the names of all.
+pub(super) async fn write_shards(
+    to: &DatasetStore,
+    encoding: TokenEncoding,
+    shards: Vec<PlannedTokens>,
+    at_once: usize,
+    counts: &Arc<BuildCounts>,
+) -> Result<Vec<String>, DatasetError> {
+    let is_pair = |name: &str| [BIN_SUFFIX, IDX_SUFFIX].iter().any(|suffix| is_shard_name_of(name, suffix));
+    to.remove_temporaries("", is_pair)?;
+    let names = (0..shards.len() as u64).map(|number| format!("{}{BIN_SUFFIX}", pair_stem(number))).collect();
+    counts.begin_shards(shards.iter().map(|shard| shard.bytes).sum(), shards.len() as u64);
+    let mut writing = JoinSet::new();
+    for (number, shard) in (0..).zip(shards) {
+        while writing.len() >= at_once {
+            writing.join_next().await.expect("there is one").expect("writing does not panic")?;
+        }
+        let (to, counts) = (to.clone(), Arc::clone(counts));
+        writing.spawn(async move { write_shard(&to, encoding, number, shard, &counts).await });
+    }
+    while let Some(written) = writing.join_next().await {
+        written.expect("writing does not panic")?;
+    }
+    Ok(names)
+}
+
+async fn write_shard(
+    to: &DatasetStore,
+    encoding: TokenEncoding,
+    number: u64,
+    shard: PlannedTokens,
+    counts: &BuildCounts,
+) -> Result<(), DatasetError> {
+    if is_there(to, encoding, number, &shard).await? {
+        counts.add_shard(shard.bytes);
+        return Ok(());
+    }
+    let chunk_bytes = (READ_BYTES / shard.parts.len().max(1) as u64).clamp(MIN_CHUNK_BYTES, MAX_CHUNK_BYTES);
+    let readers = shard.parts.into_iter().map(|(unit, part)| async move {
+        let mut reader = MergedRun { to, unit, at: part.start, end: part.end, chunk_bytes, chunk: Bytes::new() };
+        Ok::<_, DatasetError>((reader.head().await?, reader))
+    });
+    let opened: Vec<_> = stream::iter(readers).buffered(INDEXES_AT_ONCE).try_collect().await?;
+    let (mut heads, mut readers) = (BinaryHeap::new(), Vec::new());
+    for (place, (head, reader)) in opened.into_iter().enumerate() {
+        // Of equal hashes, those of the first unit come first.
+        heads.extend(head.map(|hash| Reverse((hash, place))));
+        readers.push(reader);
+    }
+    let mut writer = TokenShardWriter::new(to, encoding, number, u64::MAX, None)?;
+    while let Some(Reverse((_, place))) = heads.pop() {
+        let reader: &mut MergedRun<'_> = &mut readers[place];
+        writer.add(&reader.document().await?).await?;
+        heads.extend(reader.head().await?.map(|hash| Reverse((hash, place))));
+    }
+    writer.finish().await?;
+    let written = writer.shards().first().map_or(0, |written| written.documents);
+    if written != shard.documents {
+        let problem =
+            format!("has {written} documents of {}: a run changed meanwhile; tokenize again", shard.documents);
+        return Err(DatasetError::Parts { url: to.url_of(&pair_stem(number)), problem });
+    }
+    counts.add_shard(shard.bytes);
+    Ok(())
+}
+
+/// Returns whether both files of a shard are there. An `.idx` is written when its `.bin` is complete.
+async fn is_there(
+    to: &DatasetStore,
+    encoding: TokenEncoding,
+    number: u64,
+    shard: &PlannedTokens,
+) -> Result<bool, DatasetError> {
+    let documents = shard.documents;
+    let header = IdxHeader { dtype: encoding.dtype(), sequences: documents, entries: documents + 1, has_modes: false };
+    let idx_bytes = header.document_index(&(0..documents + 1)).end;
+    for (suffix, bytes) in [(IDX_SUFFIX, idx_bytes), (BIN_SUFFIX, shard.bytes)] {
+        match to.meta(&format!("{}{suffix}", pair_stem(number))).await {
+            Ok(meta) if meta.size == bytes => {}
+            Ok(_) | Err(StoreError::Missing { .. }) => return Ok(false),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(true)
+}
+
+/// Reads documents of a run one by one.
+struct MergedRun<'r> {
+    to: &'r DatasetStore,
+    unit: u32,
+    /// Where the next chunk begins.
+    at: u64,
+    end: u64,
+    chunk_bytes: u64,
+    /// What was read and not taken.
+    chunk: Bytes,
+}
+
+impl MergedRun<'_> {
+    /// Reads on until `bytes` bytes are there.
+    async fn fill(&mut self, bytes: u64) -> Result<(), DatasetError> {
+        let Some(missing) = bytes.checked_sub(self.chunk.len() as u64).filter(|missing| *missing > 0) else {
+            return Ok(());
+        };
+        if missing > self.end - self.at {
+            let problem = "is damaged: a document ends behind its slice; remove it, and tokenize again".to_owned();
+            return Err(DatasetError::Parts { url: self.to.url_of(&run_name(self.unit)), problem });
+        }
+        let end = (self.at + missing.max(self.chunk_bytes)).min(self.end);
+        let read = range(self.to, self.unit, self.at..end).await?;
+        self.at = end;
+        self.chunk = if self.chunk.is_empty() { read } else { [&self.chunk[..], &read].concat().into() };
+        Ok(())
+    }
+
+    /// Returns the hash of the next document; `None` at the end.
+    async fn head(&mut self) -> Result<Option<u64>, DatasetError> {
+        if self.chunk.is_empty() && self.at == self.end {
+            return Ok(None);
+        }
+        self.fill(HEAD_BYTES).await?;
+        Ok(Some((&self.chunk[..]).get_u64_le()))
+    }
+
+    /// Returns the tokens of the next document.
+    async fn document(&mut self) -> Result<Bytes, DatasetError> {
+        self.fill(HEAD_BYTES).await?;
+        let bytes = (&self.chunk[8..]).get_u32_le();
+        self.fill(HEAD_BYTES + u64::from(bytes)).await?;
+        self.chunk.advance(HEAD_BYTES as usize);
+        Ok(self.chunk.split_to(bytes as usize))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shard_ends_before_the_slice_that_would_make_it_too_long() {
+        let mut cutter = Cutter { shard_bytes: 10, shards: Vec::new() };
+        let slices = [(1, 4), (0, 0), (2, 6), (1, 30), (0, 0), (1, 1)];
+        assert_eq!(slices.map(|(documents, bytes)| cutter.add(documents, bytes)), [0, 0, 0, 1, 1, 2]);
+        for (shard, range) in [(0, 0..5), (0, 5..5), (0, 5..20), (0, 30..31)] {
+            cutter.add_part(shard, 7, range);
+        }
+        cutter.add_part(0, 8, 3..3);
+        assert_eq!(cutter.shards[0], PlannedTokens { parts: vec![(7, 0..20), (7, 30..31)], documents: 3, bytes: 10 });
+    }
+}

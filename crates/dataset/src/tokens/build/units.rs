@@ -1,0 +1,151 @@
+//! Tokenizes units on several threads, each into a run.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use spdl_shard::store::DatasetStore;
+use tokio::{runtime::Handle, task::JoinSet};
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+use super::{
+    BuildCounts, DocumentSource,
+    run::{RunPieces, checked},
+    stopped,
+    work::{BuildPlan, run_name},
+};
+use crate::{DatasetError, folder::put_pieces, sorter::Sorter, tokens::TokenEncoding};
+
+/// Memory in which the documents of a unit are sorted, in bytes; the others are in a temporary file.
+const SORT_BYTES: usize = 32 << 20;
+/// Time between two reports of progress.
+const REPORT_INTERVAL: Duration = Duration::from_millis(200);
+
+/// The units that are to be done, and what all threads know of them.
+pub(super) struct UnitWork {
+    pub(super) to: DatasetStore,
+    pub(super) source: Arc<dyn DocumentSource>,
+    pub(super) plan: BuildPlan,
+    pub(super) encoding: TokenEncoding,
+    pub(super) units: Vec<u32>,
+    pub(super) counts: Arc<BuildCounts>,
+    next: AtomicUsize,
+    /// Set when the threads have to end.
+    has_to_end: AtomicBool,
+}
+
+impl UnitWork {
+    pub(super) fn new(
+        to: &DatasetStore,
+        source: &Arc<dyn DocumentSource>,
+        plan: &BuildPlan,
+        encoding: TokenEncoding,
+        units: Vec<u32>,
+        counts: &Arc<BuildCounts>,
+    ) -> Self {
+        Self {
+            to: to.clone(),
+            source: Arc::clone(source),
+            plan: plan.clone(),
+            encoding,
+            units,
+            counts: Arc::clone(counts),
+            next: AtomicUsize::new(0),
+            has_to_end: AtomicBool::new(false),
+        }
+    }
+
+    /// Does all units on so many threads. Of several errors, that of the first unit is returned.
+    pub(super) async fn run(
+        self: Arc<Self>,
+        threads: usize,
+        report: &(dyn Fn() + Send + Sync),
+        stop: &mut (impl Future<Output = ()> + Unpin),
+    ) -> Result<(), DatasetError> {
+        let mut working = JoinSet::new();
+        for _ in 0..threads.min(self.units.len()) {
+            let work = Arc::clone(&self);
+            working.spawn_blocking(move || work.some_units());
+        }
+        let mut is_stopped = false;
+        let mut failed = BTreeMap::new();
+        let mut ticks = tokio::time::interval(REPORT_INTERVAL);
+        loop {
+            tokio::select! {
+                biased;
+                () = &mut *stop, if !is_stopped => {
+                    is_stopped = true;
+                    self.has_to_end.store(true, Relaxed);
+                }
+                done = working.join_next() => match done {
+                    None => break,
+                    Some(done) => failed.extend(done.expect("tokenizing does not panic").err()),
+                },
+                _ = ticks.tick() => report(),
+            }
+        }
+        report();
+        match failed.into_values().next() {
+            _ if is_stopped => Err(stopped(&self.to)),
+            Some(error) => Err(error),
+            None => Ok(()),
+        }
+    }
+
+    /// Does one unit after the other until there are no more. Returns the first that fails.
+    fn some_units(&self) -> Result<(), (u32, DatasetError)> {
+        while !self.has_to_end.load(Relaxed)
+            && let Some(unit) = self.units.get(self.next.fetch_add(1, Relaxed))
+        {
+            self.unit(*unit).map_err(|error| {
+                self.has_to_end.store(true, Relaxed);
+                (*unit, error)
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Tokenizes a unit unless its run is there.
+    fn unit(&self, unit: u32) -> Result<(), DatasetError> {
+        let runtime = Handle::current();
+        if let Some(known) = runtime.block_on(checked(&self.to, &self.plan, unit))? {
+            self.counts.keep_unit(self.source.unit_bytes(unit as usize), known.documents, known.tokens);
+            return Ok(());
+        }
+        let mut sorter = Sorter::new(&self.to.temporary_folder(), SORT_BYTES);
+        let (mut number, mut tokens, mut empty) = (0_u64, 0_u64, 0_u64);
+        let mut stored = self.encoding.documents();
+        self.source.read(unit as usize, &mut |ids| {
+            if self.has_to_end.load(Relaxed) {
+                return Err(stopped(&self.to));
+            }
+            if ids.is_empty() {
+                empty += 1;
+                return Ok(None);
+            }
+            stored.clear();
+            if let Err(problem) = stored.push(ids) {
+                return Ok(Some(problem));
+            }
+            let document = stored.iter().next().expect("it was added");
+            sorter.push(&self.hash(unit, number).to_be_bytes(), document)?;
+            number += 1;
+            tokens += ids.len() as u64;
+            self.counts.add_document(ids.len() as u64);
+            Ok(None)
+        })?;
+        let pieces = RunPieces::new(&self.plan, unit, sorter.finish()?.iter()?, tokens, empty);
+        runtime.block_on(put_pieces(&self.to, &run_name(unit), pieces))
+    }
+
+    /// Returns by what a document is sorted: all are equal if they stay in order.
+    fn hash(&self, unit: u32, number: u64) -> u64 {
+        let of = [u64::from(unit), number].map(u64::to_le_bytes).concat();
+        self.plan.seed.map_or(0, |seed| xxh3_64_with_seed(&of, seed))
+    }
+}

@@ -1,0 +1,170 @@
+//! Reads documents from files of text: JSON lines, whole files, and files cut at blank lines.
+
+use std::io::{BufRead, BufReader, Read};
+
+use spdl_dataset::DatasetError;
+
+use super::{
+    EachText,
+    file::{FileReader, TextCompression, TextFile},
+    record::text_of,
+};
+
+/// Size of the longest document and of the longest line, in bytes: 1 GiB.
+const MAX_TEXT_BYTES: u64 = 1 << 30;
+/// Bytes that are decompressed at once.
+const BUFFER_BYTES: usize = 256 << 10;
+/// The mark that some editors put in front of UTF-8.
+const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
+
+/// The lines of a file.
+struct Lines<'f> {
+    file: &'f TextFile,
+    reader: BufReader<Box<dyn Read>>,
+    line: Vec<u8>,
+}
+
+impl<'f> Lines<'f> {
+    fn new(file: &'f TextFile, reader: FileReader, compression: TextCompression) -> Result<Self, DatasetError> {
+        let reader = reader.decompressed(compression).map_err(|error| file.unreadable(error))?;
+        Ok(Self { file, reader: BufReader::with_capacity(BUFFER_BYTES, reader), line: Vec::new() })
+    }
+
+    /// Reads the next line, with its end, and returns its bytes; 0 at the end of the file.
+    fn next(&mut self) -> Result<u64, DatasetError> {
+        self.line.clear();
+        let mut limited = (&mut self.reader).take(MAX_TEXT_BYTES + 1);
+        let read = limited.read_until(b'\n', &mut self.line).map_err(|error| self.file.unreadable(error))?;
+        if read as u64 > MAX_TEXT_BYTES {
+            return Err(self.file.wrong("has a line of more than 1 GiB: write one document a line"));
+        }
+        Ok(read as u64)
+    }
+}
+
+/// Reads the records of JSON lines that begin in a range of the file. `reader` is at the byte before it, unless it begins the file.
+/// Errors count lines from that place on; `lines_before` tells how many there are before it.
+pub(super) fn json_lines(
+    file: &TextFile,
+    reader: FileReader,
+    compression: TextCompression,
+    fields: &[String],
+    range: (u64, u64),
+    lines_before: &dyn Fn() -> Result<u64, DatasetError>,
+    each: &mut EachText<'_>,
+) -> Result<(), DatasetError> {
+    let (first, end) = if compression == TextCompression::None { range } else { (0, u64::MAX) };
+    let mut lines = Lines::new(file, reader, compression)?;
+    let mut at = first;
+    if first > 0 {
+        // A line that begins before the range is another range's.
+        at = first - 1 + lines.next()?;
+    }
+    let mut number = 0_u64;
+    while at < end {
+        let bytes = lines.next()?;
+        if bytes == 0 {
+            break;
+        }
+        let mut line = lines.line.trim_ascii();
+        if at == 0 {
+            line = line.strip_prefix(BYTE_ORDER_MARK).unwrap_or(line);
+        }
+        number += 1;
+        at += bytes;
+        if line.is_empty() {
+            continue;
+        }
+        let place = |problem: String| match lines_before() {
+            Ok(before) => file.wrong_at(before + number, problem),
+            Err(error) => error,
+        };
+        let text = text_of(line, fields).map_err(place)?;
+        each(&text, &place)?;
+    }
+    Ok(())
+}
+
+/// Returns the number of lines that begin before byte `end` of a file that is not compressed.
+pub(super) fn lines_before(file: &TextFile, reader: FileReader, end: u64) -> Result<u64, DatasetError> {
+    let mut lines = Lines::new(file, reader, TextCompression::None)?;
+    let (mut at, mut number) = (0, 0);
+    while at < end {
+        match lines.next()? {
+            0 => break,
+            bytes => at += bytes,
+        }
+        number += 1;
+    }
+    Ok(number)
+}
+
+/// Reads a file as one document.
+pub(super) fn whole(
+    file: &TextFile,
+    reader: FileReader,
+    compression: TextCompression,
+    each: &mut EachText<'_>,
+) -> Result<(), DatasetError> {
+    let mut bytes = Vec::new();
+    let reader = reader.decompressed(compression).map_err(|error| file.unreadable(error))?;
+    let read = reader.take(MAX_TEXT_BYTES + 1).read_to_end(&mut bytes).map_err(|error| file.unreadable(error))?;
+    if read as u64 > MAX_TEXT_BYTES {
+        return Err(file
+            .wrong("has more than 1 GiB and would be one document: cut it with `--split blank-lines`, or into files"));
+    }
+    let text = bytes.strip_prefix(BYTE_ORDER_MARK).unwrap_or(&bytes);
+    let text = str::from_utf8(text).map_err(|error| {
+        let line = 1 + text[..error.valid_up_to()].iter().filter(|byte| **byte == b'\n').count();
+        no_utf8(file, line as u64, error)
+    })?;
+    each(text, &|problem| file.wrong(problem))
+}
+
+/// Reads the documents of a file that blank lines divide. The end of a document's last line is no part of it.
+pub(super) fn paragraphs(
+    file: &TextFile,
+    reader: FileReader,
+    compression: TextCompression,
+    each: &mut EachText<'_>,
+) -> Result<(), DatasetError> {
+    let mut lines = Lines::new(file, reader, compression)?;
+    let (mut document, mut first, mut number) = (String::new(), 1_u64, 0_u64);
+    loop {
+        let bytes = lines.next()?;
+        number += 1;
+        let line =
+            if number == 1 { lines.line.strip_prefix(BYTE_ORDER_MARK).unwrap_or(&lines.line) } else { &lines.line };
+        let line = str::from_utf8(line).map_err(|error| no_utf8(file, number, error))?;
+        if line.trim().is_empty() {
+            let text = document.strip_suffix('\n').unwrap_or(&document);
+            let text = text.strip_suffix('\r').unwrap_or(text);
+            if !text.is_empty() {
+                each(text, &|problem| file.wrong_at(first, problem))?;
+            }
+            document.clear();
+        } else {
+            if document.is_empty() {
+                first = number;
+            }
+            document.push_str(line);
+            if document.len() as u64 > MAX_TEXT_BYTES {
+                return Err(file.wrong_at(first, "begins a document of more than 1 GiB without a blank line"));
+            }
+        }
+        if bytes == 0 {
+            return Ok(());
+        }
+    }
+}
+
+fn no_utf8(file: &TextFile, line: u64, error: std::str::Utf8Error) -> DatasetError {
+    let problem = match error.error_len() {
+        None => "is cut off within a character",
+        Some(_) => {
+            "is not UTF-8: convert the file, as `iconv -t UTF-8` does, or leave it out with a pattern such as 'folder/*.txt'; its \
+             name does not end as that of JSON lines or Parquet, so it is read as plain text"
+        }
+    };
+    file.wrong_at(line, problem)
+}
