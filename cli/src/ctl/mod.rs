@@ -5,6 +5,7 @@
 mod allocator;
 mod audit;
 mod cert;
+mod chats;
 mod class_args;
 mod coordinator;
 mod costs;

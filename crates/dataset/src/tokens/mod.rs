@@ -1,18 +1,20 @@
-//! Writes documents of tokens as Megatron's pairs of `.bin` and `.idx`: those of a dataset of any format, or those that a program
+//! Writes documents of tokens as Megatron's pairs of `.bin` and `.idx`, or, with masks, as datatrove's `.ds`: those of a dataset of any format, or those that a program
 //! makes.
 
 mod begin;
 mod build;
 mod documents;
-mod idx;
+mod encoding;
+mod index_files;
 mod pack;
 mod writer;
 
 pub(crate) use build::remove_runs;
 pub use build::{
-    DocumentSource, TokenBuildOptions, TokenBuildProgress, TokenBuildReport, TokenPartReport, build_token_part,
-    build_tokens, merge_tokens,
+    DocumentSource, EachDocument, TokenBuildOptions, TokenBuildProgress, TokenBuildReport, TokenPartReport,
+    build_token_part, build_tokens, merge_tokens,
 };
 pub use documents::ReadTokens;
+pub use encoding::{TokenDocuments, TokenEncoding};
 pub use pack::{TokenPackOptions, pack_tokens, pack_tokens_until};
-pub use writer::{TokenDocuments, TokenEncoding, TokenShard, TokenShardWriter};
+pub use writer::{TokenShard, TokenShardWriter};
