@@ -16,6 +16,7 @@ mod parquet;
 mod quality;
 mod quarantine;
 mod s3_job;
+mod s3_tokens;
 mod tars;
 mod trained;
 mod webdataset;

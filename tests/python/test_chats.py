@@ -161,7 +161,7 @@ def test_a_job_learns_what_the_masks_state(tmp_path: pathlib.Path) -> None:
     suggested = ctl_json("info", tmp_path / "out")["job"]
     assert "loss_from = \"loss\"" in suggested and "vocab = 1000 " in suggested
     columns = [{"name": "tokens", "from": "tokens", "decode": "tokens", "vocab": 1000}, {"name": "labels", "decode": "labels", "follows": "tokens", "loss_from": "loss"}, {"name": "document_lengths", "decode": "document_lengths", "follows": "tokens"}]
-    job = {"name": "t", "dataset": str(tmp_path / "out"), "seed": 1, "epochs": 1, "epoch_end": "pad", "global_batch": 2, "sequence": {"seq_len": 1024, "long": "drop", "align": 1}, "column": columns}
+    job = {"name": "t", "dataset": str(tmp_path / "out"), "seed": 1, "epochs": 1, "global_batch": 1, "sequence": {"seq_len": 1024, "long": "drop", "align": 1}, "column": columns}
     delivered = []
     with spdl_cluster.local(job, tensors="numpy") as loader:
         for batch in loader:
@@ -265,7 +265,7 @@ def test_ordinary_mistakes_name_the_chat_and_what_to_do(tmp_path: pathlib.Path) 
     (tmp_path / "model/tokenizer_config.json").write_text(json.dumps({"chat_template": TEMPLATES["chatml"], "eos_token": "</s>"}))
     (tmp_path / "a.parquet").write_bytes(b"PAR1")
     assert "a.parquet` has no chats: they are read from JSON lines" in refused("tokenize", tmp_path / "a.parquet", *arguments[1:], "--chat")
-    ctl("tokenize", *arguments, "--chat")
+    ctl("tokenize", *arguments, "--chat", "--force")
     of_config = in_files(tmp_path / "out")
     (tmp_path / "a.jinja").write_text(TEMPLATES["chatml"])
     ctl("tokenize", arguments[0], tmp_path / "named", *arguments[2:], "--template", tmp_path / "a.jinja")

@@ -104,7 +104,7 @@ impl RunPieces {
         let here = SliceStart { offset: self.facts.data_bytes, documents: self.facts.documents };
         match self.slices {
             Some(slices) => {
-                let slice = (u128::from(hash) * u128::from(slices) >> 64) as usize;
+                let slice = ((u128::from(hash) * u128::from(slices)) >> 64) as usize;
                 self.index.resize(self.index.len().max(slice + 1), here);
             }
             None if here.offset >= self.index.last().map_or(0, |slice| slice.offset) + self.slice_bytes => {

@@ -84,7 +84,7 @@ impl UnitWork {
                 }
                 done = working.join_next() => match done {
                     None => break,
-                    Some(done) => failed.extend(done.expect("tokenizing does not panic").err()),
+                    Some(done) => failed.extend(done.expect("tokenizing does not panic")),
                 },
                 _ = ticks.tick() => report(),
             }
@@ -97,17 +97,17 @@ impl UnitWork {
         }
     }
 
-    /// Does one unit after the other until there are no more. Returns the first that fails.
-    fn some_units(&self) -> Result<(), (u32, DatasetError)> {
+    /// Does one unit after the other until there are no more, or one fails, which is returned.
+    fn some_units(&self) -> Option<(u32, DatasetError)> {
         while !self.has_to_end.load(Relaxed)
             && let Some(unit) = self.units.get(self.next.fetch_add(1, Relaxed))
         {
-            self.unit(*unit).map_err(|error| {
+            if let Err(error) = self.unit(*unit) {
                 self.has_to_end.store(true, Relaxed);
-                (*unit, error)
-            })?;
+                return Some((*unit, error));
+            }
         }
-        Ok(())
+        None
     }
 
     /// Tokenizes a unit unless its run is there.
