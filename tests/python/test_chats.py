@@ -189,6 +189,7 @@ def test_parts_and_kills_change_nothing(tmp_path: pathlib.Path, order: list[str]
     shutil.copytree(str(out), tmp_path / "again", ignore=shutil.ignore_patterns(".spdl"))
     indexed = ctl_json("index", tmp_path / "again", "--block-size", "2KiB")
     assert (indexed["records"], ctl_json("info", out)["format"]) == (1500, "datatrove")
+    assert {**files(tmp_path / "again"), ".spdl/manifest.spdl": b""} == {**made, ".spdl/manifest.spdl": b""}
     assert '"faults":[]' in ctl("verify", out, "--json").stdout.replace(" ", "")
     killed, patterns = 0, [".spdl/tokens/run-000003", "*.ds", "*.ds.loss", "*.ds.index", ".spdl/shard-*"]
     for number, pattern in enumerate(patterns):

@@ -1,4 +1,4 @@
-//! `spdl-ctl tokenize`: writes files of tokens from texts. `crates/text` reads these, and `crates/dataset` writes those.
+//! `spdl-ctl tokenize`: writes files of tokens from texts and chats. `crates/text` reads these, and `crates/dataset` writes those.
 
 use std::{num::NonZeroUsize, path::Path, process::ExitCode, sync::Arc, thread};
 
