@@ -43,13 +43,13 @@ pub struct TokenShardWriter<'a> {
     shard_documents: Option<u32>,
     /// Number of the next shard that is opened.
     next: u64,
-    open: Option<OpenShard>,
+    open: Option<OpenTokenShard>,
     complete: Vec<TokenShard>,
 }
 
 /// A shard that is being written.
 #[derive(Debug)]
-struct OpenShard {
+struct OpenTokenShard {
     stem: String,
     tokens: OpenFile,
     /// The file of masks, if there are masks.
@@ -104,7 +104,7 @@ impl<'a> TokenShardWriter<'a> {
     /// If the store or a temporary file cannot be written.
     pub async fn add(&mut self, document: &[u8]) -> Result<(), DatasetError> {
         let tokens = document.len() as u64 / self.encoding.token_bytes();
-        let is_full = |open: &OpenShard| {
+        let is_full = |open: &OpenTokenShard| {
             (open.length + tokens) * self.encoding.token_bytes() > self.shard_bytes
                 || self.shard_documents.is_some_and(|most| open.documents >= most.into())
         };
@@ -114,7 +114,7 @@ impl<'a> TokenShardWriter<'a> {
         let (to, encoding, next) = (self.to, self.encoding, &mut self.next);
         let open = self.open.get_or_insert_with(|| {
             *next += 1;
-            OpenShard::new(*next - 1, encoding, to)
+            OpenTokenShard::new(*next - 1, encoding, to)
         });
         open.lengths.append(&(tokens as i32).to_le_bytes())?;
         open.documents += 1;
@@ -153,7 +153,7 @@ impl<'a> TokenShardWriter<'a> {
     /// # Errors
     /// If something of it may be left.
     pub async fn abort(self) -> Result<(), DatasetError> {
-        let Some(OpenShard { tokens, masks, stem, .. }) = self.open else { return Ok(()) };
+        let Some(OpenTokenShard { tokens, masks, stem, .. }) = self.open else { return Ok(()) };
         for upload in [Some(tokens), masks].into_iter().flatten().filter_map(|file| file.upload) {
             // Its parts are nothing that is seen in the folder.
             let _ = upload.abort().await;
@@ -162,7 +162,7 @@ impl<'a> TokenShardWriter<'a> {
     }
 }
 
-impl OpenShard {
+impl OpenTokenShard {
     fn new(number: u64, encoding: TokenEncoding, to: &DatasetStore) -> Self {
         let (stem, lengths) = (shard_stem(number), Spool::in_folder(&to.temporary_folder()));
         let file = |suffix: &str| OpenFile { name: format!("{stem}{suffix}"), upload: None, part: Vec::new() };
