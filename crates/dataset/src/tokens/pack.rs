@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use futures::TryStreamExt;
+use futures::{Stream, TryStreamExt};
 use spdl_shard::{
     manifest::{DEFAULT_BLOCK_BYTES, Manifest},
     store::DatasetStore,
@@ -13,7 +13,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 use super::{
     ReadTokens, TokenDocuments, TokenEncoding, TokenShardWriter,
     begin::begin_tokens,
-    documents::{DocumentReader, read_documents},
+    documents::{DocumentReader, ReadDocuments, read_documents},
     writer::remove_shard,
 };
 use crate::{
@@ -158,18 +158,26 @@ impl TokenPacking<'_> {
         Ok(report)
     }
 
-    /// Writes all documents as they are read. It stops only while it waits for some: a write to the store that is cancelled may still
-    /// create the object.
+    /// Returns the next documents that are read. A packing stops only here and where it reads documents back: a write to the store that
+    /// is cancelled may still create the object.
+    async fn next_block(
+        &self,
+        blocks: &mut (impl Stream<Item = Result<ReadDocuments, DatasetError>> + Unpin),
+        stop: &mut (impl Future<Output = ()> + Unpin),
+    ) -> Result<Option<ReadDocuments>, DatasetError> {
+        tokio::select! {
+            biased;
+            () = stop => Err(self.stopped()),
+            block = blocks.try_next() => block,
+        }
+    }
+
+    /// Writes all documents as they are read.
     async fn in_order(&mut self, stop: &mut (impl Future<Output = ()> + Unpin)) -> Result<(), DatasetError> {
         let TokenSource { from, shards, manifest } = self.source;
         let mut blocks = std::pin::pin!(read_documents(from, shards, manifest, self.reader()));
         loop {
-            let block = tokio::select! {
-                biased;
-                () = &mut *stop => return Err(self.stopped()),
-                block = blocks.try_next() => block?,
-            };
-            let Some(block) = block else { return Ok(()) };
+            let Some(block) = self.next_block(&mut blocks, stop).await? else { return Ok(()) };
             self.done.bytes += block.bytes;
             for document in block.documents.iter() {
                 self.write(document).await?;
@@ -186,12 +194,7 @@ impl TokenPacking<'_> {
         let mut sorter = Sorter::new(&self.to.temporary_folder(), SORT_BYTES);
         let mut blocks = std::pin::pin!(read_documents(from, shards, manifest, self.reader()));
         loop {
-            let block = tokio::select! {
-                biased;
-                () = &mut *stop => return Err(self.stopped()),
-                block = blocks.try_next() => block?,
-            };
-            let Some(block) = block else { break };
+            let Some(block) = self.next_block(&mut blocks, stop).await? else { break };
             let first = self.done.records;
             self.done.bytes += block.bytes;
             self.done.records += block.documents.len() as u64;
