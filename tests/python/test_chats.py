@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import pty
 import re
 import shutil
 import signal
@@ -233,6 +234,14 @@ def test_chats_are_shown_before_the_work(tmp_path: pathlib.Path) -> None:
     begin = "--- chat 1 ---\n<|im_start|>user\nQuestion 0<|im_end|>\n<|im_start|>assistant\n[[Answer 0<|im_end|>"
     assert told.startswith(begin) and "--- chat 2 ---" in told and "Question 2" not in told
     assert "in 3 documents" in told
+    ours_end, its_end = pty.openpty()
+    arguments = source(records, TEMPLATES["chatml"], TOKENIZER, tmp_path)
+    coloured = {name: value for name, value in os.environ.items() if name != "NO_COLOR"}
+    subprocess.run([os.environ["SPDL_TEST_CTL"], "tokenize", *map(str, arguments), "--show", "1"], stdout=its_end, stderr=subprocess.DEVNULL, env=coloured, check=True, timeout=LIMIT_S)
+    os.close(its_end)
+    shown = os.read(ours_end, 4096)
+    os.close(ours_end)
+    assert b"\x1b[2m<|im_start|>user\x1b[0m" in shown and b"\x1b[1;32mAnswer 0<|im_end|>\x1b[0m" in shown, shown
 
 
 def test_ordinary_mistakes_name_the_chat_and_what_to_do(tmp_path: pathlib.Path) -> None:

@@ -11,7 +11,7 @@ use spdl_shard::store::DatasetStore;
 use spdl_store::{StoreError, StoreOptions};
 use spdl_text::chat::{ChatError, ChatOptions, ChatTemplate, Chats, TrainOn, unix_s_of_date};
 
-use super::{CtlError, output::outln, tokenize::file_of};
+use super::{CtlError, output::raw, tokenize::file_of};
 
 /// The file with the template in the folder of a model.
 const TEMPLATE: &str = "chat_template.jinja";
@@ -85,9 +85,10 @@ impl ChatArgs {
     }
 }
 
-/// Prints chats before the work begins.
+/// Prints chats before the work begins, with their colours.
 pub(super) fn print(shown: &[String]) -> Result<(), CtlError> {
-    shown.iter().zip(1..).try_for_each(|(text, number)| outln!("--- chat {number} ---\n{text}"))
+    let print = |(text, number): (&String, u32)| raw(format!("--- chat {number} ---\n{text}\n").as_bytes());
+    shown.iter().zip(1..).try_for_each(print)
 }
 
 /// Returns whether what is printed has colours.
