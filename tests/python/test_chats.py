@@ -123,7 +123,9 @@ def refused(*arguments: object) -> str:
 @pytest.mark.parametrize("name", TEMPLATES)
 def test_ids_and_masks_are_those_of_transformers(name: str, tokenizer: tuple[pathlib.Path, Any], tmp_path: pathlib.Path) -> None:
     path, theirs = tokenizer
-    template, taken, expected = TEMPLATES[name], [], []
+    template = TEMPLATES[name]
+    taken: list[dict[str, Any]] = []
+    expected: list[tuple[list[int], list[int]]] = []
     for case, conversation in CONVERSATIONS.items():
         options = {"tokenize": True, "return_dict": True, "return_assistant_tokens_mask": True, "tools": conversation.get("tools")}
         try:

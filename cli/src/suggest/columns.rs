@@ -87,7 +87,9 @@ impl<'f> SuggestedColumns<'f> {
             None => format!("# vocab = SIZE         # of your tokenizer: no other id reaches the model then{seen}"),
         };
         self.push("tokens", name, &format!("tokens\"\n{vocab}"));
-        let has_loss = self.facts.fields.get(LOSS).is_some_and(|field| field.records == self.facts.records);
+        // A number for each token, in each record.
+        let is_loss = |loss: &FieldFacts| loss.records == self.facts.records && loss.sides() == field.sides();
+        let has_loss = self.facts.fields.get(LOSS).is_some_and(is_loss);
         for kind in ["labels", "positions", "document_lengths"] {
             let column = format!("\n[[column]]\nname = \"{kind}\"\ndecode = \"{kind}\"\nfollows = \"tokens\"\n");
             self.text.push_str(&column);
