@@ -6,17 +6,25 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import pty
 import re
+import shutil
+import signal
 import subprocess
+import time
 from typing import Any
 
+import numpy
 import pytest
+import spdl_cluster
+from conftest import LIMIT_S, ctl, ctl_json, files
 
 ABSENT = os.environ.get("SPDL_TEST_NO_FRAMEWORKS", "transformers is not installed")
 transformers = pytest.importorskip("transformers", reason=ABSENT)
 tokenizers = pytest.importorskip("tokenizers", reason=ABSENT)
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+TOKENIZER = ROOT / "crates/text/tests/data/tokenizer.json"
 TEMPLATES = {path.stem: path.read_text() for path in sorted((ROOT / "crates/text/tests/templates").glob("*.jinja"))}
 SPECIAL = ["<s>", "</s>", "<|im_start|>", "<|im_end|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>", "<start_of_turn>", "<end_of_turn>"]
 SPECIAL += ["[INST]", "[/INST]", "<|start|>", "<|message|>", "<|channel|>", "<|end|>", "<|call|>", "<|return|>"]
@@ -60,15 +68,6 @@ def stock(template: str) -> str:
     return re.sub(r"(\{%[-+]? )(end)?generation( [-+]?%\})", lambda tag: tag[1] + ("endif" if tag[2] else "if true") + tag[3], template)
 
 
-@pytest.fixture(scope="module")
-def render() -> pathlib.Path:
-    """The program that turns chats into tokens."""
-    command = ["cargo", "build", "--locked", "--package", "spdl-text", "--example", "render", "--message-format=json-render-diagnostics"]
-    output = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE).stdout
-    programs = [message["executable"] for line in output.splitlines() if (message := json.loads(line)).get("executable")]
-    return pathlib.Path(programs[-1])
-
-
 @pytest.fixture(scope="module", params=["plain", "NFC"])
 def tokenizer(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[pathlib.Path, Any]:
     """The file of a tokenizer that is trained on our own pages, and the tokenizer for transformers."""
@@ -85,50 +84,201 @@ def tokenizer(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
     return path, transformers.PreTrainedTokenizerFast(tokenizer_object=made, bos_token="<s>", eos_token="</s>")
 
 
-def ours(render: pathlib.Path, template: str, tokenizer: pathlib.Path, folder: pathlib.Path, *arguments: str) -> dict[str, dict[str, Any]]:
-    """Returns the result for each conversation."""
-    (folder / "template.jinja").write_text(template)
-    (folder / "tokenizer_config.json").write_text(json.dumps({"bos_token": "<s>", "eos_token": "</s>"}))
-    command = [render, folder / "template.jinja", tokenizer, folder / "tokenizer_config.json", *arguments]
-    records = "".join(json.dumps(conversation) + "\n" for conversation in CONVERSATIONS.values())
-    output = subprocess.run(command, check=True, input=records.encode(), stdout=subprocess.PIPE).stdout
-    return dict(zip(CONVERSATIONS, map(json.loads, output.splitlines()), strict=True))
+def in_files(dataset: pathlib.Path) -> list[tuple[list[int], list[int]]]:
+    """Returns ids and masks of the documents of datatrove's files, in their order."""
+    documents = []
+    for path in sorted(dataset.glob("*.ds")):
+        ends = numpy.fromfile(f"{path}.index", "<u8").tolist()
+        tokens, learned = numpy.fromfile(path, "<u2").tolist(), numpy.fromfile(f"{path}.loss", "u1").tolist()
+        assert len(tokens) == len(learned) == ends[-1]
+        documents += [(tokens[first:end], learned[first:end]) for first, end in zip([0, *ends], ends, strict=False)]
+    return documents
+
+
+def ours(records: list[dict[str, Any]], template: str, tokenizer: pathlib.Path, folder: pathlib.Path, *arguments: object) -> list[tuple[list[int], list[int]]]:
+    """Returns ids and mask of each record, as the command writes them."""
+    ctl("tokenize", *source(records, template, tokenizer, folder), "--no-shuffle", "--name", "set", "--force", *arguments)
+    return in_files(folder / "out")
+
+
+def source(records: list[dict[str, Any]], template: str, tokenizer: pathlib.Path, folder: pathlib.Path) -> list[object]:
+    """Writes records and a model's folder, and returns arguments of the command that tokenizes them."""
+    model = folder / "model"
+    model.mkdir(exist_ok=True)
+    shutil.rmtree(folder / "out", ignore_errors=True)
+    (model / "chat_template.jinja").write_text(template)
+    (model / "tokenizer_config.json").write_text(json.dumps({"bos_token": "<s>", "eos_token": "</s>"}))
+    shutil.copy(tokenizer, model / "tokenizer.json")
+    (folder / "chats.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    return [folder / "chats.jsonl", folder / "out", "--tokenizer", model, "--chat"]
+
+
+def refused(*arguments: object) -> str:
+    """Runs a command that has to fail, and returns what it prints on standard error."""
+    done = subprocess.run([os.environ["SPDL_TEST_CTL"], *map(str, arguments)], capture_output=True, text=True, timeout=LIMIT_S)
+    assert done.returncode in (1, 2), f"{done.stdout}\n{done.stderr}"
+    return done.stderr
 
 
 @pytest.mark.parametrize("name", TEMPLATES)
-def test_ids_and_masks_are_those_of_transformers(name: str, render: pathlib.Path, tokenizer: tuple[pathlib.Path, Any], tmp_path: pathlib.Path) -> None:
+def test_ids_and_masks_are_those_of_transformers(name: str, tokenizer: tuple[pathlib.Path, Any], tmp_path: pathlib.Path) -> None:
     path, theirs = tokenizer
-    template, compared = TEMPLATES[name], 0
-    by_hand, derived = (ours(render, text, path, tmp_path) for text in (template, stock(template)))
+    template = TEMPLATES[name]
+    taken: list[dict[str, Any]] = []
+    expected: list[tuple[list[int], list[int]]] = []
     for case, conversation in CONVERSATIONS.items():
         options = {"tokenize": True, "return_dict": True, "return_assistant_tokens_mask": True, "tools": conversation.get("tools")}
         try:
-            expected = theirs.apply_chat_template(conversation["messages"], chat_template=template, **options)
-        except Exception as refused:
-            assert "alternate" in str(refused)
-            assert "alternate" in by_hand[case]["error"], case
-            assert "alternate" in derived[case]["error"], case
+            made = theirs.apply_chat_template(conversation["messages"], chat_template=template, **options)
+        except Exception as error:
+            assert "alternate" in str(error)
+            for text in (template, stock(template)):
+                told = refused("tokenize", *source([*taken, conversation], text, path, tmp_path))
+                assert f"chats.jsonl:{len(taken) + 1}` is refused: template `" in told and "alternate" in told, case
             continue
-        for result in (by_hand[case], derived[case]):
-            assert "error" not in result, (case, result)
-            assert result["ids"] == expected["input_ids"], case
-            assert [int(learned) for learned in result["learned"]] == expected["assistant_masks"], (case, result["shown"])
-        assert 0 < sum(expected["assistant_masks"]) < len(expected["input_ids"])
+        taken.append(conversation)
+        expected.append((made["input_ids"], made["assistant_masks"]))
+        assert 0 < sum(made["assistant_masks"]) < len(made["input_ids"])
         # What people get without knowing it.
         silent = theirs.apply_chat_template(conversation["messages"], chat_template=stock(template), **options)
-        assert silent["input_ids"] == expected["input_ids"]
+        assert silent["input_ids"] == made["input_ids"]
         assert sum(silent["assistant_masks"]) == 0
-        compared += 1
-    assert compared == len(CONVERSATIONS) - 2 * (name == "gemma")
+    assert len(taken) == len(CONVERSATIONS) - 2 * (name == "gemma")
+    assert ours(taken, template, path, tmp_path) == expected
+    assert ours(taken, stock(template), path, tmp_path) == expected
 
 
-def test_the_last_turn_alone_is_learned(render: pathlib.Path, tokenizer: tuple[pathlib.Path, Any], tmp_path: pathlib.Path) -> None:
+def test_the_last_turn_alone_is_learned(tokenizer: tuple[pathlib.Path, Any], tmp_path: pathlib.Path) -> None:
     path, _ = tokenizer
-    last = ours(render, stock(TEMPLATES["qwen3"]), path, tmp_path, "last")
-    every = ours(render, stock(TEMPLATES["qwen3"]), path, tmp_path)
-    for case in CONVERSATIONS:
-        starts = [at for at, (one, before) in enumerate(zip(every[case]["learned"], [False, *every[case]["learned"]], strict=False)) if one > before]
-        expected = [one and at >= starts[-1] for at, one in enumerate(every[case]["learned"])]
-        assert (last[case]["ids"], last[case]["learned"]) == (every[case]["ids"], expected), case
-    everything = ours(render, stock(TEMPLATES["qwen3"]), path, tmp_path, "all")
-    assert all(all(result["learned"]) for result in everything.values())
+    records, template = list(CONVERSATIONS.values()), stock(TEMPLATES["qwen3"])
+    every, last, everything = (ours(records, template, path, tmp_path, "--train-on", what) for what in ("assistant", "last", "all"))
+    for (ids, learned), of_last, of_all in zip(every, last, everything, strict=True):
+        starts = [at for at, (one, before) in enumerate(zip(learned, [0, *learned], strict=False)) if one > before]
+        assert of_last == (ids, [int(one and at >= starts[-1]) for at, one in enumerate(learned)])
+        assert of_all == (ids, [1] * len(ids))
+
+
+def test_a_job_learns_what_the_masks_state(tmp_path: pathlib.Path) -> None:
+    records = list(CONVERSATIONS.values()) * 4
+    documents = ours(records, TEMPLATES["chatml"], TOKENIZER, tmp_path)
+    suggested = ctl_json("info", tmp_path / "out")["job"]
+    assert "loss_from = \"loss\"" in suggested and "vocab = 1000 " in suggested
+    columns = [{"name": "tokens", "from": "tokens", "decode": "tokens", "vocab": 1000}, {"name": "labels", "decode": "labels", "follows": "tokens", "loss_from": "loss"}, {"name": "document_lengths", "decode": "document_lengths", "follows": "tokens"}]
+    job = {"name": "t", "dataset": str(tmp_path / "out"), "seed": 1, "epochs": 1, "global_batch": 1, "sequence": {"seq_len": 1024, "long": "drop", "align": 1}, "column": columns}
+    delivered = []
+    with spdl_cluster.local(job, tensors="numpy") as loader:
+        for batch in loader:
+            for row in range(len(batch["tokens"])):
+                at = 0
+                for length in batch["document_lengths"][row].tolist():
+                    tokens, labels = (batch[name][row][at : at + length].tolist() for name in ("tokens", "labels"))
+                    delivered.append((tokens, labels))
+                    at += length
+    expected = [(ids, [*(one if keep else -100 for one, keep in zip(ids[1:], learned[1:], strict=True)), -100]) for ids, learned in documents if len(ids) <= 1024]
+    for document in expected:
+        assert document in delivered
+    assert sum(any(label != -100 for label in labels) for _, labels in delivered) == len(expected) > len(records) // 2
+
+
+@pytest.mark.parametrize("order", [["--seed", "3"], ["--no-shuffle"]])
+def test_parts_and_kills_change_nothing(tmp_path: pathlib.Path, order: list[str]) -> None:
+    records = [{"messages": turns(f"Question {number}", "word " * (number % 40 + 1))} for number in range(1500)]
+    first, out, *rest = source(records, TEMPLATES["chatml"], TOKENIZER, tmp_path)
+    options = [*rest, *order, "--name", "set", "--unit-size", "4KiB", "--shard-size", "8KiB", "--block-size", "2KiB", "--threads", "1"]
+    ctl("tokenize", first, out, *options)
+    made = files(pathlib.Path(str(out)))
+    assert len([name for name in made if str(name).endswith(".ds.loss")]) > 5
+    # The same files as those that are indexed where they lie.
+    shutil.copytree(str(out), tmp_path / "again", ignore=shutil.ignore_patterns(".spdl"))
+    indexed = ctl_json("index", tmp_path / "again", "--block-size", "2KiB")
+    assert (indexed["records"], ctl_json("info", out)["format"]) == (1500, "datatrove")
+    assert {**files(tmp_path / "again"), ".spdl/manifest.spdl": b""} == {**made, ".spdl/manifest.spdl": b""}
+    assert '"faults":[]' in ctl("verify", out, "--json").stdout.replace(" ", "")
+    killed, patterns = 0, [".spdl/tokens/run-000003", "*.ds", "*.ds.loss", "*.ds.index", ".spdl/shard-*"]
+    for number, pattern in enumerate(patterns):
+        other = tmp_path / f"killed-{number}"
+        process = subprocess.Popen([os.environ["SPDL_TEST_CTL"], *map(str, ["tokenize", first, other, *options])], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        limit = time.monotonic() + LIMIT_S
+        while process.poll() is None and not list(other.glob(pattern)):
+            assert time.monotonic() < limit
+        process.send_signal(signal.SIGKILL)
+        if process.wait() == -signal.SIGKILL:
+            killed += 1
+            ctl("tokenize", first, other, *options)
+        assert files(other) == made, pattern
+    assert killed >= 3, "most moments come before the end"
+    for part in ("1/2", "0/2"):
+        ctl("tokenize", first, tmp_path / "parts", *options, "--part", part)
+    ctl("merge", tmp_path / "parts")
+    assert files(tmp_path / "parts") == made
+
+
+def test_what_decides_tokens_has_to_be_repeated(tmp_path: pathlib.Path) -> None:
+    records = [{"messages": turns("Hello", "Hi")}]
+    dated = "{{ strftime_now('%d %b %Y') }} " + TEMPLATES["chatml"]
+    begun = [*source(records, dated, TOKENIZER, tmp_path), "--date", "2026-01-31", "--part", "0/2"]
+    ctl("tokenize", *begun)
+    for changed, problem in [
+        (["--date", "2026-02-01"], "the date (--date) was `2026-01-31`, and is `2026-02-01`"),
+        (["--date", "2026-01-31", "--train-on", "all"], "what is learned (--train-on) was `assistant`, and is `all`"),
+    ]:
+        assert problem in refused("tokenize", *begun[:-4], *changed)
+    (tmp_path / "model/chat_template.jinja").write_text(f"{dated} ")
+    assert "the template was `" in refused("tokenize", *begun[:-2])
+    ids = ours(records, dated, TOKENIZER, tmp_path, "--date", "2026-01-31")[0][0]
+    assert tokenizers.Tokenizer.from_file(str(TOKENIZER)).decode(ids, skip_special_tokens=False).startswith("31 Jan 2026<|im_start|>")
+    assert "a day as 2026-01-31 is expected" in refused("tokenize", *begun[:-4], "--date", "2026-02-30")
+
+
+def test_chats_are_shown_before_the_work(tmp_path: pathlib.Path) -> None:
+    records = [{"messages": turns(f"Question {number}", f"Answer {number}")} for number in range(3)]
+    told = ctl("tokenize", *source(records, TEMPLATES["chatml"], TOKENIZER, tmp_path), "--show", "2", "--unit-size", "1").stdout
+    begin = "--- chat 1 ---\n<|im_start|>user\nQuestion 0<|im_end|>\n<|im_start|>assistant\n[[Answer 0<|im_end|>"
+    assert told.startswith(begin) and "--- chat 2 ---" in told and "Question 2" not in told
+    assert "in 3 documents" in told
+    ours_end, its_end = pty.openpty()
+    arguments = source(records, TEMPLATES["chatml"], TOKENIZER, tmp_path)
+    coloured = {name: value for name, value in os.environ.items() if name != "NO_COLOR"}
+    subprocess.run([os.environ["SPDL_TEST_CTL"], "tokenize", *map(str, arguments), "--show", "1"], stdout=its_end, stderr=subprocess.DEVNULL, env=coloured, check=True, timeout=LIMIT_S)
+    os.close(its_end)
+    shown = os.read(ours_end, 4096)
+    os.close(ours_end)
+    assert b"\x1b[2m<|im_start|>user\x1b[0m" in shown and b"\x1b[1;32mAnswer 0<|im_end|>\x1b[0m" in shown, shown
+
+
+def test_ordinary_mistakes_name_the_chat_and_what_to_do(tmp_path: pathlib.Path) -> None:
+    good = {"messages": turns("Hello", "Hi")}
+
+    def told(record: dict[str, Any], template: str = TEMPLATES["chatml"], *options: object) -> str:
+        found = refused("tokenize", *source([good, record], template, TOKENIZER, tmp_path), *options)
+        assert not list((tmp_path / "out").glob("*.ds*"))
+        return found
+
+    assert "chats.jsonl:2` is refused: `completion` is a turn of the assistant without content" in told({"prompt": "Hello", "completion": ""})
+    assert "chats.jsonl:2` is refused: it has no assistant turn; its roles are" in told({"messages": turns("Hello")})
+    assert "chats.jsonl:2` is refused: it has no conversation: its fields are" in told({"text": "Hello"})
+    # It writes the turns in reverse, so that a prompt is no beginning.
+    reverse = "{% for m in messages | reverse %}<|im_start|>{{ m.role }}: {{ m.content }}<|im_end|>\n{% endfor %}{% if add_generation_prompt %}assistant: {% endif %}"
+    undivided = told(good, reverse)
+    assert "chats.jsonl:1` is refused: template `" in undivided and "{% generation %}" in undivided
+    source([good], TEMPLATES["chatml"], TOKENIZER, tmp_path)
+    (tmp_path / "chats.jsonl").write_text("x\n")
+    arguments = [tmp_path / "chats.jsonl", tmp_path / "out", "--tokenizer", tmp_path / "model"]
+    assert "chats.jsonl:1` is no JSON record" in refused("tokenize", *arguments, "--chat")
+    (tmp_path / "chats.jsonl").write_text(json.dumps(good))
+    (tmp_path / "model/chat_template.jinja").unlink()
+    assert "`chat` finds no template beside the tokenizer: " in refused("tokenize", *arguments, "--chat")
+    (tmp_path / "model/tokenizer_config.json").unlink()
+    assert "`chat` finds no template beside the tokenizer, as `chat_template.jinja`" in refused("tokenize", *arguments, "--chat")
+    (tmp_path / "a.jinja").write_text("{% for %}")
+    assert "a.jinja` line 1:" in refused("tokenize", *arguments, "--template", tmp_path / "a.jinja")
+    assert "cannot be used with" in refused("tokenize", *arguments, "--chat", "--append", "<|endoftext|>")
+    # A template in tokenizer_config.json, and one that is named.
+    (tmp_path / "model/tokenizer_config.json").write_text(json.dumps({"chat_template": TEMPLATES["chatml"], "eos_token": "</s>"}))
+    (tmp_path / "a.parquet").write_bytes(b"PAR1")
+    assert "a.parquet` has no chats: they are read from JSON lines" in refused("tokenize", tmp_path / "a.parquet", *arguments[1:], "--chat")
+    ctl("tokenize", *arguments, "--chat", "--force")
+    of_config = in_files(tmp_path / "out")
+    (tmp_path / "a.jinja").write_text(TEMPLATES["chatml"])
+    ctl("tokenize", arguments[0], tmp_path / "named", *arguments[2:], "--template", tmp_path / "a.jinja")
+    assert in_files(tmp_path / "named") == of_config

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import importlib.util
 import io
+import json
 import pathlib
 import re
 import shutil
@@ -77,6 +78,13 @@ def page(corpus: list[Tokens], tmp_path: pathlib.Path, temporary: pathlib.Path) 
     shutil.copy(ROOT / "crates/text/tests/data/tokenizer.json", tmp_path)
     told = recipe.run("spdl-ctl tokenize text corpus")
     assert " in 1 document\n" in told and ": 1 000 ids\n" in told, told
+    (tmp_path / "chats").mkdir()
+    chat = [{"role": "user", "content": "Is it told which tokens are learned?"}, {"role": "assistant", "content": "It is."}]
+    (tmp_path / "chats/a.jsonl").write_text(f"{json.dumps({'messages': chat})}\n" * 3)
+    (tmp_path / "model").mkdir()
+    shutil.copy(ROOT / "crates/text/tests/data/tokenizer.json", tmp_path / "model")
+    shutil.copy(ROOT / "crates/text/tests/templates/chatml.jinja", tmp_path / "model/chat_template.jinja")
+    assert recipe.run("spdl-ctl tokenize chats").count("[[It is.<|im_end|>") == 3
     return recipe
 
 

@@ -21,6 +21,7 @@ pub(super) const PACK: &str = "Examples:
 pub(super) const TOKENIZE: &str = "Examples:
   spdl-ctl tokenize web.jsonl.zst corpus --tokenizer tokenizer.json
   spdl-ctl tokenize 's3://bucket/text/*.parquet' s3://bucket/corpus --tokenizer model --from body --append '<|endoftext|>'
+  spdl-ctl tokenize chats dialogues --tokenizer model --chat --show 3     # conversations, of which three are printed first
   spdl-ctl tokenize texts corpus --tokenizer tokenizer.json --part 3/8   # part 3 of 0 to 7, on any machine; then `merge`";
 
 pub(super) const MERGE: &str = "Examples:

@@ -5,6 +5,7 @@
 mod allocator;
 mod audit;
 mod cert;
+mod chats;
 mod class_args;
 mod coordinator;
 mod costs;
@@ -87,7 +88,7 @@ pub(crate) enum CtlCommand {
     /// Writes shards from a folder of class folders, or from a text file that lists files; or tokens as Megatron's files.
     #[command(after_help = examples::PACK)]
     Pack(pack::PackArgs),
-    /// Writes Megatron's files of tokens from text: JSON lines, Parquet or plain text.
+    /// Writes files of tokens from text and chats: JSON lines, Parquet or plain text.
     #[command(after_help = examples::TOKENIZE)]
     Tokenize(tokenize::TokenizeArgs),
     /// Makes one dataset of the parts that `pack --part` or `tokenize --part` has made.

@@ -1,4 +1,4 @@
-//! `spdl-ctl tokenize`: writes files of tokens from texts. `crates/text` reads these, and `crates/dataset` writes those.
+//! `spdl-ctl tokenize`: writes files of tokens from texts and chats. `crates/text` reads these, and `crates/dataset` writes those.
 
 use std::{num::NonZeroUsize, path::Path, process::ExitCode, sync::Arc, thread};
 
@@ -7,14 +7,17 @@ use spdl_dataset::{
     TokenEncoding, TokenPartReport, build_token_part, build_tokens,
 };
 use spdl_shard::store::DatasetStore;
-use spdl_store::StoreOptions;
+use spdl_store::{StoreOptions, blocking};
 use spdl_text::{
-    MAX_TOKENIZER_BYTES, PlainText, SpecialTokens, TextOptions, TextSource, TokenizedSource, Tokenizer, TokenizerError,
+    DocumentText, MAX_TOKENIZER_BYTES, PlainText, RecordText, SpecialTokens, TextOptions, TextSource, TokenizedSource,
+    Tokenizer, TokenizerError,
 };
 use spdl_types::size::parse_bytes;
 
 use super::{
-    CtlError, CtlResult, allocator, interrupt,
+    CtlError, CtlResult, allocator,
+    chats::{self, ChatArgs, MAX_CONFIG_BYTES, TOKENIZER_CONFIG},
+    interrupt,
     output::outln,
     pack::{overwrite, print as print_dataset},
     progress::TokenLine,
@@ -23,10 +26,6 @@ use super::{
 
 /// The file with the tokenizer in a folder.
 const TOKENIZER: &str = "tokenizer.json";
-/// The file beside it that names special tokens.
-const TOKENIZER_CONFIG: &str = "tokenizer_config.json";
-/// Size of the largest such file that is read, in bytes.
-const MAX_CONFIG_BYTES: u64 = 16 << 20;
 
 /// How plain text is divided.
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
@@ -50,17 +49,19 @@ pub(crate) struct TokenizeArgs {
     #[arg(long, value_name = "FILE")]
     tokenizer: String,
     /// The field or column with the text; of several, the first that a record has.
-    #[arg(long, value_name = "FIELD|..", default_value = "text|content")]
+    #[arg(long, value_name = "FIELD|..", default_value = "text|content", conflicts_with = "chats")]
     from: String,
     /// Where plain text is divided into documents.
-    #[arg(long, value_name = "WHERE", value_enum, default_value_t = PlainTextSplit::Files)]
+    #[arg(long, value_name = "WHERE", value_enum, default_value_t = PlainTextSplit::Files, conflicts_with = "chats")]
     split: PlainTextSplit,
     /// Ends each document with this token, such as `<|endoftext|>`. Without it nothing is appended, and a job has `eos` put there.
-    #[arg(long, value_name = "TOKEN")]
+    #[arg(long, value_name = "TOKEN", conflicts_with = "chats")]
     append: Option<String>,
     /// Adds the tokens that the tokenizer puts around a text, such as `<s>`.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "chats")]
     special_tokens: bool,
+    #[command(flatten)]
+    chats: ChatArgs,
     /// Name of the dataset; the last part of its URL when not given.
     #[arg(long)]
     name: Option<String>,
@@ -70,7 +71,7 @@ pub(crate) struct TokenizeArgs {
     /// Keeps the source's order.
     #[arg(long)]
     no_shuffle: bool,
-    /// About the size of a `.bin`.
+    /// About the size of a `.bin`, or of a `.ds` with its masks.
     #[arg(long, value_name = "SIZE", default_value = "256MiB", value_parser = parse_bytes)]
     shard_size: u64,
     /// Size of a block, the unit of shuffle, fetch and cache.
@@ -106,9 +107,18 @@ pub(crate) fn run(args: TokenizeArgs) -> CtlResult {
         {
             return print_dataset(&there, args.json);
         }
-        let (tokenizer, eos) = open_tokenizer(&args.tokenizer).await?;
-        let append = args.append.as_deref().map(|token| id_of(&tokenizer, &args.tokenizer, token)).transpose()?;
-        let eos = eos.and_then(|token| tokenizer.id(&token));
+        let (tokenizer, model) = open_tokenizer(&args.tokenizer).await?;
+        let (text, from) = if args.chats.are_given() {
+            (DocumentText::Chat(Box::new(args.chats.open(&model).await?)), RecordText::Whole)
+        } else {
+            let append = args.append.as_deref().map(|token| id_of(&tokenizer, &args.tokenizer, token)).transpose()?;
+            let eos = eos_token(&model).await.and_then(|token| tokenizer.id(&token));
+            let special = if args.special_tokens { SpecialTokens::Add } else { SpecialTokens::Leave };
+            let from = args.from.split('|').map(str::to_owned).collect();
+            (DocumentText::Document { special, eos, append }, RecordText::Fields(from))
+        };
+        let encoding = TokenEncoding::of_vocab(tokenizer.vocab())?;
+        let encoding = if args.chats.are_given() { encoding.with_masks() } else { encoding };
         let options = TokenBuildOptions {
             name: args.name.clone(),
             order: if args.no_shuffle { PackOrder::AsListed } else { PackOrder::Shuffled { seed: args.seed } },
@@ -116,22 +126,26 @@ pub(crate) fn run(args: TokenizeArgs) -> CtlResult {
             block_bytes: args.block_size,
             overwrite: overwrite(args.force),
             threads: args.threads.map_or_else(threads, NonZeroUsize::get),
-            ..TokenBuildOptions::new(TokenEncoding::of_vocab(tokenizer.vocab())?)
+            ..TokenBuildOptions::new(encoding)
         };
         let folders = NewFolders::of(&args.dataset);
         let to = DatasetStore::create_with(&args.dataset, &StoreOptions::from_env())?;
-        let text = TextOptions {
-            from: args.from.split('|').map(str::to_owned).collect(),
+        let reading = TextOptions {
+            from,
             plain_text: match args.split {
                 PlainTextSplit::Files => PlainText::Whole,
                 PlainTextSplit::BlankLines => PlainText::BlankLines,
             },
             unit_bytes: args.unit_size,
         };
-        let special = if args.special_tokens { SpecialTokens::Add } else { SpecialTokens::Leave };
         let done = async {
-            let texts = TextSource::open(&args.source, text, &to).await?;
-            let source: Arc<dyn DocumentSource> = Arc::new(TokenizedSource { texts, tokenizer, special, eos, append });
+            let texts = TextSource::open(&args.source, reading, &to).await?;
+            let source = Arc::new(TokenizedSource { texts, tokenizer, text });
+            if let Some(count) = args.chats.show {
+                let (source, in_colours) = (Arc::clone(&source), chats::in_colours());
+                chats::print(&blocking(move || source.shown(count, in_colours)).await?)?;
+            }
+            let source: Arc<dyn DocumentSource> = source;
             let line = TokenLine::new(args.json);
             let (show, stop) = (|progress| line.at(progress), interrupt.asked());
             match args.part {
@@ -154,27 +168,31 @@ fn threads() -> usize {
     thread::available_parallelism().map_or(1, NonZeroUsize::get)
 }
 
-/// Reads a tokenizer from a file, or from the folder that it lies in, and which token ends a text, if a configuration beside it states that.
-async fn open_tokenizer(path: &str) -> Result<(Tokenizer, Option<String>), CtlError> {
-    let is_folder = Path::new(path).is_dir() || path.contains("://") && !path.ends_with(".json");
-    let (folder, name) = match path.rsplit_once('/') {
-        _ if is_folder => (path, TOKENIZER),
+/// Divides the path or URL of a file into its folder and its name.
+pub(super) fn file_of(path: &str) -> (&str, &str) {
+    match path.rsplit_once('/') {
         Some(("", name)) => ("/", name),
         Some(parts) => parts,
         None => (".", path),
-    };
+    }
+}
+
+/// Reads a tokenizer from a file, or from the folder that it lies in, and returns that folder, too.
+async fn open_tokenizer(path: &str) -> Result<(Tokenizer, DatasetStore), CtlError> {
+    let is_folder = Path::new(path).is_dir() || path.contains("://") && !path.ends_with(".json");
+    let (folder, name) = if is_folder { (path, TOKENIZER) } else { file_of(path) };
     let store = DatasetStore::open_with(folder, &StoreOptions::from_env())?.pinned().await?;
     let bytes = store.read(name, MAX_TOKENIZER_BYTES).await?;
     let unusable =
         |error: TokenizerError| DatasetError::Source { path: store.url_of(name), problem: error.to_string() };
     let tokenizer = Tokenizer::open(&bytes).map_err(unusable)?;
-    let config = store.read(TOKENIZER_CONFIG, MAX_CONFIG_BYTES).await.unwrap_or_default();
-    Ok((tokenizer, eos_token(&config)))
+    Ok((tokenizer, store))
 }
 
-/// Returns the token that ends a text, from a tokenizer_config.json.
-fn eos_token(config: &[u8]) -> Option<String> {
-    let config: serde_json::Value = serde_json::from_slice(config).ok()?;
+/// Returns the token that ends a text, if a tokenizer_config.json in the folder of a model states it.
+async fn eos_token(model: &DatasetStore) -> Option<String> {
+    let config = model.read(TOKENIZER_CONFIG, MAX_CONFIG_BYTES).await.ok()?;
+    let config: serde_json::Value = serde_json::from_slice(&config).ok()?;
     let token = config.get("eos_token")?;
     token.get("content").unwrap_or(token).as_str().map(str::to_owned)
 }

@@ -1,7 +1,7 @@
 //! The columns of a suggested job, as the text of a job file: one for each field that all records have and a column can read.
 
 use spdl_dataset::LABEL_FIELD;
-use spdl_shard::manifest::TokenizerFacts;
+use spdl_shard::{format::token_index::LOSS, manifest::TokenizerFacts};
 
 use super::{
     JobPurpose,
@@ -87,12 +87,20 @@ impl<'f> SuggestedColumns<'f> {
             None => format!("# vocab = SIZE         # of your tokenizer: no other id reaches the model then{seen}"),
         };
         self.push("tokens", name, &format!("tokens\"\n{vocab}"));
+        // A number for each token, in each record.
+        let is_loss = |loss: &FieldFacts| loss.records == self.facts.records && loss.sides() == field.sides();
+        let has_loss = self.facts.fields.get(LOSS).is_some_and(is_loss);
         for kind in ["labels", "positions", "document_lengths"] {
             let column = format!("\n[[column]]\nname = \"{kind}\"\ndecode = \"{kind}\"\nfollows = \"tokens\"\n");
             self.text.push_str(&column);
+            if kind == "labels" && has_loss {
+                self.text
+                    .push_str("loss_from = \"loss\"      # which tokens are learned; the others have label -100\n");
+            }
             self.names.push(kind.to_owned());
         }
-        for other in self.facts.fields.keys().filter(|other| *other != name) {
+        let is_used = |field: &str| field == name || field == LOSS && has_loss;
+        for other in self.facts.fields.keys().filter(|other| !is_used(other)) {
             self.left_out
                 .push((other.clone(), "documents are packed, and only their tokens are in sequences".to_owned()));
         }

@@ -51,7 +51,8 @@ const STAGED_FOLDER: &str = "new/";
 /// An entry of that list that stands for every shard with a name that `pack` gives.
 const ALL_PACKED: &str = "shard-*.tar";
 /// The same for files of tokens.
-pub(super) const ALL_TOKENS: [&str; 2] = ["shard-*.bin", "shard-*.idx"];
+pub(super) const ALL_TOKENS: [&str; 5] =
+    ["shard-*.bin", "shard-*.idx", "shard-*.ds", "shard-*.ds.loss", "shard-*.ds.index"];
 /// An entry of that list that stands for everything that parts of a pack write besides shards.
 const ALL_PARTS: &str = "parts/*.json";
 /// An entry of that list that stands for everything that building files of tokens writes besides these.

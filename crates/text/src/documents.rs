@@ -1,12 +1,15 @@
 //! The documents of a source of texts, as ids of a tokenizer.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, num::NonZeroUsize};
 
 use spdl_dataset::{DatasetError, DocumentSource, EachDocument};
 use spdl_shard::manifest::TokenizerFacts;
 use spdl_types::Fingerprint;
 
-use crate::{SpecialTokens, TextSource, Tokenizer};
+use crate::{
+    SpecialTokens, TextSource, Tokenizer,
+    chat::{ChatError, Chats, show},
+};
 
 /// The documents of a source of texts, tokenized.
 #[derive(Debug)]
@@ -15,12 +18,46 @@ pub struct TokenizedSource {
     pub texts: TextSource,
     /// What makes ids of them.
     pub tokenizer: Tokenizer,
-    /// Whether the tokens that the tokenizer puts around a text are added.
-    pub special: SpecialTokens,
-    /// The id that ends a document, if it is known.
-    pub eos: Option<u32>,
-    /// An id that each document ends with.
-    pub append: Option<u32>,
+    /// What the texts are.
+    pub text: DocumentText,
+}
+
+/// What a text is, and what becomes of it.
+#[derive(Debug)]
+pub enum DocumentText {
+    /// A document.
+    Document {
+        /// Whether the tokens that the tokenizer puts around a text are added.
+        special: SpecialTokens,
+        /// The id that ends a document, if it is known.
+        eos: Option<u32>,
+        /// An id that each document ends with.
+        append: Option<u32>,
+    },
+    /// A record with a conversation, whose documents have masks.
+    Chat(Box<Chats>),
+}
+
+impl TokenizedSource {
+    /// Returns the first `count` chats of the source as people read them, as [`show`] writes them; none of other documents. Blocks the
+    /// thread, which may not be one of the runtime's own.
+    ///
+    /// # Errors
+    /// If they cannot be read, or one is refused.
+    pub fn shown(&self, count: NonZeroUsize, in_colours: bool) -> Result<Vec<String>, DatasetError> {
+        let (DocumentText::Chat(chats), mut shown) = (&self.text, Vec::new()) else { return Ok(Vec::new()) };
+        self.texts.first(count, &mut |record, wrong| {
+            let document = chats.document(record, &self.tokenizer).map_err(|error| wrong(refused(&error)))?;
+            shown.push(show(&document, &self.tokenizer, in_colours));
+            Ok(())
+        })?;
+        Ok(shown)
+    }
+}
+
+/// Returns what is wrong with a record, to follow its name.
+fn refused(error: &ChatError) -> String {
+    format!("is refused: {error}")
 }
 
 impl DocumentSource for TokenizedSource {
@@ -45,12 +82,13 @@ impl DocumentSource for TokenizedSource {
     }
 
     fn tokenizer(&self) -> Option<TokenizerFacts> {
-        Some(TokenizerFacts {
-            fingerprint: self.tokenizer.fingerprint(),
-            vocab: self.tokenizer.vocab(),
-            eos: self.append.or(self.eos),
-            ends_with_eos: self.append.is_some(),
-        })
+        let (eos, ends_with_eos) = match self.text {
+            DocumentText::Document { eos, append, .. } => (append.or(eos), append.is_some()),
+            // The template ends it.
+            DocumentText::Chat(_) => (None, false),
+        };
+        let (fingerprint, vocab) = (self.tokenizer.fingerprint(), self.tokenizer.vocab());
+        Some(TokenizerFacts { fingerprint, vocab, eos, ends_with_eos })
     }
 
     fn source(&self) -> String {
@@ -63,29 +101,43 @@ impl DocumentSource for TokenizedSource {
     }
 
     fn facts(&self) -> BTreeMap<String, String> {
-        let append = self.append.map_or_else(|| "none".to_owned(), |id| id.to_string());
-        let special = format!("{:?}", self.special).to_lowercase();
+        let tokenizer = ("the tokenizer", self.tokenizer.fingerprint().to_string());
+        let named = |(name, value): (&str, String)| (name.to_owned(), value);
+        let (special, append) = match &self.text {
+            DocumentText::Chat(chats) => return chats.facts().into_iter().chain([named(tokenizer)]).collect(),
+            DocumentText::Document { special, append, .. } => (special, append),
+        };
+        let append = append.map_or_else(|| "none".to_owned(), |id| id.to_string());
+        let special = format!("{special:?}").to_lowercase();
         let plain_text = format!("{:?}", self.texts.options().plain_text).to_lowercase();
-        let from = self.texts.options().from.join("|");
-        let tokenizer = self.tokenizer.fingerprint().to_string();
+        let from = self.texts.options().from.fields().join("|");
         [
-            ("the tokenizer", tokenizer),
+            tokenizer,
             ("the field", from),
             ("plain text", plain_text),
             ("special tokens", special),
             ("the appended token", append),
         ]
-        .map(|(name, value)| (name.to_owned(), value))
+        .map(named)
         .into()
     }
 
     fn read(&self, unit: usize, each: &mut EachDocument<'_>) -> Result<(), DatasetError> {
         self.texts.read(unit, &mut |text, wrong| {
-            let mut ids = self.tokenizer.encode(text, self.special).map_err(wrong)?;
-            if !ids.is_empty() {
-                ids.extend(self.append);
-            }
-            each(&ids)?.map_or(Ok(()), |problem| Err(wrong(problem)))
+            let problem = match &self.text {
+                DocumentText::Document { special, append, .. } => {
+                    let mut ids = self.tokenizer.encode(text, *special).map_err(wrong)?;
+                    if !ids.is_empty() {
+                        ids.extend(*append);
+                    }
+                    each(&ids, None)?
+                }
+                DocumentText::Chat(chats) => {
+                    let document = chats.document(text, &self.tokenizer).map_err(|error| wrong(refused(&error)))?;
+                    each(&document.ids, Some(&document.learned))?
+                }
+            };
+            problem.map_or(Ok(()), |problem| Err(wrong(problem)))
         })
     }
 }

@@ -5,6 +5,6 @@ mod documents;
 mod source;
 mod tokenizer;
 
-pub use documents::TokenizedSource;
-pub use source::{EachText, PlainText, TextOptions, TextSource};
+pub use documents::{DocumentText, TokenizedSource};
+pub use source::{EachText, PlainText, RecordText, TextOptions, TextSource};
 pub use tokenizer::{MAX_TOKENIZER_BYTES, SpecialTokens, Tokenizer, TokenizerError};

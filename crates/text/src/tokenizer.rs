@@ -7,6 +7,8 @@ use spdl_types::Fingerprint;
 use tokenizers::pipeline::{EncodeOptions, Override, PipelineToken, PipelineTokenizer};
 use xxhash_rust::xxh3::Xxh3;
 
+use crate::chat::TokenPieces;
+
 /// Size of the largest `tokenizer.json` that is read, in bytes: 512 MiB.
 pub const MAX_TOKENIZER_BYTES: u64 = 512 << 20;
 /// The parts of a `tokenizer.json` that decide the ids of a text without special tokens around it.
@@ -110,6 +112,20 @@ impl Tokenizer {
     #[must_use]
     pub const fn fingerprint(&self) -> Fingerprint {
         self.fingerprint
+    }
+}
+
+impl TokenPieces for Tokenizer {
+    fn encode(&self, text: &str) -> Result<Vec<u32>, String> {
+        self.encode(text, SpecialTokens::Leave)
+    }
+
+    fn push_bytes(&self, id: u32, bytes: &mut Vec<u8>) {
+        self.pipeline.push_bytes(id, bytes);
+    }
+
+    fn is_added(&self, id: u32) -> bool {
+        self.pipeline.is_added(id)
     }
 }
 

@@ -1,9 +1,6 @@
 //! Checks that files of tokens may be written into a folder, and records that they are.
 
-use spdl_shard::{
-    format::megatron::{BIN_SUFFIX, IDX_SUFFIX},
-    store::DatasetStore,
-};
+use spdl_shard::store::DatasetStore;
 
 use super::build::remove_runs;
 use crate::{
@@ -32,7 +29,8 @@ async fn check_for_tokens(to: &DatasetStore, overwrite: Overwrite, runs: Runs) -
         }
         Overwrite::Replace => {}
     }
-    let is_tokens = |name: &str| [BIN_SUFFIX, IDX_SUFFIX].iter().any(|suffix| name.ends_with(suffix));
+    let suffixes = || ALL_TOKENS.iter().filter_map(|pattern| pattern.strip_prefix("shard-*"));
+    let is_tokens = |name: &str| suffixes().any(|suffix| name.ends_with(suffix));
     if let Some(file) = Listing::of(to, |name| !is_metadata(name) && is_tokens(name)).await?.iter().next() {
         return in_use(to, file.name);
     }

@@ -1,10 +1,11 @@
-//! Writes documents of tokens as Megatron's pairs of `.bin` and `.idx`: those of a dataset of any format, or those that a program
+//! Writes documents of tokens as Megatron's pairs of `.bin` and `.idx`, or, with masks, as datatrove's `.ds`: those of a dataset of any format, or those that a program
 //! makes.
 
 mod begin;
 mod build;
 mod documents;
-mod idx;
+mod encoding;
+mod index_files;
 mod pack;
 mod writer;
 
@@ -14,5 +15,6 @@ pub use build::{
     build_token_part, build_tokens, merge_tokens,
 };
 pub use documents::ReadTokens;
+pub use encoding::{TokenDocuments, TokenEncoding};
 pub use pack::{TokenPackOptions, pack_tokens, pack_tokens_until};
-pub use writer::{TokenDocuments, TokenEncoding, TokenShard, TokenShardWriter};
+pub use writer::{TokenShard, TokenShardWriter};

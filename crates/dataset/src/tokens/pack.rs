@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use futures::{Stream, TryStreamExt};
 use spdl_shard::{
-    format::megatron::{BIN_SUFFIX, Megatron},
     manifest::{DEFAULT_BLOCK_BYTES, Manifest},
     store::DatasetStore,
 };
@@ -15,7 +14,7 @@ use super::{
     ReadTokens, TokenDocuments, TokenEncoding, TokenShardWriter,
     begin::begin_tokens,
     documents::{DocumentReader, ReadDocuments, read_documents},
-    writer::remove_pair,
+    writer::remove_shard,
 };
 use crate::{
     DEFAULT_SHARD_BYTES, DatasetError, DatasetProgress, DatasetReport, IndexOptions, Overwrite, PackOrder, ShardList,
@@ -148,7 +147,7 @@ impl TokenPacking<'_> {
             return Err(NotCommitted::before(DatasetError::Nothing { origin, problem }));
         }
         let options = IndexOptions {
-            format: Some(&Megatron),
+            format: Some(self.options.encoding.format()),
             shards: ShardList::Named(shards.iter().map(|shard| shard.name.clone()).collect()),
             name: self.options.name.clone(),
             block_bytes: Some(self.options.block_bytes),
@@ -248,8 +247,9 @@ impl TokenPacking<'_> {
     async fn abort(self) {
         let mut is_clean = true;
         for shard in self.writer.shards() {
-            let stem = shard.name.strip_suffix(BIN_SUFFIX).expect("the name of a `.bin`");
-            is_clean &= remove_pair(self.to, stem).await.is_ok();
+            let encoding = self.options.encoding;
+            let stem = shard.name.strip_suffix(encoding.suffix()).expect("the name of a file of tokens");
+            is_clean &= remove_shard(self.to, encoding, stem).await.is_ok();
         }
         is_clean &= self.writer.abort().await.is_ok();
         if is_clean {

@@ -58,6 +58,19 @@ pub(super) fn strftime(unix_seconds: i64, format: &str) -> Result<String, String
     Ok(out)
 }
 
+/// Returns the moment at which a day written as `YYYY-MM-DD` begins, in seconds since 1970; `None` if there is no such day.
+#[must_use]
+pub fn unix_s_of_date(date: &str) -> Option<i64> {
+    let parts: Vec<&str> = date.split('-').collect();
+    let is_number = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());
+    if parts.iter().map(|part| part.len()).ne([4, 2, 2]) || !parts.iter().all(|part| is_number(part)) {
+        return None;
+    }
+    let [year, month, day] = [0, 1, 2].map(|at| parts[at].parse().unwrap_or_default());
+    let first = days_of(year);
+    (first..first + 366).find(|days| civil(*days) == (year, month, day)).map(|days| days * 86_400)
+}
+
 /// Returns year, month and day of a day that is counted from 1970-01-01 (Howard Hinnant, "chrono-compatible low-level date algorithms").
 fn civil(days: i64) -> (i64, i64, i64) {
     let shifted = days + 719_468;
@@ -94,5 +107,15 @@ mod tests {
         assert_eq!(strftime(0, "%-d %B %A %% %F %T").unwrap(), "1 January Thursday % 1970-01-01 00:00:00");
         assert!(strftime(0, "%Q").unwrap_err().contains("`%Q`"));
         assert!(strftime(0, "%").is_err());
+    }
+
+    #[test]
+    fn a_date_is_a_day_that_there_is() {
+        for date in ["1970-01-01", "2000-02-29", "2024-12-31", "1969-03-01"] {
+            assert_eq!(strftime(unix_s_of_date(date).unwrap(), "%F %T").unwrap(), format!("{date} 00:00:00"));
+        }
+        for wrong in ["2023-02-29", "2024-13-01", "2024-00-10", "2024-1-1", "20240101", "+024-01-01", ""] {
+            assert_eq!(unix_s_of_date(wrong), None, "{wrong}");
+        }
     }
 }

@@ -16,8 +16,11 @@ mod template;
 #[cfg(test)]
 mod tests;
 
-use std::ops::Range;
+use std::{collections::BTreeMap, ops::Range};
 
+use spdl_types::Fingerprint;
+
+pub use date::unix_s_of_date;
 pub use mask::TokenPieces;
 pub use show::show;
 pub use template::ChatTemplate;
@@ -50,6 +53,8 @@ pub struct ChatOptions {
 pub struct Chats {
     renderer: Renderer,
     options: ChatOptions,
+    fingerprint: Fingerprint,
+    uses_date: bool,
 }
 
 /// A conversation as text.
@@ -113,7 +118,18 @@ impl Chats {
     ///
     /// An error if it does not compile, or if it uses a special token, such as `bos_token`, that is not known.
     pub fn new(template: &ChatTemplate, options: ChatOptions) -> Result<Chats, ChatError> {
-        Ok(Chats { renderer: Renderer::new(template, options.now_unix_s)?, options })
+        let renderer = Renderer::new(template, options.now_unix_s)?;
+        Ok(Chats { renderer, options, fingerprint: template.fingerprint(), uses_date: template.uses_date() })
+    }
+
+    /// Returns what decides the documents of records, in words: names and values.
+    #[must_use]
+    pub fn facts(&self) -> BTreeMap<String, String> {
+        let learned = format!("{:?}", self.options.train_on).to_lowercase();
+        let date = self.uses_date.then(|| date::strftime(self.options.now_unix_s, "%F").unwrap_or_default());
+        let facts = [("the template", self.fingerprint.to_string()), ("what is learned (--train-on)", learned)];
+        let facts = facts.into_iter().chain(date.map(|date| ("the date (--date)", date)));
+        facts.map(|(name, value)| (name.to_owned(), value)).collect()
     }
 
     /// Renders a record, which is JSON, and finds what is learned of it.

@@ -100,13 +100,13 @@ pub(super) fn tojson(value: &Value, options: Kwargs) -> Result<String, Error> {
     let flag = |name: &str| options.get::<Option<bool>>(name).map(|flag| flag.unwrap_or(false));
     let (is_ascii, is_sorted) = (flag("ensure_ascii")?, flag("sort_keys")?);
     options.assert_all_used()?;
-    let mut writer = JsonText { out: String::new(), indent, item, key, is_ascii, is_sorted };
+    let mut writer = PythonJson { out: String::new(), indent, item, key, is_ascii, is_sorted };
     writer.value(value, 0)?;
     Ok(writer.out)
 }
 
 /// Writes JSON as Python does.
-struct JsonText {
+struct PythonJson {
     out: String,
     indent: Option<String>,
     /// What stands between items, and between a key and its value.
@@ -116,7 +116,7 @@ struct JsonText {
     is_sorted: bool,
 }
 
-impl JsonText {
+impl PythonJson {
     fn value(&mut self, value: &Value, depth: usize) -> Result<(), Error> {
         if depth > MAX_DEPTH {
             return Err(invalid(format!("a value that is nested more than {MAX_DEPTH} deep is not written as JSON")));

@@ -1,6 +1,7 @@
 //! Where a template comes from: a file with Jinja, or `tokenizer_config.json`.
 
 use serde_json::Value;
+use spdl_types::Fingerprint;
 
 use super::ChatError;
 
@@ -44,6 +45,19 @@ impl ChatTemplate {
         };
         let default = default.ok_or_else(|| wrong("none of its chat templates has the name `default`"))?;
         Ok(ChatTemplate { name: name.to_owned(), default, tool_use, tokens: Some(tokens(&config)) })
+    }
+
+    /// Returns what stands for all that decides the text of a conversation, except the date.
+    #[must_use]
+    pub fn fingerprint(&self) -> Fingerprint {
+        let parts = (&self.default, &self.tool_use, &self.tokens);
+        Fingerprint::of(&serde_json::to_vec(&parts).expect("plain data serialises"))
+    }
+
+    /// Returns whether the template uses the date: its function `strftime_now`.
+    #[must_use]
+    pub fn uses_date(&self) -> bool {
+        [Some(&self.default), self.tool_use.as_ref()].into_iter().flatten().any(|text| text.contains("strftime_now"))
     }
 
     /// Adds the special tokens from the text of a `tokenizer_config.json`, whose own template, if any, is not used.

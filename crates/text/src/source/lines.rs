@@ -1,13 +1,16 @@
 //! Reads documents from files of text: JSON lines, whole files, and files cut at blank lines.
 
-use std::io::{BufRead, BufReader, Read};
+use std::{
+    borrow::Cow,
+    io::{BufRead, BufReader, Read},
+};
 
 use spdl_dataset::DatasetError;
 
 use super::{
-    EachText,
+    EachText, RecordText,
     file::{FileReader, TextCompression, TextFile},
-    record::text_of,
+    record::{record_of, text_of},
 };
 
 /// Size of the longest document and of the longest line, in bytes: 1 GiB.
@@ -48,7 +51,7 @@ pub(super) fn json_lines(
     file: &TextFile,
     reader: FileReader,
     compression: TextCompression,
-    fields: &[String],
+    from: &RecordText,
     range: (u64, u64),
     lines_before: &dyn Fn() -> Result<u64, DatasetError>,
     each: &mut EachText<'_>,
@@ -79,7 +82,11 @@ pub(super) fn json_lines(
             Ok(before) => file.wrong_at(before + number, problem),
             Err(error) => error,
         };
-        let text = text_of(line, fields).map_err(place)?;
+        let text = match from {
+            RecordText::Fields(fields) => text_of(line, fields),
+            RecordText::Whole => record_of(line).map(Cow::Borrowed),
+        };
+        let text = text.map_err(place)?;
         each(&text, &place)?;
     }
     Ok(())

@@ -7,9 +7,12 @@ mod lines;
 mod record;
 mod units;
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicU64, Ordering::Relaxed},
+use std::{
+    num::NonZeroUsize,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
 };
 
 use spdl_dataset::{DatasetError, FileOfFolder, ShardList, files_of};
@@ -35,11 +38,20 @@ pub enum PlainText {
     BlankLines,
 }
 
+/// What of a record is its text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RecordText {
+    /// The first of these fields that it has.
+    Fields(Vec<String>),
+    /// All of it, as JSON. Only files of JSON lines have these records.
+    Whole,
+}
+
 /// How texts are read.
 #[derive(Clone, Debug)]
 pub struct TextOptions {
-    /// Fields that can have a record's text; of each record, the first that it has.
-    pub from: Vec<String>,
+    /// What of a record is its text.
+    pub from: RecordText,
     /// How plain text is divided.
     pub plain_text: PlainText,
     /// Size of the units that the source is cut into, in bytes. Default: 16 MiB, or one part in 4096 of the source. A lower value loses
@@ -47,10 +59,20 @@ pub struct TextOptions {
     pub unit_bytes: Option<u64>,
 }
 
+impl RecordText {
+    /// Returns the fields; none if all of a record is its text.
+    pub(crate) fn fields(&self) -> &[String] {
+        match self {
+            Self::Fields(fields) => fields,
+            Self::Whole => &[],
+        }
+    }
+}
+
 impl Default for TextOptions {
     fn default() -> Self {
         let from = ["text", "content"].map(str::to_owned).to_vec();
-        Self { from, plain_text: PlainText::Whole, unit_bytes: None }
+        Self { from: RecordText::Fields(from), plain_text: PlainText::Whole, unit_bytes: None }
     }
 }
 
@@ -78,7 +100,7 @@ impl TextSource {
     /// called on a runtime, which then reads from stores.
     ///
     /// # Errors
-    /// If a source cannot be listed, or has no file.
+    /// If a source cannot be listed, has no file, or one of another kind than whole records are in.
     pub async fn open(sources: &[String], options: TextOptions, except: &DatasetStore) -> Result<Self, DatasetError> {
         if options.unit_bytes == Some(0) {
             return Err(DatasetError::Option { option: "unit-size", problem: "is 0; give at least 1".to_owned() });
@@ -88,6 +110,12 @@ impl TextSource {
             let before = files.len();
             for file in listed(source, except).await? {
                 let (kind, compression) = kind_of(&file)?;
+                if options.from == RecordText::Whole && kind != TextKind::JsonLines {
+                    return Err(file.wrong(
+                        "has no chats: they are read from JSON lines (`.jsonl`, `.json` or `.ndjson`, also with `.gz` or `.zst` behind it), \
+                         one conversation a line",
+                    ));
+                }
                 files.push((Arc::new(file), kind, compression));
             }
             if files.len() == before {
@@ -187,6 +215,28 @@ impl TextSource {
         Ok(())
     }
 
+    /// Reads the first `count` texts of the source as [`read`](Self::read) does. Their bytes do not count as read.
+    ///
+    /// # Errors
+    /// As for [`read`](Self::read).
+    pub fn first(&self, count: NonZeroUsize, each: &mut EachText<'_>) -> Result<(), DatasetError> {
+        let (mut left, before) = (count.get(), self.read_bytes());
+        for unit in 0..self.units() {
+            let read = self.read(unit, &mut |text, wrong| {
+                each(text, wrong)?;
+                left -= 1;
+                // Only an error ends the reading.
+                if left == 0 { Err(wrong(String::new())) } else { Ok(()) }
+            });
+            if left == 0 {
+                break;
+            }
+            read?;
+        }
+        self.read_bytes.store(before, Relaxed);
+        Ok(())
+    }
+
     fn read_part(&self, part: &FilePart, each: &mut EachText<'_>) -> Result<(), DatasetError> {
         let (file, kind, compression) = &self.files[part.file];
         let (compression, range) = (*compression, (part.first, part.end));
@@ -200,7 +250,7 @@ impl TextSource {
                 let reader = open(part.first.saturating_sub(1))?;
                 lines::json_lines(file, reader, compression, &self.options.from, range, &before, each)
             }
-            TextKind::Parquet => columns::texts(file, open(part.first)?, &self.options.from, range, each),
+            TextKind::Parquet => columns::texts(file, open(part.first)?, self.options.from.fields(), range, each),
             TextKind::Plain => match self.options.plain_text {
                 PlainText::Whole => lines::whole(file, open(0)?, compression, each),
                 PlainText::BlankLines => lines::paragraphs(file, open(0)?, compression, each),

@@ -15,9 +15,7 @@ const NAMED_FIELDS: usize = 20;
 /// # Errors
 /// In words, if the line is no record or has no such field.
 pub(super) fn text_of<'l>(line: &'l [u8], fields: &[String]) -> Result<Cow<'l, str>, String> {
-    let line = str::from_utf8(line).map_err(|error| {
-        format!("is not UTF-8 at its byte {}: write the file as UTF-8, as `iconv -t UTF-8` does", error.valid_up_to())
-    })?;
+    let line = utf8(line)?;
     let mut reader = serde_json::Deserializer::from_str(line);
     let found = WantedFields(fields).deserialize(&mut reader).and_then(|found| reader.end().map(|()| found));
     let found = found.map_err(|error| no_record(line, &error))?;
@@ -26,6 +24,23 @@ pub(super) fn text_of<'l>(line: &'l [u8], fields: &[String]) -> Result<Cow<'l, s
         Some((FieldText::Other(kind), field)) => Err(format!("has {kind} in field `{field}`, and no text")),
         _ => Err(no_field(line, fields)),
     }
+}
+
+/// Returns the record in a line, as JSON.
+///
+/// # Errors
+/// In words, if the line is no record.
+pub(super) fn record_of(line: &[u8]) -> Result<&str, String> {
+    let line = utf8(line)?;
+    let mut reader = serde_json::Deserializer::from_str(line);
+    let found = WantedFields(&[]).deserialize(&mut reader).and_then(|_| reader.end());
+    found.map_err(|error| no_record(line, &error)).map(|()| line)
+}
+
+fn utf8(line: &[u8]) -> Result<&str, String> {
+    str::from_utf8(line).map_err(|error| {
+        format!("is not UTF-8 at its byte {}: write the file as UTF-8, as `iconv -t UTF-8` does", error.valid_up_to())
+    })
 }
 
 fn no_record(line: &str, error: &serde_json::Error) -> String {

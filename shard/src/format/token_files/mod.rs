@@ -19,6 +19,10 @@ pub use scan::{EndToken, EndTokenReader, raw_dtype};
 pub const DS_SUFFIX: &str = ".ds";
 /// The suffix of the file that states where the documents of a `.ds` end: `NAME.ds.index`.
 pub const DS_INDEX_SUFFIX: &str = ".ds.index";
+/// The suffix of the file that states which tokens of a `.ds` are learned: `NAME.ds.loss`.
+pub const DS_LOSS_SUFFIX: &str = ".ds.loss";
+/// Bytes of an end in a `.ds.index`.
+pub const END_BYTES: u64 = 8;
 
 /// datatrove.
 #[derive(Debug)]

@@ -10,8 +10,8 @@ use futures::{
 };
 use spdl_shard::format::{
     Format, StoredObject,
-    token_files::{DS_INDEX_SUFFIX, DS_SUFFIX, Datatrove, DsEnds, ds_dtype},
-    token_index::{LOSS_SUFFIX, TokenRun},
+    token_files::{DS_INDEX_SUFFIX, DS_LOSS_SUFFIX, DS_SUFFIX, Datatrove, DsEnds, END_BYTES, ds_dtype},
+    token_index::TokenRun,
 };
 use spdl_store::{StoreError, blocking};
 
@@ -24,17 +24,9 @@ use crate::{
     hidden::is_hidden_shard,
 };
 
-/// Bytes of an end in a `.ds.index`.
-const END_BYTES: u64 = 8;
-
 /// Finds datatrove's files.
 #[derive(Debug)]
 pub(in crate::format) struct DatatroveScan;
-
-/// Returns the suffix of a file with a mask of the loss.
-fn loss_suffix() -> String {
-    format!("{DS_SUFFIX}{LOSS_SUFFIX}")
-}
 
 impl FormatScan for DatatroveScan {
     fn format(&self) -> &'static dyn Format {
@@ -46,7 +38,7 @@ impl FormatScan for DatatroveScan {
     }
 
     fn is_beside_shard(&self, name: &str) -> bool {
-        name.ends_with(DS_INDEX_SUFFIX) || name.ends_with(&loss_suffix())
+        name.ends_with(DS_INDEX_SUFFIX) || name.ends_with(DS_LOSS_SUFFIX)
     }
 
     fn recognises(&self, folder: &Listing) -> bool {
@@ -82,10 +74,10 @@ struct DsFile {
 
 /// Returns the files of tokens in a folder, in the order in which the first file of each is listed.
 fn files(folder: &Listing) -> Vec<DsFile> {
-    let (mut files, loss_suffix): (Vec<DsFile>, _) = (Vec::new(), loss_suffix());
+    let mut files: Vec<DsFile> = Vec::new();
     let mut by_stem: BTreeMap<&str, usize> = BTreeMap::new();
     for listed in folder.iter() {
-        let [of_index, of_loss] = [DS_INDEX_SUFFIX, &loss_suffix].map(|suffix| listed.name.strip_suffix(suffix));
+        let [of_index, of_loss] = [DS_INDEX_SUFFIX, DS_LOSS_SUFFIX].map(|suffix| listed.name.strip_suffix(suffix));
         // Of a file of another name that the user chose, the `.ds.index` is missing.
         let of_tokens = listed.name.strip_suffix(DS_SUFFIX).unwrap_or(listed.name);
         let stem = of_index.or(of_loss).unwrap_or(of_tokens);
@@ -112,7 +104,7 @@ async fn open(scan: &TokenScan, file: DsFile) -> Result<(TokenFile, DsRuns), Dat
     let tokens = scan.beside(tokens, &listed, &ds, "").await?;
     let index = scan.beside(index, &listed, &ds_index, "").await?;
     let loss = match loss {
-        None => scan.unlisted(&format!("{ds}{LOSS_SUFFIX}")).await?,
+        None => scan.unlisted(&format!("{stem}{DS_LOSS_SUFFIX}")).await?,
         loss => loss,
     };
     let index = PlacesFile::open(scan, index).await?;

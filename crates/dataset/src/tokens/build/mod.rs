@@ -18,7 +18,6 @@ use std::{
 
 use serde::Serialize;
 use spdl_shard::{
-    format::{Format as _, megatron::Megatron},
     manifest::{DEFAULT_BLOCK_BYTES, MANIFEST_NAME, METADATA_FOLDER, TokenizerFacts},
     store::DatasetStore,
 };
@@ -41,9 +40,9 @@ use work::{BuildPlan, remove_unfinished_runs, unit_of};
 pub use counts::TokenBuildProgress;
 pub(crate) use work::remove_runs;
 
-/// Gets the ids of a document, and returns what is wrong with it, to follow its name; an empty one is only counted. An error ends the
-/// reading.
-pub type EachDocument<'e> = dyn FnMut(&[u32]) -> Result<Option<String>, DatasetError> + 'e;
+/// Gets the ids of a document, and, if the encoding has masks, which of them are learned; of an empty one, it counts it. Returns what is wrong
+/// with the document, to follow its name; an error ends the reading.
+pub type EachDocument<'e> = dyn FnMut(&[u32], Option<&[bool]>) -> Result<Option<String>, DatasetError> + 'e;
 
 /// Makes documents of tokens, unit by unit. Whatever thread reads a unit, and however often, it has the same documents.
 pub trait DocumentSource: Send + Sync {
@@ -81,7 +80,7 @@ pub struct TokenBuildOptions {
     pub name: Option<String>,
     /// Order of the documents. Default: shuffled with seed 0.
     pub order: PackOrder,
-    /// About the size of a `.bin`, in bytes. Default: 256 MiB.
+    /// About the size of the tokens of a shard with their masks, in bytes. Default: 256 MiB.
     pub shard_bytes: u64,
     /// Size at which blocks are cut, in bytes; as in [`PackOptions`](crate::PackOptions). Default: 8 MiB.
     pub block_bytes: u64,
@@ -265,7 +264,7 @@ async fn finish(
     progress: &(dyn Fn(TokenBuildProgress) + Send + Sync),
     mut stop: impl Future<Output = ()> + Unpin,
 ) -> Result<TokenBuildReport, DatasetError> {
-    let encoding = TokenEncoding::of_vocab(plan.vocab)?;
+    let encoding = plan.encoding()?;
     to.remove_temporaries_below(METADATA_FOLDER)?;
     let merging = async {
         let (shards, totals) = plan_shards(to, plan).await?;
@@ -283,7 +282,7 @@ async fn finish(
         merged = with_reports(merging, || progress(counts.progress(0, 0))) => merged?,
     };
     let options = IndexOptions {
-        format: Some(&Megatron),
+        format: Some(encoding.format()),
         shards: ShardList::Named(names),
         name: plan.name.clone(),
         block_bytes: Some(plan.block_bytes),
@@ -314,7 +313,7 @@ async fn with_reports<T>(work: impl Future<Output = T>, report: impl Fn()) -> T 
 /// Ends what was killed after the manifest was written.
 async fn finished(to: &DatasetStore, plan: &BuildPlan) -> Result<TokenBuildReport, DatasetError> {
     let manifest = to.manifest().await?;
-    if manifest.format().name() != Megatron.name() {
+    if manifest.format().name() != plan.encoding()?.format().name() {
         return in_use(to, &manifest.place().path(MANIFEST_NAME));
     }
     let (_, RunTotals { tokens, empty, .. }) = plan_shards(to, plan).await.unwrap_or_default();

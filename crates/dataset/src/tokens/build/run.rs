@@ -1,6 +1,6 @@
 //! A run: the documents of a unit as they are stored, sorted, with an index of slices, and checksums at the end.
 //!
-//! A document is its hash, the number of its bytes, and its tokens. The index has, for the start of each slice and the end, the offset
+//! A document is its hash, the number of its bytes, and its tokens with their mask, if there are masks. The index has, for the start of each slice and the end, the offset
 //! and the number of documents before it. All numbers are little-endian.
 
 use object_store::ObjectStoreExt;

@@ -5,7 +5,10 @@ use std::{cmp::Reverse, collections::BinaryHeap, ops::Range, sync::Arc};
 use bytes::{Buf, Bytes};
 use futures::{StreamExt, TryStreamExt, stream};
 use spdl_shard::{
-    format::megatron::{BIN_SUFFIX, IDX_SUFFIX, IdxHeader},
+    format::{
+        megatron::IdxHeader,
+        token_files::{DS_LOSS_SUFFIX, END_BYTES},
+    },
     store::DatasetStore,
 };
 use spdl_store::StoreError;
@@ -19,7 +22,7 @@ use super::{
 use crate::{
     DatasetError,
     folder::is_shard_name_of,
-    tokens::{TokenEncoding, TokenShardWriter, writer::pair_stem},
+    tokens::{TokenEncoding, TokenShardWriter, writer::shard_stem},
 };
 
 /// Number of indexes of runs that are read at once.
@@ -35,7 +38,7 @@ pub(super) struct PlannedTokens {
     /// The runs that it has documents of, and their ranges.
     parts: Vec<(u32, Range<u64>)>,
     documents: u64,
-    /// Bytes of its tokens.
+    /// Bytes of its tokens with their masks.
     bytes: u64,
 }
 
@@ -135,9 +138,9 @@ pub(super) async fn write_shards(
     at_once: usize,
     counts: &Arc<BuildCounts>,
 ) -> Result<Vec<String>, DatasetError> {
-    let is_pair = |name: &str| [BIN_SUFFIX, IDX_SUFFIX].iter().any(|suffix| is_shard_name_of(name, suffix));
-    to.remove_temporaries("", is_pair)?;
-    let names = (0..shards.len() as u64).map(|number| format!("{}{BIN_SUFFIX}", pair_stem(number))).collect();
+    let suffixes = encoding.suffixes();
+    to.remove_temporaries("", |name| suffixes.iter().any(|suffix| is_shard_name_of(name, suffix)))?;
+    let names = (0..shards.len() as u64).map(|number| format!("{}{}", shard_stem(number), encoding.suffix())).collect();
     counts.begin_shards(shards.iter().map(|shard| shard.bytes).sum(), shards.len() as u64);
     let mut writing = JoinSet::new();
     for (number, shard) in (0..).zip(shards) {
@@ -187,30 +190,42 @@ async fn write_shard(
     if written != shard.documents {
         let problem =
             format!("has {written} documents of {}: a run changed meanwhile; tokenize again", shard.documents);
-        return Err(DatasetError::Parts { url: to.url_of(&pair_stem(number)), problem });
+        return Err(DatasetError::Parts { url: to.url_of(&shard_stem(number)), problem });
     }
     counts.add_shard(shard.bytes);
     Ok(())
 }
 
-/// Returns whether both files of a shard are there. An `.idx` is written when its `.bin` is complete.
+/// Returns whether all files of a shard are there.
 async fn is_there(
     to: &DatasetStore,
     encoding: TokenEncoding,
     number: u64,
     shard: &PlannedTokens,
 ) -> Result<bool, DatasetError> {
-    let documents = shard.documents;
-    let header = IdxHeader { dtype: encoding.dtype(), sequences: documents, entries: documents + 1, has_modes: false };
-    let idx_bytes = header.document_index(&(0..documents + 1)).end;
-    for (suffix, bytes) in [(IDX_SUFFIX, idx_bytes), (BIN_SUFFIX, shard.bytes)] {
-        match to.meta(&format!("{}{suffix}", pair_stem(number))).await {
+    for (suffix, bytes) in sizes(encoding, shard) {
+        match to.meta(&format!("{}{suffix}", shard_stem(number))).await {
             Ok(meta) if meta.size == bytes => {}
             Ok(_) | Err(StoreError::Missing { .. }) => return Ok(false),
             Err(error) => return Err(error.into()),
         }
     }
     Ok(true)
+}
+
+/// Returns the suffixes and sizes of the files of a shard, the one that is written last first.
+fn sizes(encoding: TokenEncoding, shard: &PlannedTokens) -> Vec<(&'static str, u64)> {
+    let (documents, tokens) = (shard.documents, shard.bytes / encoding.token_bytes());
+    let index = if encoding.has_masks() {
+        documents * END_BYTES
+    } else {
+        let (dtype, entries) = (encoding.dtype(), documents + 1);
+        IdxHeader { dtype, sequences: documents, entries, has_modes: false }.document_index(&(0..entries)).end
+    };
+    let mut sizes = vec![(encoding.index_suffix(), index)];
+    sizes.extend(encoding.has_masks().then_some((DS_LOSS_SUFFIX, tokens)));
+    sizes.push((encoding.suffix(), tokens * encoding.dtype().bytes() as u64));
+    sizes
 }
 
 /// Reads documents of a run one by one.
@@ -251,7 +266,7 @@ impl MergedRun<'_> {
         Ok(Some((&self.chunk[..]).get_u64_le()))
     }
 
-    /// Returns the tokens of the next document.
+    /// Returns the tokens of the next document, with their mask.
     async fn document(&mut self) -> Result<Bytes, DatasetError> {
         self.fill(HEAD_BYTES).await?;
         let bytes = (&self.chunk[8..]).get_u32_le();

@@ -120,7 +120,7 @@ impl UnitWork {
         let mut sorter = Sorter::new(&self.to.temporary_folder(), SORT_BYTES);
         let (mut number, mut tokens, mut empty) = (0_u64, 0_u64, 0_u64);
         let mut stored = self.encoding.documents();
-        self.source.read(unit as usize, &mut |ids| {
+        self.source.read(unit as usize, &mut |ids, learned| {
             if self.has_to_end.load(Relaxed) {
                 return Err(stopped(&self.to));
             }
@@ -129,7 +129,11 @@ impl UnitWork {
                 return Ok(None);
             }
             stored.clear();
-            if let Err(problem) = stored.push(ids) {
+            let pushed = match learned {
+                Some(learned) => stored.push_masked(ids, learned),
+                None => stored.push(ids),
+            };
+            if let Err(problem) = pushed {
                 return Ok(Some(problem));
             }
             let document = stored.iter().next().expect("it was added");

@@ -11,7 +11,7 @@ use spdl_store::StoreError;
 use spdl_types::Fingerprint;
 
 use super::{DocumentSource, TokenBuildOptions};
-use crate::{DatasetError, PackOrder, in_parts::names::remove_work};
+use crate::{DatasetError, PackOrder, in_parts::names::remove_work, tokens::TokenEncoding};
 
 /// The folder that they lie in, with the manifest.
 const FOLDER: &str = "tokens";
@@ -38,7 +38,8 @@ pub(super) struct BuildPlan {
     /// Version of the program.
     program: String,
     pub(super) name: Option<String>,
-    pub(super) vocab: u32,
+    vocab: u32,
+    has_masks: bool,
     /// The seed, if documents are shuffled.
     pub(super) seed: Option<u64>,
     pub(super) shard_bytes: u64,
@@ -59,6 +60,7 @@ pub(super) struct BuildPlan {
 struct RunIdentity<'p> {
     program: &'p str,
     vocab: u32,
+    has_masks: bool,
     seed: Option<u64>,
     slices: u32,
     slice_bytes: u64,
@@ -91,6 +93,7 @@ impl BuildPlan {
             program: env!("CARGO_PKG_VERSION").to_owned(),
             name: options.name.clone(),
             vocab: options.encoding.vocab(),
+            has_masks: options.encoding.has_masks(),
             seed: match options.order {
                 PackOrder::Shuffled { seed } => Some(seed),
                 PackOrder::AsListed => None,
@@ -112,12 +115,22 @@ impl BuildPlan {
         self.units.len() as u32
     }
 
+    /// Returns how ids are stored.
+    ///
+    /// # Errors
+    /// If the vocabulary of a plan that was read is none.
+    pub(super) fn encoding(&self) -> Result<TokenEncoding, DatasetError> {
+        let encoding = TokenEncoding::of_vocab(self.vocab)?;
+        Ok(if self.has_masks { encoding.with_masks() } else { encoding })
+    }
+
     /// Returns the fingerprint that the run of a unit notes: two runs with the same have the same bytes.
     pub(super) fn fingerprint(&self, unit: u32) -> Fingerprint {
-        let Self { program, vocab, seed, slices, facts, units, .. } = self;
+        let Self { program, vocab, has_masks, seed, slices, facts, units, .. } = self;
         let identity = RunIdentity {
             program,
             vocab: *vocab,
+            has_masks: *has_masks,
             seed: *seed,
             slices: *slices,
             slice_bytes: self.slice_bytes(),

@@ -1,4 +1,4 @@
-//! Writes an `.idx` from the lengths of documents, in pieces.
+//! Writes an `.idx` or a `.ds.index` from the lengths of documents, in pieces.
 
 use spdl_shard::{format::megatron::IdxHeader, index::Spool, store::DatasetStore};
 use spdl_store::TemporaryError;
@@ -19,6 +19,19 @@ pub(super) async fn put_idx(
     lengths: &Spool,
 ) -> Result<(), DatasetError> {
     put_pieces(to, name, idx_pieces(dtype, documents, lengths)).await
+}
+
+/// Writes the `.ds.index` called `name`, as [`put_idx`] does an `.idx`: where each document ends, in tokens.
+pub(super) async fn put_ends(to: &DatasetStore, name: &str, lengths: &Spool) -> Result<(), DatasetError> {
+    let mut end = 0_u64;
+    let ends = lengths.pieces().map(move |piece| {
+        let end_of = |length: &[u8; 4]| {
+            end += u64::from(u32::from_le_bytes(*length));
+            end.to_le_bytes()
+        };
+        Ok(piece?.as_chunks().0.iter().flat_map(end_of).collect())
+    });
+    put_pieces(to, name, ends).await
 }
 
 /// Returns the bytes of an `.idx`: its header, the lengths of sequences, where these begin, and the numbers of the first sequences of

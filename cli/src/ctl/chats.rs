@@ -1,0 +1,160 @@
+//! The options of `tokenize` for chats, and the template that they name.
+
+use std::{
+    io::IsTerminal,
+    num::NonZeroUsize,
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use spdl_dataset::DatasetError;
+use spdl_shard::store::DatasetStore;
+use spdl_store::{StoreError, StoreOptions};
+use spdl_text::chat::{ChatError, ChatOptions, ChatTemplate, Chats, TrainOn, unix_s_of_date};
+
+use super::{CtlError, output::raw, tokenize::file_of};
+
+/// The file with the template in the folder of a model.
+const TEMPLATE: &str = "chat_template.jinja";
+/// The file beside it that names special tokens, and has the template of older models.
+pub(super) const TOKENIZER_CONFIG: &str = "tokenizer_config.json";
+/// Size of the largest such file that is read, in bytes.
+pub(super) const MAX_CONFIG_BYTES: u64 = 16 << 20;
+const DAY_S: u64 = 86_400;
+
+/// Which tokens of a chat are learned.
+#[derive(Clone, Copy, Debug, Default, clap::ValueEnum)]
+enum TrainOnArg {
+    /// What the assistant writes.
+    #[default]
+    Assistant,
+    /// Its last turn.
+    Last,
+    /// Everything.
+    All,
+}
+
+/// Arguments about chats.
+#[derive(Debug, clap::Args)]
+#[command(group(clap::ArgGroup::new("chats").multiple(true)))]
+pub(super) struct ChatArgs {
+    /// Each line is a conversation: `messages`, `conversations`, an instruction with its output, or `prompt` and `completion`. The template
+    /// beside the tokenizer writes it as text: chat_template.jinja, or that in tokenizer_config.json.
+    #[arg(long, group = "chats")]
+    chat: bool,
+    /// The template of chats: a file with Jinja, or a tokenizer_config.json, on disk or as a URL. Implies --chat.
+    #[arg(long, value_name = "FILE", group = "chats")]
+    template: Option<String>,
+    /// Which tokens of a chat are learned.
+    #[arg(long, value_name = "WHAT", value_enum, default_value_t, requires = "chats")]
+    train_on: TrainOnArg,
+    /// The date for templates that write it; today, in UTC, when not given.
+    #[arg(long, value_name = "YYYY-MM-DD", value_parser = date, requires = "chats")]
+    date: Option<i64>,
+    /// First prints so many chats of the source: learned text green, the rest dimmed, and between `[[` and `]]` where there are no colours.
+    #[arg(long, value_name = "N", requires = "chats", conflicts_with = "json")]
+    pub(super) show: Option<NonZeroUsize>,
+}
+
+impl ChatArgs {
+    /// Returns whether the source has chats.
+    pub(super) const fn are_given(&self) -> bool {
+        self.chat || self.template.is_some()
+    }
+
+    /// Opens the template, of a tokenizer in the folder `model`.
+    pub(super) async fn open(&self, model: &DatasetStore) -> Result<Chats, CtlError> {
+        let template = match &self.template {
+            Some(path) => {
+                let (folder, name) = file_of(path);
+                let store = DatasetStore::open_with(folder, &StoreOptions::from_env())?.pinned().await?;
+                let text = read(&store, name).await?;
+                match name.ends_with(".json") {
+                    true => ChatTemplate::from_config(path, &text).map_err(|error| wrong(path, error))?,
+                    false => with_tokens(ChatTemplate::from_jinja(path, &text), model).await?,
+                }
+            }
+            None => beside(model).await?,
+        };
+        let train_on = match self.train_on {
+            TrainOnArg::Assistant => TrainOn::Assistant,
+            TrainOnArg::Last => TrainOn::Last,
+            TrainOnArg::All => TrainOn::All,
+        };
+        let options = ChatOptions { train_on, now_unix_s: self.date.unwrap_or_else(today) };
+        Chats::new(&template, options).map_err(|error| option("template", error))
+    }
+}
+
+/// Prints chats before the work begins, with their colours.
+pub(super) fn print(shown: &[String]) -> Result<(), CtlError> {
+    let print = |(text, number): (&String, u32)| raw(format!("--- chat {number} ---\n{text}\n").as_bytes());
+    shown.iter().zip(1..).try_for_each(print)
+}
+
+/// Returns whether what is printed has colours.
+pub(super) fn in_colours() -> bool {
+    let is_off = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    std::io::stdout().is_terminal() && !is_off
+}
+
+/// Reads the template beside a tokenizer.
+async fn beside(model: &DatasetStore) -> Result<ChatTemplate, CtlError> {
+    if let Some(text) = read_if_there(model, TEMPLATE).await? {
+        return with_tokens(ChatTemplate::from_jinja(&model.url_of(TEMPLATE), &text), model).await;
+    }
+    let config = read_if_there(model, TOKENIZER_CONFIG).await?;
+    let name = model.url_of(TOKENIZER_CONFIG);
+    match config.map(|config| ChatTemplate::from_config(&name, &config)) {
+        Some(Ok(template)) => Ok(template),
+        Some(Err(error)) => {
+            Err(option("chat", format!("finds no template beside the tokenizer: {error}; give one with --template")))
+        }
+        None => Err(option(
+            "chat",
+            format!("finds no template beside the tokenizer, as `{TEMPLATE}` or in `{name}`: give one with --template"),
+        )),
+    }
+}
+
+/// Adds the special tokens that the settings beside the tokenizer name, if there are any.
+async fn with_tokens(template: ChatTemplate, model: &DatasetStore) -> Result<ChatTemplate, CtlError> {
+    let Some(config) = read_if_there(model, TOKENIZER_CONFIG).await? else { return Ok(template) };
+    let name = model.url_of(TOKENIZER_CONFIG);
+    template.with_tokens_of(&name, &config).map_err(|error| wrong(&name, error))
+}
+
+async fn read_if_there(store: &DatasetStore, name: &str) -> Result<Option<String>, CtlError> {
+    match store.read(name, MAX_CONFIG_BYTES).await {
+        Ok(bytes) => Ok(Some(utf8(&store.url_of(name), &bytes)?)),
+        Err(StoreError::Missing { .. }) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+async fn read(store: &DatasetStore, name: &str) -> Result<String, CtlError> {
+    utf8(&store.url_of(name), &store.read(name, MAX_CONFIG_BYTES).await?)
+}
+
+fn utf8(name: &str, bytes: &[u8]) -> Result<String, CtlError> {
+    str::from_utf8(bytes)
+        .map(str::to_owned)
+        .map_err(|_| DatasetError::Source { path: name.to_owned(), problem: "is no text in UTF-8".to_owned() }.into())
+}
+
+fn wrong(path: &str, error: ChatError) -> CtlError {
+    DatasetError::Source { path: path.to_owned(), problem: format!("cannot be used: {error}") }.into()
+}
+
+fn option(option: &'static str, problem: impl ToString) -> CtlError {
+    DatasetError::Option { option, problem: problem.to_string() }.into()
+}
+
+fn date(text: &str) -> Result<i64, String> {
+    unix_s_of_date(text).ok_or_else(|| "a day as 2026-01-31 is expected".to_owned())
+}
+
+/// Returns when today began, in UTC.
+fn today() -> i64 {
+    let now_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs());
+    i64::try_from(now_s / DAY_S * DAY_S).unwrap_or_default()
+}
