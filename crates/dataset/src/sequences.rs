@@ -208,9 +208,11 @@ impl SequenceTally {
 impl SequenceRequest {
     /// Returns the samples of a record that are documents, as global numbers.
     fn documents(&self, block: &OpenBlock, record: &Record<'_>) -> u64 {
-        let first = block.manifest.shard(block.block.shard).first_sample + u64::from(record.first_sample);
-        let Range { start, end } = first..first + u64::from(record.samples);
-        self.view.as_ref().map_or(end - start, |set| set.below(SampleId(end)) - set.below(SampleId(start)))
+        let samples = u64::from(record.samples);
+        self.view.as_ref().map_or(samples, |set| {
+            let first = block.manifest.shard(block.block.shard).first_sample + u64::from(record.first_sample);
+            set.below(SampleId(first + samples)) - set.below(SampleId(first))
+        })
     }
 
     /// Returns the number of the field with a record's tokens.
