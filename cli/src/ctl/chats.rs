@@ -11,7 +11,7 @@ use spdl_shard::store::DatasetStore;
 use spdl_store::{StoreError, StoreOptions};
 use spdl_text::chat::{ChatError, ChatOptions, ChatTemplate, Chats, TrainOn, unix_s_of_date};
 
-use super::{CtlError, output::raw, tokenize::file_of};
+use super::{CtlError, output::raw};
 
 /// The file with the template in the folder of a model.
 const TEMPLATE: &str = "chat_template.jinja";
@@ -121,6 +121,15 @@ async fn with_tokens(template: ChatTemplate, model: &DatasetStore) -> Result<Cha
     let Some(config) = read_if_there(model, TOKENIZER_CONFIG).await? else { return Ok(template) };
     let name = model.url_of(TOKENIZER_CONFIG);
     template.with_tokens_of(&name, &config).map_err(|error| wrong(&name, error))
+}
+
+/// Divides the path or URL of a file into its folder and its name.
+pub(super) fn file_of(path: &str) -> (&str, &str) {
+    match path.rsplit_once('/') {
+        Some(("", name)) => ("/", name),
+        Some(parts) => parts,
+        None => (".", path),
+    }
 }
 
 async fn read_if_there(store: &DatasetStore, name: &str) -> Result<Option<String>, CtlError> {

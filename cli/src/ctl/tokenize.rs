@@ -16,7 +16,7 @@ use spdl_types::size::parse_bytes;
 
 use super::{
     CtlError, CtlResult, allocator,
-    chats::{self, ChatArgs, MAX_CONFIG_BYTES, TOKENIZER_CONFIG},
+    chats::{self, ChatArgs, MAX_CONFIG_BYTES, TOKENIZER_CONFIG, file_of},
     interrupt,
     output::outln,
     pack::{overwrite, print as print_dataset},
@@ -166,15 +166,6 @@ pub(crate) fn run(args: TokenizeArgs) -> CtlResult {
 
 fn threads() -> usize {
     thread::available_parallelism().map_or(1, NonZeroUsize::get)
-}
-
-/// Divides the path or URL of a file into its folder and its name.
-pub(super) fn file_of(path: &str) -> (&str, &str) {
-    match path.rsplit_once('/') {
-        Some(("", name)) => ("/", name),
-        Some(parts) => parts,
-        None => (".", path),
-    }
 }
 
 /// Reads a tokenizer from a file, or from the folder that it lies in, and returns that folder, too.

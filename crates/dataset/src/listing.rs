@@ -7,12 +7,7 @@ use object_store::{ObjectMeta, ObjectStoreExt};
 use spdl_shard::{manifest::METADATA_FOLDER, store::DatasetStore};
 use spdl_store::{ListedObject, StoreError, cause};
 
-use super::{
-    DatasetError, LeftOutReason, LeftOutTally, ShardList,
-    hidden::{is_hidden, is_hidden_shard},
-    patterns,
-    replace::is_metadata,
-};
+use super::{DatasetError, LeftOutReason, LeftOutTally, hidden::is_hidden};
 
 /// Upper limit of the objects that are listed in a folder, so that a wrong bucket does not exhaust the memory.
 const MAX_LISTED: usize = 10_000_000;
@@ -136,27 +131,6 @@ impl ListingEntry {
         let etag = &text[name_end..name_end + self.etag_bytes as usize];
         ListedObject { name: &text[self.at..name_end], bytes: self.bytes, etag: (!etag.is_empty()).then_some(etag) }
     }
-}
-
-/// A file of a folder, or an object below a prefix.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FileOfFolder {
-    /// Its path in the folder, with `/` between parts.
-    pub name: String,
-    /// Its size in bytes.
-    pub bytes: u64,
-}
-
-/// Lists the files of a folder and its subfolders: all that are not hidden, by name, or those that were chosen.
-///
-/// # Errors
-/// If the store cannot be listed, or a chosen file is not there.
-pub async fn files_of(from: &DatasetStore, chosen: &ShardList) -> Result<Vec<FileOfFolder>, DatasetError> {
-    let listing = match chosen {
-        ShardList::All => Listing::of(from, |name| !is_hidden_shard(name) && !is_metadata(name)).await?,
-        ShardList::Named(names) => patterns::chosen(from, names).await?,
-    };
-    Ok(listing.iter().map(|file| FileOfFolder { name: file.name.to_owned(), bytes: file.bytes }).collect())
 }
 
 /// The files of a folder on disk that were seen so far. By links, one file can have several names.

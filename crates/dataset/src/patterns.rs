@@ -7,7 +7,7 @@ use glob::{MatchOptions, Pattern};
 use spdl_shard::{index::is_index, store::DatasetStore};
 use spdl_store::ListedObject;
 
-use super::{DatasetError, hidden::is_hidden_shard, listing::Listing, replace::is_metadata};
+use super::{DatasetError, ShardList, hidden::is_hidden_shard, listing::Listing, replace::is_metadata};
 
 /// The characters of patterns and braces.
 const MARKS: [char; 4] = ['*', '?', '[', '{'];
@@ -188,6 +188,27 @@ fn steps(from: i64, to: i64, step: u64) -> impl Iterator<Item = i64> {
 
 fn problem(problem: String) -> DatasetError {
     DatasetError::Option { option: "shards", problem }
+}
+
+/// A file of a folder, or an object below a prefix.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileOfFolder {
+    /// Its path in the folder, with `/` between parts.
+    pub name: String,
+    /// Its size in bytes.
+    pub bytes: u64,
+}
+
+/// Lists the files of a folder and its subfolders: all that are not hidden, by name, or those that were chosen.
+///
+/// # Errors
+/// If the store cannot be listed, or a chosen file is not there.
+pub async fn files_of(from: &DatasetStore, wanted: &ShardList) -> Result<Vec<FileOfFolder>, DatasetError> {
+    let listing = match wanted {
+        ShardList::All => Listing::of(from, |name| !is_hidden_shard(name) && !is_metadata(name)).await?,
+        ShardList::Named(names) => chosen(from, names).await?,
+    };
+    Ok(listing.iter().map(|file| FileOfFolder { name: file.name.to_owned(), bytes: file.bytes }).collect())
 }
 
 #[cfg(test)]
