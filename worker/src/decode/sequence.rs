@@ -219,8 +219,7 @@ impl SequenceWriter {
     }
 
     fn pad(&self, places: &mut [u8]) {
-        let pad = i64::from(self.sequence.pad).to_le_bytes();
-        places.chunks_exact_mut(self.token_bytes()).for_each(|place| place.copy_from_slice(&pad[..place.len()]));
+        fill(self.token_bytes(), i64::from(self.sequence.pad), places);
     }
 
     /// Fills the places of a piece whose document cannot be read.
@@ -341,13 +340,15 @@ impl SequenceWriter {
                     lengths.push((*number, segments.iter().map(|length| *length as i32).collect()));
                 }
                 Follower::Positions(dtype) => {
-                    let rest = self.sequence.seq_len - segments.iter().sum::<u32>();
-                    let places = segments.iter().chain([&rest]).flat_map(|length| 0..i64::from(*length));
-                    write_all(*dtype, places, columns[*number]);
+                    let width = dtype.bytes();
+                    let rest = each_document(&segments, width, columns[*number], |_, places| count(width, places));
+                    count(width, rest);
                 }
                 Follower::DocumentIds => {
-                    let ids = (0..).zip(&segments).flat_map(|(id, length)| (0..*length).map(move |_| id));
-                    write_all(DType::I32, ids.chain(std::iter::repeat(-1)), columns[*number]);
+                    let width = DType::I32.bytes();
+                    let id = |number: usize, places: &mut [u8]| fill(width, number as i64, places);
+                    let rest = each_document(&segments, width, columns[*number], id);
+                    fill(width, -1, rest);
                 }
             }
         }
@@ -380,11 +381,10 @@ impl SequenceWriter {
 impl LabelsOf {
     /// Fills places at which nothing is learned.
     fn fill(self, places: &mut [u8]) {
-        if self.kind == LabelKind::Mask {
-            return places.fill(0);
+        match self.kind {
+            LabelKind::Mask => places.fill(0),
+            LabelKind::Shifted | LabelKind::Unshifted => fill(self.dtype.bytes(), NO_LABEL, places),
         }
-        let none = NO_LABEL.to_le_bytes();
-        places.chunks_exact_mut(self.dtype.bytes()).for_each(|place| place.copy_from_slice(&none[..place.len()]));
     }
 
     /// Fills as many places as there are tokens, of `width` bytes each, with what is learned there.
@@ -418,10 +418,36 @@ fn put(places: &mut [u8], width: usize, id: u32) -> &mut [u8] {
     behind
 }
 
-/// Writes as many numbers as there are places.
-fn write_all(dtype: DType, numbers: impl Iterator<Item = i64>, places: &mut [u8]) {
-    let width = dtype.bytes();
-    for (place, number) in places.chunks_exact_mut(width).zip(numbers) {
-        place.copy_from_slice(&number.to_le_bytes()[..width]);
+/// Passes the number and the places, of `width` bytes each, of each document of a row to `write`. Returns the places behind them.
+fn each_document<'r>(
+    lengths: &[u32],
+    width: usize,
+    row: &'r mut [u8],
+    write: impl Fn(usize, &mut [u8]),
+) -> &'r mut [u8] {
+    let mut rest = row;
+    for (number, length) in lengths.iter().enumerate() {
+        let (places, behind) = rest.split_at_mut(*length as usize * width);
+        write(number, places);
+        rest = behind;
+    }
+    rest
+}
+
+/// Writes a number into all places.
+fn fill(width: usize, number: i64, places: &mut [u8]) {
+    match width {
+        4 => places.as_chunks_mut::<4>().0.fill((number as i32).to_le_bytes()),
+        8 => places.as_chunks_mut::<8>().0.fill(number.to_le_bytes()),
+        _ => unreachable!("a number of {width} bytes"),
+    }
+}
+
+/// Writes 0, 1, 2 ... into the places.
+fn count(width: usize, places: &mut [u8]) {
+    match width {
+        4 => (0_i32..).zip(places.as_chunks_mut::<4>().0).for_each(|(number, place)| *place = number.to_le_bytes()),
+        8 => (0_i64..).zip(places.as_chunks_mut::<8>().0).for_each(|(number, place)| *place = number.to_le_bytes()),
+        _ => unreachable!("a number of {width} bytes"),
     }
 }

@@ -14,7 +14,7 @@ use super::{
     decode::{ReadySamples, decode_samples, shared_for},
     records::{self, FetchedGroup},
     sample::{BatchSample, Reason, SampleGroup, Undecoded},
-    sequence::{self, PackedBatch},
+    sequence::{self, FoundPieces, PackedBatch},
     settle::remedy,
 };
 use crate::{
@@ -51,9 +51,14 @@ impl Filling {
 
     /// Fetches and decodes until no sample of the batch is left, or the batch has to start again.
     pub(super) async fn run(mut self, planned: &PlannedBatch, slot: SlotMut) -> Result<BatchBuffer, FeedError> {
-        self.packed = sequence::packed(&self.feed, &planned.step, &planned.sequences).await?;
-        let groups = self.packed.as_ref().map_or(&planned.groups, |packed| &packed.groups).clone();
-        groups.into_iter().for_each(|group| self.fetch(group));
+        match sequence::find(&self.feed, &planned.step, &planned.sequences).await? {
+            Some(FoundPieces { packed, in_memory, to_fetch }) => {
+                self.packed = Some(packed);
+                self.ready.groups = in_memory;
+                to_fetch.into_iter().for_each(|group| self.fetch_bytes(group));
+            }
+            None => planned.groups.iter().for_each(|group| self.fetch(group.clone())),
+        }
         let partners = planned.mixes.partners.len();
         let buffer =
             BatchBuffer::new(&self.feed.layout, slot, self.room.clone(), planned.entries, partners, &planned.invalid);
@@ -71,9 +76,7 @@ impl Filling {
             }
             self.note_wait(decoding.is_some());
             if decoding.is_none() && self.fetching.is_empty() && self.awaiting.is_empty() {
-                let mut buffer = idle.expect("nothing is being decoded");
-                self.complete(&mut buffer);
-                return Ok(buffer);
+                return self.complete(idle.expect("nothing is being decoded")).await;
             }
             let room = self.room.clone();
             tokio::select! {
@@ -93,10 +96,20 @@ impl Filling {
         }
     }
 
-    /// Completes sequences, whose pieces are written.
-    fn complete(&self, buffer: &mut BatchBuffer) {
-        if let (Some(packed), Some(writer)) = (&self.packed, self.feed.decoder.sequence()) {
-            sequence::complete(&self.feed, buffer, (packed, writer));
+    /// Completes a batch whose samples are written.
+    fn complete(
+        &self,
+        mut buffer: BatchBuffer,
+    ) -> impl Future<Output = Result<BatchBuffer, FeedError>> + Send + 'static {
+        let (feed, packed) = (self.feed.clone(), self.packed.clone());
+        async move {
+            let Some(packed) = packed else { return Ok(buffer) };
+            let of_batch = feed.clone();
+            let completed = feed.blocking(move || {
+                sequence::complete(&of_batch, &mut buffer, &packed);
+                buffer
+            });
+            completed.await
         }
     }
 
@@ -118,11 +131,13 @@ impl Filling {
         }
         match records::in_memory(&self.feed, group) {
             Ok(fetched) => self.ready.groups.push(fetched),
-            Err(group) => {
-                let block = group[0].block;
-                self.await_bytes(block, for_batch(Some(self.batch()), records::fetch(self.feed.clone(), group)));
-            }
+            Err(group) => self.fetch_bytes(group),
         }
+    }
+
+    fn fetch_bytes(&mut self, group: SampleGroup) {
+        let block = group[0].block;
+        self.await_bytes(block, for_batch(Some(self.batch()), records::fetch(self.feed.clone(), group)));
     }
 
     /// Decides what happens to the samples that were not decoded.
@@ -219,7 +234,7 @@ impl Filling {
             let permit = feed.decoding.scheduler.take(request, samples).await;
             let of_batch = feed.clone();
             let decoding = feed.blocking(move || {
-                let left = match packed.as_deref().zip(of_batch.decoder.sequence()) {
+                let left = match &packed {
                     Some(packed) => sequence::write(&of_batch, at, &mut buffer, packed, &ready, &permit),
                     None => decode_samples(&of_batch, at, &mut buffer, &ready, &permit),
                 };

@@ -9,7 +9,6 @@ use std::{
 };
 
 use crossbeam_deque::{Stealer, Worker};
-use futures::future::try_join_all;
 use parking_lot::Mutex;
 use spdl_job::MAX_GLOBAL_LENGTHS;
 use spdl_order::{Item, ItemKind, Step};
@@ -20,7 +19,7 @@ use super::{
     buffer::{BatchBuffer, entry},
     decode::ReadySamples,
     fields::GroupFields,
-    records::FetchedGroup,
+    records::{self, FetchedGroup},
     sample::{BatchSample, Reason, SampleGroup, Undecoded},
     threads::{SampleSource, steal},
 };
@@ -28,7 +27,7 @@ use crate::{
     decode::{PieceTarget, SequenceWriter, WrittenRow},
     feed::{
         FeedError,
-        dataset::{DatasetSequences, GlobalSequences, SequencePieces},
+        dataset::{DatasetSequences, GlobalSequences, OpenPools, SequencePieces},
         open::{Feed, FeedWork},
         scheduler::DecodePermit,
         stages::DecodingThread,
@@ -51,8 +50,6 @@ pub(super) struct PackedBatch {
     beyond: Mutex<Vec<u8>>,
     /// What each rank is told of the whole global batch.
     global: Arc<GlobalSequences>,
-    /// The documents of the pieces, by block. The entry of each is the number of its piece.
-    pub(super) groups: Vec<SampleGroup>,
 }
 
 /// A sequence of a batch.
@@ -77,31 +74,58 @@ pub(super) fn blocks_of(feed: &Feed, sequences: &DatasetSequences, items: &[Item
         .collect()
 }
 
+/// A batch of sequences whose pieces are found.
+pub(super) struct FoundPieces {
+    pub(super) packed: Arc<PackedBatch>,
+    /// The documents that are in memory. The entry of each is the number of its piece.
+    pub(super) in_memory: Vec<FetchedGroup>,
+    /// The other documents.
+    pub(super) to_fetch: Vec<SampleGroup>,
+}
+
+/// Finds the pieces of a batch's samples; `None` if these are no sequences.
+pub(super) async fn find(feed: &Arc<Feed>, step: &Step, items: &[Item]) -> Result<Option<FoundPieces>, FeedError> {
+    let Some(sequences) = &feed.sequences else { return Ok(None) };
+    let job = &feed.session.job;
+    let global = sequences.global_batch(job, &feed.plan, step).await?;
+    let pools = sequences.open(job, items).await?;
+    let (of_batch, sequences, items) = (feed.clone(), sequences.clone(), items.to_vec());
+    // There are thousands of documents, and the batches of a rank come from one task.
+    let found = feed.blocking(move || {
+        let (packed, groups) = PackedBatch::of(&of_batch, (&sequences, &pools), items, global);
+        let (mut in_memory, mut to_fetch) = (Vec::new(), Vec::new());
+        for group in groups {
+            match records::in_memory(&of_batch, group) {
+                Ok(fetched) => in_memory.push(fetched),
+                Err(group) => to_fetch.push(group),
+            }
+        }
+        FoundPieces { packed: Arc::new(packed), in_memory, to_fetch }
+    });
+    found.await.map(Some)
+}
+
 impl PackedBatch {
-    /// Finds the pieces of a batch's samples, which are sequences.
-    pub(super) async fn of(
+    /// Finds the pieces of a batch's samples, which are sequences of these pools. Also returns their documents, by block.
+    fn of(
         feed: &Feed,
-        (sequences, writer): (&DatasetSequences, &SequenceWriter),
-        (step, items): (&Step, &[Item]),
-    ) -> Result<Self, FeedError> {
-        let job = &feed.session.job;
-        let global = sequences.global_batch(job, &feed.plan, step).await?;
-        let pieces_of = async |item: &Item| match item.kind {
-            ItemKind::Invalid => Ok(SequencePieces::default()),
-            ItemKind::Sample | ItemKind::Padding => sequences.pieces(job, item.at, item.located).await,
-        };
-        let found = try_join_all(items.iter().map(pieces_of)).await?;
+        (sequences, pools): (&DatasetSequences, &OpenPools),
+        items: Vec<Item>,
+        global: Arc<GlobalSequences>,
+    ) -> (Self, Vec<SampleGroup>) {
+        let writer = writer_of(feed);
         let (mut rows, mut pieces, mut beyond, mut documents) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        for (item, SequencePieces { pieces: of_row, next, pool, .. }) in items.iter().zip(&found) {
+        for item in items {
+            let SequencePieces { pieces: of_row, next, pool, .. } = sequences.pieces(pools, &item);
             let first = pieces.len();
-            pieces.extend_from_slice(of_row);
-            documents.extend(of_row.iter().map(|piece| (item.at, *pool, piece.document)));
+            documents.extend(of_row.iter().map(|piece| (item.at, pool, piece.document)));
             let is_needed = writer.looks_beyond() && of_row.last().is_some_and(|last| last.ends_document);
             let next = next.filter(|_| is_needed).map(|next| {
-                beyond.push((next, (item.at, *pool, next.document)));
+                beyond.push((next, (item.at, pool, next.document)));
                 beyond.len() - 1
             });
-            rows.push(PackedRow { item: *item, pieces: first..pieces.len(), next });
+            pieces.extend(of_row);
+            rows.push(PackedRow { item, pieces: first..pieces.len(), next });
         }
         let in_rows = pieces.len();
         let (after, of_after): (Vec<_>, Vec<_>) = beyond.into_iter().unzip();
@@ -120,7 +144,7 @@ impl PackedBatch {
         let groups = samples.chunk_by(|a, b| a.block == b.block).map(SampleGroup::from).collect();
         let [is_good, begins_learned] = [(); 2].map(|()| pieces.iter().map(|_| AtomicBool::new(false)).collect());
         let beyond = Mutex::new(vec![0; (pieces.len() - in_rows) * writer.token_bytes()]);
-        Ok(Self { rows, pieces, in_rows, is_good, begins_learned, beyond, global, groups })
+        (Self { rows, pieces, in_rows, is_good, begins_learned, beyond, global }, groups)
     }
 }
 
@@ -130,10 +154,11 @@ pub(super) fn write(
     feed: &Feed,
     at: Position,
     buffer: &mut BatchBuffer,
-    (packed, writer): (&PackedBatch, &SequenceWriter),
+    packed: &PackedBatch,
     ReadySamples { groups, .. }: &ReadySamples,
     permit: &DecodePermit,
 ) -> Vec<Undecoded> {
+    let writer = writer_of(feed);
     if feed.work == FeedWork::Fetch {
         permit.finish(groups.iter().map(|group| group.samples().len()).sum());
         return Vec::new();
@@ -234,8 +259,13 @@ impl PieceSource<'_> {
     }
 }
 
+fn writer_of(feed: &Feed) -> &SequenceWriter {
+    feed.decoder.sequence().expect("a job of sequences has columns of them")
+}
+
 /// Completes the rows of a batch once all pieces are written that can be.
-pub(super) fn complete(feed: &Feed, buffer: &mut BatchBuffer, (packed, writer): (&PackedBatch, &SequenceWriter)) {
+pub(super) fn complete(feed: &Feed, buffer: &mut BatchBuffer, packed: &PackedBatch) {
+    let writer = writer_of(feed);
     buffer.loss_tokens = packed.global.learned;
     let beyond = packed.beyond.lock();
     let tokens_beyond: Vec<&[u8]> = beyond.chunks_exact(writer.token_bytes()).collect();
@@ -272,15 +302,5 @@ pub(super) fn complete(feed: &Feed, buffer: &mut BatchBuffer, (packed, writer): 
     for (column, row, lengths) in lengths {
         let bytes: Vec<u8> = lengths.into_iter().flat_map(i32::to_le_bytes).collect();
         buffer.put(column, row, bytes.into());
-    }
-}
-
-/// Returns the pieces of a batch that is filled for a job with sequences.
-pub(super) async fn packed(feed: &Feed, step: &Step, items: &[Item]) -> Result<Option<Arc<PackedBatch>>, FeedError> {
-    match (&feed.sequences, feed.decoder.sequence()) {
-        (Some(sequences), Some(writer)) => {
-            Ok(Some(Arc::new(PackedBatch::of(feed, (sequences, writer), (step, items)).await?)))
-        }
-        _ => Ok(None),
     }
 }

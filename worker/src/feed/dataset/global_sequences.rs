@@ -2,13 +2,12 @@
 
 use std::{collections::VecDeque, sync::Arc};
 
-use futures::future::try_join_all;
 use parking_lot::Mutex;
 use spdl_job::Job;
-use spdl_order::{Item, ItemKind, Plan, Step};
+use spdl_order::{Item, Plan, Step};
 use tokio::sync::OnceCell;
 
-use super::{DatasetSequences, SequencePieces};
+use super::{DatasetSequences, sequences::OpenPools};
 use crate::feed::FeedError;
 
 /// Number of steps that are kept: those that ranks of a worker fill at once, and some more.
@@ -47,7 +46,7 @@ impl DatasetSequences {
     /// # Errors
     /// If the lengths of a pool's documents cannot be read, or are not those that were packed.
     pub(crate) async fn global_batch(
-        &self,
+        self: &Arc<Self>,
         job: &Job,
         plan: &Plan,
         step: &Step,
@@ -56,19 +55,23 @@ impl DatasetSequences {
         let made = cell.get_or_try_init(|| async {
             let mut items = Vec::new();
             plan.rank_items(step, 0, 1, &mut items);
-            let pieces = async |item: &Item| match item.kind {
-                ItemKind::Invalid => Ok(SequencePieces { learned: Some(0), ..SequencePieces::default() }),
-                ItemKind::Sample | ItemKind::Padding => self.pieces(job, item.at, item.located).await,
-            };
-            let found = try_join_all(items.iter().map(pieces)).await?;
-            let lengths = |of: &SequencePieces| {
-                let segments = self.sequence.segments(&of.pieces);
-                self.sequence.global_lengths_of(segments).collect::<Vec<i32>>()
-            };
-            let lengths = found.iter().filter(|_| self.has_global_lengths).flat_map(lengths).collect();
-            let learned = found.iter().map(|of| of.learned).sum();
-            Ok::<_, FeedError>(Arc::new(GlobalSequences { learned, lengths }))
+            let pools = self.open(job, &items).await?;
+            let sequences = self.clone();
+            let found = tokio::task::spawn_blocking(move || sequences.of_all(&pools, &items)).await;
+            found.map(Arc::new).map_err(|_| FeedError::Panicked { job: job.name.clone() })
         });
         made.await.cloned()
+    }
+
+    fn of_all(&self, pools: &OpenPools, items: &[Item]) -> GlobalSequences {
+        let (mut learned, mut lengths) = (Some(0), Vec::new());
+        for item in items {
+            let found = self.pieces(pools, item);
+            learned = learned.zip(found.learned).map(|(all, learned)| all + learned);
+            if self.has_global_lengths {
+                lengths.extend(self.sequence.global_lengths_of(self.sequence.segments(&found.pieces)));
+            }
+        }
+        GlobalSequences { learned, lengths }
     }
 }

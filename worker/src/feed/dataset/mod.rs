@@ -29,7 +29,7 @@ use self::indexes::Indexes;
 pub(crate) use self::{
     global_sequences::GlobalSequences,
     indexes::IndexHold,
-    sequences::{DatasetSequences, SequencePieces},
+    sequences::{DatasetSequences, OpenPools, SequencePieces},
     view::DatasetView,
 };
 use super::{FeedError, blocks::BlockDecoding};

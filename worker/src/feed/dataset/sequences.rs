@@ -1,14 +1,18 @@
 //! The sequences of a job on an open dataset: which pieces of documents each has.
 
-use std::{collections::VecDeque, fmt, sync::Arc};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    fmt,
+    sync::Arc,
+};
 
+use futures::future::try_join_all;
 use parking_lot::Mutex;
 use spdl_job::{ColumnKind, Job, LabelRule, Sequence};
-use spdl_order::Located;
+use spdl_order::{Item, ItemKind};
 use spdl_sequence::Piece;
 use spdl_shard::{sequences::SequenceTable, store::DatasetStore};
 use spdl_store::StoreError;
-use spdl_types::Position;
 use tokio::sync::OnceCell;
 
 use super::{
@@ -45,6 +49,9 @@ pub(crate) struct DatasetSequences {
 type PoolKey = (u64, u32);
 type PoolCell = Arc<OnceCell<Arc<OpenPool>>>;
 
+/// The pools that some sequences are of.
+pub(crate) struct OpenPools(BTreeMap<PoolKey, Arc<OpenPool>>);
+
 impl fmt::Debug for DatasetSequences {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("DatasetSequences").field("sequence", &self.sequence).finish_non_exhaustive()
@@ -78,20 +85,32 @@ impl DatasetSequences {
         Self { table, sequence, seed, store, requests, pools, kept_pools, labels, has_global_lengths, global_batches }
     }
 
-    /// Finds the pieces of a sequence: sample `located` of the plan, at this position.
+    /// Opens the pools of these samples, which are sequences.
     ///
     /// # Errors
-    /// If the lengths of its pool's documents cannot be read, or are not those that were packed.
-    pub(crate) async fn pieces(&self, job: &Job, at: Position, located: Located) -> Result<SequencePieces, FeedError> {
-        let pool = self
-            .pool(at.epoch, located.block)
-            .await
-            .map_err(|source| FeedError::Dataset { url: job.dataset.clone(), source: Arc::new(source) })?;
-        let mut found = SequencePieces { pool: located.block, ..SequencePieces::default() };
-        found.next = pool.pieces(located.index, &mut found.pieces);
+    /// If the lengths of a pool's documents cannot be read, or are not those that were packed.
+    pub(crate) async fn open(&self, job: &Job, items: &[Item]) -> Result<OpenPools, FeedError> {
+        let valid = items.iter().filter(|item| item.kind != ItemKind::Invalid);
+        let mut keys: Vec<PoolKey> = valid.map(|item| (item.at.epoch, item.located.block)).collect();
+        keys.sort_unstable();
+        keys.dedup();
+        let pools = try_join_all(keys.iter().map(|(epoch, pool)| self.pool(*epoch, *pool))).await;
+        let pools =
+            pools.map_err(|source| FeedError::Dataset { url: job.dataset.clone(), source: Arc::new(source) })?;
+        Ok(OpenPools(keys.into_iter().zip(pools).collect()))
+    }
+
+    /// Finds the pieces of a sample, which is a sequence of one of these pools; none if it is invalid.
+    pub(crate) fn pieces(&self, pools: &OpenPools, item: &Item) -> SequencePieces {
+        if item.kind == ItemKind::Invalid {
+            return SequencePieces { learned: self.labels.map(|_| 0), ..SequencePieces::default() };
+        }
+        let pool = &pools.0[&(item.at.epoch, item.located.block)];
+        let mut found = SequencePieces { pool: item.located.block, ..SequencePieces::default() };
+        found.next = pool.pieces(item.located.index, &mut found.pieces);
         let of_sequence = (&found.pieces[..], found.next.as_ref());
         found.learned = self.labels.and_then(|labels| pool.learned((&self.sequence, labels), of_sequence));
-        Ok(found)
+        found
     }
 
     async fn pool(&self, epoch: u64, pool: u32) -> Result<Arc<OpenPool>, StoreError> {
