@@ -53,7 +53,7 @@ pub trait ShardIndex: fmt::Debug + Send + Sync {
     }
 
     /// Returns the number of elements of field number `nth` of `record`, if it is an array of one dimension and the index knows
-    /// that without its bytes.
+    /// that without its bytes. Then [`open`](Self::open) also takes a [`Field`] that has a part of the bytes, of whole elements.
     fn array_length(&self, _record: &Record<'_>, _nth: u32) -> Option<u64> {
         None
     }

@@ -49,7 +49,7 @@ pub use spdl_pixels::{PictureCounts, PictureLimits};
 use column::{ColumnDecoder, ColumnSample, ColumnSetup, DecodeResources, DecodeScratch};
 pub(crate) use gzip::is_compressed;
 use memory::MemoryPermit;
-pub(crate) use record::FieldLookup;
+pub(crate) use record::{FieldLookup, ReadElements};
 use record::{SampleRecord, one_value};
 
 use crate::{

@@ -3,6 +3,7 @@
 
 use std::{
     cell::{Cell, RefCell},
+    ops::Range,
     rc::Rc,
 };
 
@@ -24,10 +25,26 @@ use super::{
     gzip::{CompressedField, is_compressed},
 };
 
+/// Elements of an array of one dimension that were read.
+#[derive(Debug)]
+pub(crate) struct ReadElements {
+    /// The array that has these alone.
+    pub(crate) value: FieldValue,
+    /// Number of the first of them.
+    pub(crate) first: u64,
+    /// Number of elements of the whole array; `None` if all were read.
+    pub(crate) all: Option<u64>,
+}
+
 /// The fields of a record.
 pub(crate) trait FieldLookup {
     /// Returns the value of the field `name`, if the record has it.
     fn value(&self, name: &str) -> Option<FieldValue>;
+
+    /// Returns elements `wanted` of the array of one dimension in the field `name`, as far as the array has them, or more of them.
+    fn elements(&self, name: &str, _wanted: Range<u64>) -> Option<ReadElements> {
+        Some(ReadElements { value: self.value(name)?, first: 0, all: None })
+    }
 
     /// Returns the names of the record's fields, if they are known.
     fn names(&self) -> Vec<String> {

@@ -1,5 +1,7 @@
 //! Writes pieces of documents into sequences, and the columns that follow the tokens.
 
+use std::ops::Range;
+
 use smallvec::SmallVec;
 use spdl_job::{Column, ColumnKind, Job, LabelRule, Sequence};
 use spdl_sequence::Piece;
@@ -11,7 +13,7 @@ use super::{
     cause::reason,
     column::{MAX_DOCUMENT_BYTES, TokenRange, can_be_ids, whole_numbers},
     loss_mask::LossMask,
-    record::FieldLookup,
+    record::{FieldLookup, ReadElements},
 };
 
 /// What torch's `cross_entropy` leaves out.
@@ -175,6 +177,22 @@ impl SequenceWriter {
         self.others.iter().filter(|(_, kind)| matches!(kind, Follower::GlobalLengths)).map(|(number, _)| *number)
     }
 
+    /// Returns whether a field can have a document's tokens.
+    pub(crate) fn is_of_tokens(&self, field: &str) -> bool {
+        self.from.iter().any(|name| name == field)
+    }
+
+    /// Returns which of its document's tokens a piece needs: its own, and the one after it, which is its last label.
+    pub(crate) fn needed(&self, piece: &Piece) -> Range<u64> {
+        let end = piece.first + u64::from(piece.tokens) + 1;
+        piece.first.saturating_sub(self.tokens_before())..end - self.tokens_before()
+    }
+
+    /// Returns the number of tokens that are put before a document.
+    fn tokens_before(&self) -> u64 {
+        u64::from(self.sequence.bos.is_some())
+    }
+
     /// Returns the bytes of a token in the batch.
     pub(crate) const fn token_bytes(&self) -> usize {
         self.range.dtype().bytes()
@@ -251,13 +269,14 @@ impl SequenceWriter {
         fields: &dyn FieldLookup,
         target: &mut PieceTarget<'_>,
     ) -> Result<bool, BadSampleProblem> {
-        let found = self.from.iter().find_map(|name| Some((name, fields.value(name)?)));
+        let needed = self.needed(piece);
+        let found = self.from.iter().find_map(|name| Some((name, fields.elements(name, needed.clone())?)));
         let field = found.as_ref().map_or(&self.from[0], |(name, _)| name);
         let wrong = |problem: String| undecodable(field, problem);
-        let (_, value) =
+        let (_, ReadElements { value, first, all }) =
             found.ok_or_else(|| wrong("it is missing, and was there when documents were packed".to_owned()))?;
         let Array { dtype, shape, elements } = tokens_of(value).map_err(wrong)?;
-        let [own, before] = [shape[0], u64::from(self.sequence.bos.is_some())];
+        let [own, before] = [all.unwrap_or(shape[0]), self.tokens_before()];
         let (all, end) = (own + u64::from(self.sequence.added_tokens()), piece.first + u64::from(piece.tokens));
         if end > all || (end == all) != piece.ends_document {
             return Err(wrong(format!("it has {own} tokens, and had others when documents were packed")));
@@ -265,14 +284,14 @@ impl SequenceWriter {
         let mask = self.mask_of(own, fields)?;
         // The tokens that are written: those of the piece, and the one after it, which is its last label.
         let width = self.token_bytes();
-        let copy = |tokens: std::ops::Range<u64>, out: &mut [u8]| {
+        let copy = |tokens: Range<u64>, out: &mut [u8]| {
             let (mut at, mut out) = (tokens.start, out);
             if let (0, Some(bos)) = (at, self.sequence.bos) {
                 out = put(out, width, bos);
                 at += 1;
             }
             let own_end = tokens.end.min(before + own).max(at);
-            let range = [at - before, own_end - before].map(|token| token as usize * dtype.bytes());
+            let range = [at - before, own_end - before].map(|token| (token - first) as usize * dtype.bytes());
             let (copied, behind) = out.split_at_mut((own_end - at) as usize * width);
             let copied = self.range.copy(dtype, &elements[range[0]..range[1]], copied);
             copied.map_err(|wrong| BadSampleProblem::Token { field: field.to_owned(), problem: wrong.to_string() })?;

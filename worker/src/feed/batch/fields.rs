@@ -1,12 +1,12 @@
 //! The fields of a record whose bytes have come.
 
-use std::cell::Cell;
+use std::{cell::Cell, ops::Range};
 
 use spdl_shard::format::{FieldValue, Record};
 use spdl_types::DType;
 
 use super::{records::FetchedGroup, sample::Reason};
-use crate::decode::{Decoder, FieldLookup};
+use crate::decode::{Decoder, FieldLookup, ReadElements};
 
 /// The fields of a record of a group, as a decoder asks for them.
 pub(super) struct GroupFields<'g> {
@@ -48,6 +48,22 @@ impl FieldLookup for GroupFields<'_> {
         })?;
         self.count(value.size());
         Some(value)
+    }
+
+    fn elements(&self, name: &str, wanted: Range<u64>) -> Option<ReadElements> {
+        let Some(part) = self.group.elements(&self.record, name, wanted) else {
+            return Some(ReadElements { value: self.value(name)?, first: 0, all: None });
+        };
+        match part {
+            Ok(read) => {
+                self.count(read.value.size());
+                Some(read)
+            }
+            Err(reason) => {
+                self.wrong.set(Some(reason));
+                None
+            }
+        }
     }
 
     fn names(&self) -> Vec<String> {

@@ -137,7 +137,8 @@ impl Filling {
 
     fn fetch_bytes(&mut self, group: SampleGroup) {
         let block = group[0].block;
-        self.await_bytes(block, for_batch(Some(self.batch()), records::fetch(self.feed.clone(), group)));
+        let fetched = records::fetch(self.feed.clone(), group, self.packed.clone());
+        self.await_bytes(block, for_batch(Some(self.batch()), fetched));
     }
 
     /// Decides what happens to the samples that were not decoded.
@@ -168,10 +169,10 @@ impl Filling {
         let fetches = group.iter().map(|sample| sample.wrong.fetches).max().unwrap_or(1);
         let backoff = self.feed.fetcher.requests.backoff();
         let delay = backoff.full_jitter(fetches + 1, rand::random());
-        let (feed, batch) = (self.feed.clone(), self.batch());
+        let (feed, packed, batch) = (self.feed.clone(), self.packed.clone(), self.batch());
         self.await_bytes(group[0].block, async move {
             tokio::time::sleep(delay).await;
-            for_batch(Some(batch), records::fetch(feed, group)).await
+            for_batch(Some(batch), records::fetch(feed, group, packed)).await
         });
     }
 

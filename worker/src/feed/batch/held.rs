@@ -47,7 +47,7 @@ impl HeldSamples {
         let (reserved, reservation, _) = ReservedFeed::new(resources, request, FeedWork::All)?;
         let feed = Arc::new(reserved.open().await?);
         let (groups, holds) = hold(&feed, spread(feed.dataset.manifest(), wanted));
-        let groups = try_join_all(groups.into_iter().map(|group| records::fetch(feed.clone(), group))).await?;
+        let groups = try_join_all(groups.into_iter().map(|group| records::fetch(feed.clone(), group, None))).await?;
         let slot = reserved.slab.try_take(0).expect("nothing fills it");
         let buffer = BatchBuffer::new(&feed.layout, slot, None, feed.layout.capacity() as usize, 0, &[]);
         Ok(Self {

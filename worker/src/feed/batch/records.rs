@@ -4,14 +4,16 @@ use std::{ops::Range, sync::Arc};
 
 use bytes::Bytes;
 use smallvec::SmallVec;
-use spdl_shard::format::{FieldValue, KEY_NAME, NumberRun, OpenError, Record, SHARD_NAME, ShardIndex};
+use spdl_shard::format::{Field, FieldValue, KEY_NAME, NumberRun, OpenError, Record, SHARD_NAME, ShardIndex};
 use spdl_types::DType;
 
 use super::{
     parts,
     sample::{BatchSample, CutField, Reason, SampleGroup, WantedField},
+    sequence::PackedBatch,
 };
 use crate::{
+    decode::ReadElements,
     feed::{FeedError, dataset::IndexHold, open::Feed},
     fetch::{BlockBytes, Wanted},
 };
@@ -41,19 +43,33 @@ pub(super) fn in_memory(feed: &Feed, group: SampleGroup) -> Result<FetchedGroup,
         // An index that contradicts the manifest is reported by `fetch`.
         let samples = match bytes.decoded() {
             Some(_) => find_decoded(feed, &*index, &group),
-            None => find(feed, &*index, &group, |_| ()),
+            None => find(feed, &*index, &group, |_, _| ()),
         };
         Some(FetchedGroup::new(feed, bytes, index, samples.ok()?))
     };
     found().ok_or(group)
 }
 
-/// Fetches the records of a group.
-pub(super) async fn fetch(feed: Arc<Feed>, group: SampleGroup) -> Result<FetchedGroup, FeedError> {
+/// Fetches the records of a group; of the documents of `packed` what their pieces need, where the index knows where that is.
+pub(super) async fn fetch(
+    feed: Arc<Feed>,
+    group: SampleGroup,
+    packed: Option<Arc<PackedBatch>>,
+) -> Result<FetchedGroup, FeedError> {
     let block = group[0].block;
     let index = feed.dataset.index(feed.dataset.block(block).shard).await?;
     let mut fields = Vec::new();
-    let samples = find(&feed, &*index, &group, |field| fields.push(field))?;
+    let samples = find(&feed, &*index, &group, |sample, mut field| {
+        if let Some(packed) = &packed {
+            let record = index.record(field.record);
+            let needed = packed.needed(&feed, sample, index.field(&record, field.nth).name);
+            let part = needed.zip(index.array_length(&record, field.nth));
+            let part =
+                part.and_then(|(needed, all)| elements_of(&index.field(&record, field.nth), all, &needed)?.range());
+            field.range = part.unwrap_or(field.range);
+        }
+        fields.push(field);
+    })?;
     if let Some((bytes, cut)) = parts::fetch(&feed, &*index, &samples, &fields).await? {
         return Ok(FetchedGroup::new(&feed, bytes, index, samples).with_cut(cut));
     }
@@ -70,7 +86,7 @@ pub(super) async fn fetch(feed: Arc<Feed>, group: SampleGroup) -> Result<Fetched
 /// of all records are much alike.
 fn find_decoded(feed: &Feed, index: &dyn ShardIndex, group: &SampleGroup) -> Result<SampleGroup, FeedError> {
     let first: SampleGroup = group.iter().take(1).copied().collect();
-    let first = find(feed, index, &first, |_| ())?;
+    let first = find(feed, index, &first, |_, _| ())?;
     let bytes = first.first().map_or(0, |first| first.bytes);
     group.iter().map(|sample| Ok(BatchSample { bytes, ..locate(feed, index, sample)? })).collect()
 }
@@ -91,7 +107,7 @@ fn find(
     feed: &Feed,
     index: &dyn ShardIndex,
     group: &SampleGroup,
-    mut wanted: impl FnMut(WantedField),
+    mut wanted: impl FnMut(&BatchSample, WantedField),
 ) -> Result<SampleGroup, FeedError> {
     let block = group[0].block;
     let facts = feed.dataset.block(block);
@@ -107,7 +123,7 @@ fn find(
             if start < facts.offset || end > facts.offset + facts.bytes {
                 return Err(FeedError::Span { shard: shard(), block, start, end });
             }
-            wanted(WantedField { record: sample.record, nth, range: start..end });
+            wanted(&sample, WantedField { record: sample.record, nth, range: start..end });
         }
         found.push(sample);
     }
@@ -199,16 +215,40 @@ impl FetchedGroup {
             Some(decoded) if field.value.is_none() => decoded.open(record.number(), nth),
             _ => index.open(&field, &|range| self.bytes.slice(range)).map(Some),
         };
-        match opened {
-            Ok(value) => Ok(value),
-            Err(OpenError::Damaged { problem, checksum }) => {
-                Err(Reason::Damaged { field: name.to_owned(), problem, checksum })
-            }
-            Err(OpenError::Checksum { expected, actual }) => {
-                Err(Reason::WrongBytes { field: name.to_owned(), expected, actual })
-            }
-            Err(OpenError::Malformed(problem)) => Err(Reason::Malformed { field: name.to_owned(), problem }),
-            Err(error) => panic!("field `{name}` is none of those that the decoder names: {error:?}"),
-        }
+        opened.map_err(|error| reason_of(name, error))
+    }
+
+    /// Returns elements `wanted` of the array of one dimension in a field, or the reason why it cannot be opened; `None` if it is to be
+    /// opened whole.
+    pub(super) fn elements(
+        &self,
+        record: &Record<'_>,
+        name: &str,
+        wanted: Range<u64>,
+    ) -> Option<Result<ReadElements, Reason>> {
+        let (index, nth) = (&*self.index, self.index.field_number(record, name)?);
+        let all = index.array_length(record, nth)?;
+        let field = index.field(record, nth);
+        let part = elements_of(&field, all, &wanted)?;
+        let value = index.open(&part, &|range| self.bytes.slice(range)).map_err(|error| reason_of(name, error));
+        Some(value.map(|value| ReadElements { value, first: wanted.start.min(all), all: Some(all) }))
+    }
+}
+
+/// Returns elements `wanted` of a field that is an array of `all` elements, as far as it has them, as if they were all of it; `None`
+/// if its bytes are not `all` elements of one size.
+fn elements_of<'i>(field: &Field<'i>, all: u64, wanted: &Range<u64>) -> Option<Field<'i>> {
+    let bytes = u64::from(field.bytes).checked_div(all).filter(|bytes| bytes * all == u64::from(field.bytes))?;
+    let [start, end] = [wanted.start, wanted.end].map(|element| element.min(all) * bytes);
+    Some(Field { offset: field.offset + start, bytes: (end - start) as u32, ..*field })
+}
+
+fn reason_of(name: &str, error: OpenError) -> Reason {
+    let field = name.to_owned();
+    match error {
+        OpenError::Damaged { problem, checksum } => Reason::Damaged { field, problem, checksum },
+        OpenError::Checksum { expected, actual } => Reason::WrongBytes { field, expected, actual },
+        OpenError::Malformed(problem) => Reason::Malformed { field, problem },
+        error => panic!("field `{name}` is none of those that the decoder names: {error:?}"),
     }
 }

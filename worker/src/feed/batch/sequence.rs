@@ -106,6 +106,12 @@ pub(super) async fn find(feed: &Arc<Feed>, step: &Step, items: &[Item]) -> Resul
 }
 
 impl PackedBatch {
+    /// Returns which elements of a field the piece of a sample needs; `None` if it needs all of it.
+    pub(super) fn needed(&self, feed: &Feed, sample: &BatchSample, field: &str) -> Option<Range<u64>> {
+        let writer = writer_of(feed);
+        writer.is_of_tokens(field).then(|| writer.needed(&self.pieces[sample.entry as usize]))
+    }
+
     /// Finds the pieces of a batch's samples, which are sequences of these pools. Also returns their documents, by block.
     fn of(
         feed: &Feed,

@@ -2,8 +2,8 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use spdl_dataset::{EvaluatedSequences, SequenceRequest, evaluate_sequences};
-use spdl_job::JobFile;
+use spdl_dataset::{EvaluatedSequences, IndexOptions, SequenceRequest, evaluate_sequences, index};
+use spdl_job::{JobFile, layout::Entry};
 use spdl_shard::{samples::JobSamples, store::DatasetStore};
 
 use super::{
@@ -36,8 +36,17 @@ fn numbers<const N: usize, T>(bytes: &[u8], number: impl Fn([u8; N]) -> T) -> Ve
 
 /// Packs the fixture's documents, and returns resources that know the result.
 async fn packed(sequence: &str, more: &str) -> (FeedFixture, Arc<Resources>, EvaluatedSequences) {
-    let mut fixture =
+    let fixture =
         FeedFixture::of_values(file, "global_batch = 6", "name = \"tokens\"\nfrom = \"txt\"\ndecode = \"tokens\"");
+    packed_of(fixture, sequence, more).await
+}
+
+/// Packs the documents of a fixture's dataset, whose job becomes one of sequences.
+async fn packed_of(
+    mut fixture: FeedFixture,
+    sequence: &str,
+    more: &str,
+) -> (FeedFixture, Arc<Resources>, EvaluatedSequences) {
     let text = format!(
         r#"
             name = "packed"
@@ -48,7 +57,7 @@ async fn packed(sequence: &str, more: &str) -> (FeedFixture, Arc<Resources>, Eva
             {more}
             sequence = {{ seq_len = {SEQ_LEN}, pool_tokens = 60000, {sequence} }}
             column = [
-                {{ name = "tokens", from = "input_ids|txt", decode = "tokens" }},
+                {{ name = "tokens", from = "input_ids|txt|tokens", decode = "tokens" }},
                 {{ name = "labels", decode = "labels", follows = "tokens" }},
                 {{ name = "positions", decode = "positions", follows = "tokens" }},
                 {{ name = "lengths", decode = "document_lengths", follows = "tokens" }},
@@ -63,7 +72,7 @@ async fn packed(sequence: &str, more: &str) -> (FeedFixture, Arc<Resources>, Eva
     let store = DatasetStore::open(&fixture.job.dataset).unwrap();
     let manifest = store.manifest().await.unwrap();
     let request = SequenceRequest {
-        from: vec!["input_ids".to_owned(), "txt".to_owned()],
+        from: ["input_ids", "txt", "tokens"].map(str::to_owned).into(),
         params: keys.params(),
         pool_tokens: keys.pool_tokens,
         view: None,
@@ -75,36 +84,51 @@ async fn packed(sequence: &str, more: &str) -> (FeedFixture, Arc<Resources>, Eva
     job.sequence.as_mut().unwrap().pools = Some(evaluated.made.fingerprint);
     let facts = JobSamples::Sequences(evaluated.table.clone()).facts(&manifest);
     fixture.job = job.freeze(&facts).unwrap();
-    let stores = StoreAccess { sequences: vec![evaluated.made.clone()], ..StoreAccess::default() };
-    let resources = resources_with(PLENTY, Access { stores, ..Access::default() });
+    let resources = knowing(&evaluated, PLENTY);
     (fixture, resources, evaluated)
+}
+
+/// Returns new resources that know what was packed, with this memory.
+fn knowing(evaluated: &EvaluatedSequences, memory_bytes: u64) -> Arc<Resources> {
+    let stores = StoreAccess { sequences: vec![evaluated.made.clone()], ..StoreAccess::default() };
+    resources_with(memory_bytes, Access { stores, ..Access::default() })
 }
 
 async fn rows_of(resources: &Arc<Resources>, session: &Session, rank: u32, from: Position) -> BTreeMap<Position, Row> {
     let mut feed = start(resources, session, rank, from);
     let mut rows = BTreeMap::new();
-    loop {
-        let next = tokio::time::timeout(Duration::from_secs(60), feed.next()).await.expect("a batch within a minute");
-        let FeedEvent::Filled { slot, used_bytes, .. } = next.unwrap() else { return rows };
-        let bytes = feed.slab().read(slot).unwrap();
-        let batch = feed.layout().read(&bytes[..used_bytes as usize]).unwrap();
-        for (number, entry) in batch.entries().enumerate() {
-            let of = |column: usize| batch.sample_bytes(column, number);
-            let row = Row {
-                id: entry.id,
-                flags: entry.flags,
-                tokens: numbers(of(0), i32::from_le_bytes),
-                labels: numbers(of(1), i64::from_le_bytes),
-                positions: numbers(of(2), i32::from_le_bytes),
-                lengths: numbers(of(3), i32::from_le_bytes),
-                document_ids: numbers(of(4), i32::from_le_bytes),
-                loss_mask: of(5).to_vec(),
-            };
-            assert!(rows.insert(entry.position(), row).is_none(), "{:?} was delivered twice", entry.position());
+    while let Some(of_batch) = next_rows(&mut feed).await {
+        for (position, row) in of_batch {
+            assert!(rows.insert(position, row).is_none(), "{position:?} was delivered twice");
         }
-        drop(bytes);
-        feed.free(slot).unwrap();
     }
+    rows
+}
+
+/// Returns the rows of the next batch; `None` at the end.
+async fn next_rows(feed: &mut RankFeed) -> Option<Vec<(Position, Row)>> {
+    let next = tokio::time::timeout(Duration::from_secs(60), feed.next()).await.expect("a batch within a minute");
+    let FeedEvent::Filled { slot, used_bytes, .. } = next.unwrap() else { return None };
+    let bytes = feed.slab().read(slot).unwrap();
+    let batch = feed.layout().read(&bytes[..used_bytes as usize]).unwrap();
+    let row = |(number, entry): (usize, Entry)| {
+        let of = |column: usize| batch.sample_bytes(column, number);
+        let row = Row {
+            id: entry.id,
+            flags: entry.flags,
+            tokens: numbers(of(0), i32::from_le_bytes),
+            labels: numbers(of(1), i64::from_le_bytes),
+            positions: numbers(of(2), i32::from_le_bytes),
+            lengths: numbers(of(3), i32::from_le_bytes),
+            document_ids: numbers(of(4), i32::from_le_bytes),
+            loss_mask: of(5).to_vec(),
+        };
+        (entry.position(), row)
+    };
+    let rows = batch.entries().enumerate().map(row).collect();
+    drop(bytes);
+    feed.free(slot).unwrap();
+    Some(rows)
 }
 
 async fn run_rows(resources: &Arc<Resources>, session: &Session) -> BTreeMap<Position, Row> {
@@ -247,6 +271,53 @@ async fn an_id_that_is_not_in_the_vocabulary_masks_its_document_and_nothing_else
     let [bad] = &reported[..] else { panic!("{reported:?}") };
     assert_eq!(bad.sample.0, BAD, "the ledger has the document");
     assert!(bad.cause.contains("has id 1000 at place 2"), "{}", bad.cause);
+}
+
+/// Writes documents of these lengths as Megatron does, and indexes them.
+async fn megatron(lengths: &[usize]) -> FeedFixture {
+    let directory = tempfile::tempdir().unwrap();
+    let (mut ids, mut sizes, mut places, mut ends) = (Vec::new(), Vec::new(), Vec::new(), vec![0_u64]);
+    for (document, length) in lengths.iter().enumerate() {
+        places.extend((ids.len() as u64).to_le_bytes());
+        ids.extend((0..*length).flat_map(|at| ((document * 31 + at * 7) as u16 % 5000).to_le_bytes()));
+        sizes.extend((*length as u32).to_le_bytes());
+        ends.push(document as u64 + 1);
+    }
+    let mut idx = b"MMIDIDX\0\0".to_vec();
+    idx.extend(1_u64.to_le_bytes());
+    idx.push(8);
+    idx.extend((lengths.len() as u64).to_le_bytes());
+    idx.extend((ends.len() as u64).to_le_bytes());
+    idx.extend([sizes, places, ends.into_iter().flat_map(u64::to_le_bytes).collect()].concat());
+    std::fs::write(directory.path().join("text.bin"), ids).unwrap();
+    std::fs::write(directory.path().join("text.idx"), idx).unwrap();
+    let store = DatasetStore::open(directory.path().to_str().unwrap()).unwrap();
+    index(&store, &store, &IndexOptions::default(), &|_| {}).await.unwrap();
+    let facts = store.manifest().await.unwrap().facts();
+    let column = "name = \"tokens\"\nfrom = \"tokens\"\ndecode = \"tokens\"";
+    FeedFixture::of_column(directory, &facts, "global_batch = 6", column)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_piece_of_a_long_document_reads_its_own_tokens_alone() {
+    // Little memory has no room for the block of the longest one.
+    let lengths = [8_000_000, 3, 0, 512, 513, 90_000, 1023];
+    for ends in ["", "bos = 1", "eos = 5000", "bos = 1, eos = 5000"] {
+        let sequence = format!("align = 1, {ends}");
+        let (fixture, _, evaluated) = packed_of(megatron(&lengths).await, &sequence, "epoch_end = \"partial\"").await;
+        for offset in [0, 600, 15_000] {
+            let first = async |memory_bytes| {
+                let resources = knowing(&evaluated, memory_bytes);
+                let mut feed = start(&resources, &fixture.session(1), 0, Position { epoch: 0, offset });
+                let rows = next_rows(&mut feed).await.expect("a batch");
+                (rows, resources.fetcher.store_stats().single_use_bytes)
+            };
+            let ((plenty, _), (little, read)) = (first(PLENTY).await, first(MIN_MEMORY_BYTES).await);
+            assert!(plenty == little, "{ends}: {offset}");
+            // Some batches may be filled by now. What lies between two pieces is read with them if it is short.
+            assert!(0 < read && read < 4 << 20, "{ends}: {offset}: {read} bytes");
+        }
+    }
 }
 
 /// Returns what each batch says of the learned labels of its global batch.
