@@ -1,16 +1,16 @@
-//! A folder on a local disk: a range that the page cache holds is read at once, without waiting for another thread;
-//! `object_store` reads everything else.
+//! A folder on a local disk: a range that the page cache holds is read at once, without waiting for another thread, and
+//! everything else in large pieces by another thread. `object_store` opens these files.
 
 use std::{
     fmt,
     fs::File,
-    io::IoSliceMut,
+    io::{self, IoSliceMut, Read as _, Seek as _, SeekFrom},
     path::{Path as FilePath, PathBuf},
     sync::Arc,
 };
 
 use bytes::Bytes;
-use futures::{FutureExt, StreamExt};
+use futures::{FutureExt, StreamExt, stream};
 use object_store::{
     GetOptions, GetRange, GetResult, GetResultPayload, ObjectMeta, ObjectStore, Result, local::LocalFileSystem,
     path::Path,
@@ -26,8 +26,10 @@ use crate::StoreLayer;
 /// overlayfs, F2FS and ZFS.
 const LOCAL_KINDS: [u32; 7] = [0xef53, 0x5846_5342, 0x9123_683e, 0x0102_1994, 0x794c_7630, 0xf2f5_2010, 0x2fc1_2fc1];
 /// Longest range that is read here, in bytes. Copying a longer one takes long enough to be worth another thread, so it
-/// is left to `object_store`.
+/// is read there.
 const MAX_BYTES: u64 = 1 << 20;
+/// Bytes that another thread reads at once: more than a block has usually, which is then never copied. `object_store` would take 8 KiB.
+const PIECE_BYTES: u64 = 16 << 20;
 
 /// The store of the files in `root`.
 #[derive(Debug)]
@@ -125,13 +127,51 @@ impl StoreLayer for PageCacheStore {
     async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
         match self.read_now(location, &options) {
             Some(result) => Ok(result),
-            None => self.inner.get_opts(location, options).await,
+            None => self.inner.get_opts(location, options).await.map(in_large_pieces),
         }
     }
 }
 
+/// Returns the result whose file is read in large pieces.
+fn in_large_pieces(result: GetResult) -> GetResult {
+    let GetResult { payload: GetResultPayload::File(file, path), range, meta, attributes, extensions } = result else {
+        return result;
+    };
+    let end = range.end;
+    let pieces = stream::try_unfold((file, path, range.start), move |(mut file, path, at)| async move {
+        let bytes = end.saturating_sub(at).min(PIECE_BYTES);
+        if bytes == 0 {
+            return Ok(None);
+        }
+        let read = tokio::task::spawn_blocking(move || {
+            let read = read_piece(&mut file, at, bytes);
+            read.map(|piece| (piece, (file, path.clone(), at + bytes))).map_err(|source| failed(&path, source))
+        });
+        read.await?.map(Some)
+    });
+    let payload = GetResultPayload::Stream(pieces.boxed());
+    GetResult { payload, range, meta, attributes, extensions }
+}
+
+fn read_piece(file: &mut File, at: u64, bytes: u64) -> io::Result<Bytes> {
+    let mut piece = Vec::with_capacity(usize::try_from(bytes).map_err(io::Error::other)?);
+    file.seek(SeekFrom::Start(at))?;
+    file.take(bytes).read_to_end(&mut piece)?;
+    if piece.len() as u64 == bytes {
+        return Ok(piece.into());
+    }
+    Err(io::Error::new(io::ErrorKind::UnexpectedEof, format!("it ends at byte {}", at + piece.len() as u64)))
+}
+
+fn failed(path: &FilePath, source: io::Error) -> object_store::Error {
+    let source = io::Error::new(source.kind(), format!("reading `{}`: {source}", path.display()));
+    object_store::Error::Generic { store: "file", source: source.into() }
+}
+
 #[cfg(test)]
 mod tests {
+    use futures::TryStreamExt;
+
     use super::*;
 
     fn folder(bytes: &[u8]) -> (tempfile::TempDir, PageCacheStore) {
@@ -180,5 +220,36 @@ mod tests {
         std::fs::create_dir(folder.path().join("folder.tar")).unwrap();
         assert!(files.read_now(&Path::from("folder.tar"), &bounded(0..5)).is_none());
         assert!(files.get_opts(&Path::from("missing.tar"), bounded(0..5)).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn what_is_long_comes_in_large_pieces() {
+        let bytes: Vec<u8> = (0..(2 * PIECE_BYTES + 5) as u32).map(|at| (at % 251) as u8).collect();
+        let (folder, files) = folder(&bytes);
+        let path = Path::from("shard.tar");
+        let pieces = async |options: GetOptions| {
+            let result = files.get_opts(&path, options).await?;
+            let range = result.range.start as usize..result.range.end as usize;
+            let pieces: Vec<Bytes> = result.into_stream().try_collect().await?;
+            Ok::<_, object_store::Error>((range, pieces))
+        };
+        let piece = PIECE_BYTES as usize;
+        for (options, lengths) in [
+            (bounded(7..PIECE_BYTES + 7), vec![piece]),
+            (bounded(3..2 * PIECE_BYTES + 4), vec![piece, piece, 1]),
+            (GetOptions::default(), vec![piece, piece, 5]),
+        ] {
+            let (range, found) = pieces(options).await.unwrap();
+            assert_eq!(found.iter().map(Bytes::len).collect::<Vec<_>>(), lengths);
+            assert!(found.concat() == bytes[range]);
+        }
+
+        let reading = files.get_opts(&path, bounded(3..2 * PIECE_BYTES)).await.unwrap();
+        File::options().write(true).open(folder.path().join("shard.tar")).unwrap().set_len(PIECE_BYTES + 100).unwrap();
+        let error = reading.bytes().await.unwrap_err().to_string();
+        assert!(
+            error.contains("shard.tar") && error.contains(&format!("ends at byte {}", PIECE_BYTES + 100)),
+            "{error}"
+        );
     }
 }
