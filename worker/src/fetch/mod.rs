@@ -15,6 +15,7 @@ mod fetcher;
 pub mod flaky;
 mod hedged;
 mod hold;
+mod joined;
 mod kept;
 mod limited;
 mod object;

@@ -10,6 +10,7 @@ use spdl_shard::format::StoredObject;
 use super::{
     client::StoreClient,
     error::FetchError,
+    joined::PartCollector,
     pieces::{MERGE_GAP_BYTES, Pieces},
     place::ShardSource,
     request::{RequestError, StoreRequest},
@@ -80,13 +81,17 @@ pub(crate) async fn read_all(reads: Vec<ObjectRead>, requests: &StoreClient) -> 
     let part_bytes = reads.iter().map(|read| (read.range.end - read.range.start).min(PART_BYTES)).max();
     let at_once = usize::try_from(BYTES_AT_ONCE / part_bytes.unwrap_or(1).max(1)).unwrap_or(MAX_PARTS_AT_ONCE);
     let parts = reads.into_iter().flat_map(|ObjectRead { object, range, at }| {
-        let start = range.start;
-        parts(range, PART_BYTES).map(move |part| (object.clone(), at + (part.start - start), part))
+        let (start, whole) = (range.start, at..at + (range.end - range.start));
+        parts(range, PART_BYTES).map(move |part| (object.clone(), whole.clone(), at + (part.start - start), part))
     });
-    let reads = parts.map(|(object, at, part)| async move { Ok((at, object.read_part(part, requests).await?)) });
-    let reads = stream::iter(reads).buffered(at_once.clamp(1, MAX_PARTS_AT_ONCE));
-    let pieces: Vec<(u64, Bytes)> = reads.try_collect().await?;
-    Ok(Pieces::new(pieces))
+    let reads =
+        parts.map(|(object, whole, at, part)| async move { Ok((whole, at, object.read_part(part, requests).await?)) });
+    let mut reads = stream::iter(reads).buffered(at_once.clamp(1, MAX_PARTS_AT_ONCE));
+    let mut collected = PartCollector::default();
+    while let Some((whole, at, part)) = reads.try_next().await? {
+        collected.add(&whole, at, part);
+    }
+    Ok(collected.finish())
 }
 
 impl ShardObject {
