@@ -2,7 +2,7 @@
 
 use spdl_types::elementary::sin_cos;
 
-use super::LANES;
+use super::apply::LANES;
 use crate::SoundError;
 
 /// Zero crossings of the sinc on each side.
@@ -15,17 +15,21 @@ const MOST_WEIGHTS: u64 = 4 << 20;
 /// The weights of all phases.
 #[derive(Clone, Debug)]
 pub(super) struct PhaseWeights {
+    /// The rates, divided by their greatest common divisor: after `from` input and `to` output frames the phases begin anew.
+    pub(super) from: usize,
+    pub(super) to: usize,
     /// One row for each phase. A row ends with zeros where it has fewer weights.
     values: Vec<f32>,
     /// Weights of a row, a multiple of [`LANES`].
     pub(super) row: usize,
-    /// For each phase, the input frame of its first weight, relative to the frame at which the phases begin anew.
+    /// For each phase, the input frame of its first weight, relative to the frame at which the phases began.
     pub(super) starts: Vec<i32>,
 }
 
 impl PhaseWeights {
-    /// Computes the weights between two rates with this greatest common divisor.
-    pub(super) fn new(from: u32, to: u32, divisor: u32) -> Result<Self, SoundError> {
+    /// Computes the weights between two rates in Hz that are not equal.
+    pub(super) fn new(from: u32, to: u32) -> Result<Self, SoundError> {
+        let divisor = greatest_common_divisor(from, to);
         let (reduced_from, reduced_to) = (from / divisor, to / divisor);
         let cut_off = f64::from(reduced_from.min(reduced_to)) * ROLLOFF;
         // Input frames that the window reaches on each side.
@@ -49,7 +53,7 @@ impl PhaseWeights {
                 (scale * windowed_sinc(distance as f64 * unit)) as f32
             }));
         }
-        Ok(Self { values, row: row as usize, starts })
+        Ok(Self { from: reduced_from as usize, to: reduced_to as usize, values, row: row as usize, starts })
     }
 
     /// Returns the weights of a phase.
@@ -58,10 +62,30 @@ impl PhaseWeights {
         &self.values[phase * self.row..][..self.row]
     }
 
+    /// Returns the phase of the next output frame, and the input frame at which its phases began.
+    #[inline(always)]
+    pub(super) fn next(&self, phase: usize, begun: i64) -> (usize, i64) {
+        if phase + 1 < self.to { (phase + 1, begun) } else { (0, begun.saturating_add(self.from as i64)) }
+    }
+
+    /// Returns the input frame that the first weight of an output frame is for. It can be before the input.
+    pub(super) fn first_frame(&self, output: usize) -> i64 {
+        let begun = i64::try_from((output / self.to).saturating_mul(self.from)).unwrap_or(i64::MAX);
+        begun.saturating_add(self.starts[output % self.to].into())
+    }
+
     /// Returns the bytes that it takes.
     pub(super) fn memory_bytes(&self) -> usize {
         self.values.len() * size_of::<f32>() + self.starts.len() * size_of::<i32>()
     }
+}
+
+/// Returns the greatest common divisor by Euclid's algorithm.
+fn greatest_common_divisor(mut a: u32, mut b: u32) -> u32 {
+    while b > 0 {
+        (a, b) = (b, a % b);
+    }
+    a
 }
 
 /// Returns the sinc under the Hann window at a time, in zero crossings.

@@ -4,18 +4,18 @@
 //! frequency and has 6 zero crossings on each side, under a Hann window (J. O. Smith, *Digital Audio Resampling*). torchaudio
 //! convolves with one row of weights that spans all phases and is mostly zeros; a phase here has only the weights that are not.
 
+mod apply;
 mod cache;
 mod kernel;
 
 use std::ops::Range;
 
+use apply::apply;
 pub use cache::ResamplerCache;
+use fearless_simd::{Level, dispatch};
 use kernel::PhaseWeights;
 
 use crate::SoundError;
-
-/// The sums that an output sample is added up in: they fit the vector registers of each processor.
-const LANES: usize = 8;
 
 /// Changes the sampling rate of one channel. Making one computes its weights; [`ResamplerCache`] keeps them.
 ///
@@ -31,9 +31,6 @@ const LANES: usize = 8;
 /// ```
 #[derive(Clone, Debug)]
 pub struct SoundResampler {
-    /// The rates, divided by their greatest common divisor.
-    from: usize,
-    to: usize,
     /// None if the rates are equal.
     weights: Option<PhaseWeights>,
 }
@@ -46,18 +43,17 @@ impl SoundResampler {
     /// A rate is 0, or the ratio of the rates needs more than 4 Mi weights (16 MiB). The number is some 12 times the larger rate
     /// after both are divided by their greatest common divisor, so all whole rates up to 300 kHz are within the limit.
     pub fn new(from: u32, to: u32) -> Result<Self, SoundError> {
-        let divisor = greatest_common_divisor(from, to);
         if from == 0 || to == 0 {
             return Err(SoundError::NoRate);
         }
-        let weights = if from == to { None } else { Some(PhaseWeights::new(from, to, divisor)?) };
-        Ok(Self { from: (from / divisor) as usize, to: (to / divisor) as usize, weights })
+        Ok(Self { weights: if from == to { None } else { Some(PhaseWeights::new(from, to)?) } })
     }
 
     /// Returns how many frames come of this many: the number that the ratio of the rates gives, rounded up.
     #[must_use]
     pub fn frames(&self, input_frames: usize) -> usize {
-        let frames = (input_frames as u128 * self.to as u128).div_ceil(self.from as u128);
+        let Some(weights) = &self.weights else { return input_frames };
+        let frames = (input_frames as u128 * weights.to as u128).div_ceil(weights.from as u128);
         usize::try_from(frames).unwrap_or(usize::MAX)
     }
 
@@ -71,8 +67,8 @@ impl SoundResampler {
             return 0..0;
         }
         // Later frames start at the same or a later input frame.
-        let first = self.input_start(weights, output.start);
-        let end = self.input_start(weights, output.end - 1) + weights.row as i64;
+        let first = weights.first_frame(output.start);
+        let end = weights.first_frame(output.end - 1).saturating_add(weights.row as i64);
         first.max(0) as usize..end.max(0) as usize
     }
 
@@ -96,22 +92,7 @@ impl SoundResampler {
             }
             return;
         };
-        let mut phase = output_start % self.to;
-        let mut base = (output_start / self.to) as i64 * self.from as i64 - input_start as i64;
-        for sample in out {
-            let row = weights.row_of(phase);
-            let start = base + i64::from(weights.starts[phase]);
-            let inside = usize::try_from(start).ok().and_then(|start| input.get(start..)?.get(..row.len()));
-            *sample = match inside {
-                Some(inside) => dot(row, inside),
-                None => dot_at_edge(row, input, start),
-            };
-            phase += 1;
-            if phase == self.to {
-                phase = 0;
-                base += self.from as i64;
-            }
-        }
+        dispatch!(Level::new(), simd => apply(simd, weights, input, input_start, output_start, out));
     }
 
     /// Returns the bytes of the weights.
@@ -119,46 +100,6 @@ impl SoundResampler {
     pub fn memory_bytes(&self) -> usize {
         self.weights.as_ref().map_or(0, PhaseWeights::memory_bytes)
     }
-
-    /// Returns the input frame that the first weight of an output frame is for. It can be before the input.
-    fn input_start(&self, weights: &PhaseWeights, output: usize) -> i64 {
-        (output / self.to) as i64 * self.from as i64 + i64::from(weights.starts[output % self.to])
-    }
-}
-
-/// Returns the sum of products of two slices of the same length, a multiple of [`LANES`].
-#[inline(always)]
-fn dot(weights: &[f32], samples: &[f32]) -> f32 {
-    let mut sums = [0.0; LANES];
-    for (weights, samples) in weights.as_chunks::<LANES>().0.iter().zip(samples.as_chunks::<LANES>().0) {
-        for lane in 0..LANES {
-            sums[lane] += weights[lane] * samples[lane];
-        }
-    }
-    let [a, b, c, d, e, f, g, h] = sums;
-    ((a + e) + (c + g)) + ((b + f) + (d + h))
-}
-
-/// Does the same with the samples from `start` on, of which some are before or after the input and count as zeros.
-#[cold]
-fn dot_at_edge(weights: &[f32], input: &[f32], start: i64) -> f32 {
-    let mut sums = [0.0; LANES];
-    for (chunk, weights) in weights.as_chunks::<LANES>().0.iter().enumerate() {
-        for lane in 0..LANES {
-            let at = usize::try_from(start + (chunk * LANES + lane) as i64).ok();
-            sums[lane] += weights[lane] * at.and_then(|at| input.get(at)).copied().unwrap_or_default();
-        }
-    }
-    let [a, b, c, d, e, f, g, h] = sums;
-    ((a + e) + (c + g)) + ((b + f) + (d + h))
-}
-
-/// Returns the greatest common divisor by Euclid's algorithm, of 0 and a number that number.
-fn greatest_common_divisor(mut a: u32, mut b: u32) -> u32 {
-    while b > 0 {
-        (a, b) = (b, a % b);
-    }
-    a
 }
 
 #[cfg(test)]
