@@ -4,12 +4,14 @@
 //!
 //! ```text
 //! resample FROM TO INPUT OUTPUT ROUNDS       files of f32 samples, little endian
+//! features whisper MELS INPUT OUTPUT ROUNDS  and in place of `whisper MELS`: `nemo MELS`, `kaldi MELS FULL_SCALE` and
+//!                                            `torchaudio N_FFT WIN HOP MELS POWER`; the sound has 16,000 samples a second
 //! ```
 
 use std::{error::Error, fs, io, time::Duration};
 
 use rustix::time::{ClockId, clock_gettime};
-use spdl_sound::SoundResampler;
+use spdl_sound::{FeaturePreset, MelFeatures, SoundResampler};
 
 fn main() -> Result<(), Box<dyn Error>> {
     for line in io::stdin().lines() {

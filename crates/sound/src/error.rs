@@ -22,4 +22,26 @@ pub enum SoundError {
         /// The most weights that a resampler may have.
         limit: u64,
     },
+    /// Features that are defined for one rate alone.
+    #[error("the features `{preset}` are of sound at {needed} Hz, not at {rate} Hz: resample it first")]
+    OtherRate {
+        /// The preset's name.
+        preset: &'static str,
+        /// The rate that they are defined for, in Hz.
+        needed: u32,
+        /// The rate of the samples in Hz.
+        rate: u32,
+    },
+    /// A parameter of features outside of its range.
+    #[error("`{parameter}` is {value}, and must be from {least} to {most}")]
+    FeatureParameter {
+        /// The parameter's name.
+        parameter: &'static str,
+        /// Its value.
+        value: f64,
+        /// The least value that it may have.
+        least: f64,
+        /// The greatest value that it may have.
+        most: f64,
+    },
 }
