@@ -26,6 +26,27 @@ fn main() -> Result<(), Box<dyn Error>> {
                 write(output, &out)?;
                 println!("{seconds}");
             }
+            ["features", ref preset @ .., input, output, rounds] => {
+                let preset = match *preset {
+                    ["whisper", mels] => FeaturePreset::Whisper { mels: mels.parse()? },
+                    ["nemo", mels] => FeaturePreset::Nemo { mels: mels.parse()? },
+                    ["kaldi", mels, scale] => FeaturePreset::Kaldi { mels: mels.parse()?, full_scale: scale.parse()? },
+                    ["torchaudio", n_fft, win, hop, mels, power] => FeaturePreset::Torchaudio {
+                        n_fft: n_fft.parse()?,
+                        win_length: win.parse()?,
+                        hop_length: hop.parse()?,
+                        mels: mels.parse()?,
+                        power: power.parse()?,
+                    },
+                    _ => return Err(format!("unknown features `{line}`").into()),
+                };
+                let input = read(input)?;
+                let features = MelFeatures::new(&preset, 16_000)?;
+                let mut out = vec![0.0; features.frames(input.len()) * features.mels()];
+                let seconds = measure(rounds.parse()?, || features.compute(&input, &mut out));
+                write(output, &out)?;
+                println!("{seconds}");
+            }
             _ => {
                 return Err(
                     format!("unknown command `{line}`: the first lines of sound.rs list those there are").into()

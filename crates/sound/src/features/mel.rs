@@ -50,7 +50,8 @@ impl MelScale {
 impl MelFilters {
     /// Makes `mels` overlapping bands between `low_hz` and half of `rate`, for the bins of a transform of `fourier_size` samples.
     pub(super) fn new(scale: &MelScale, mels: usize, fourier_size: usize, rate: u32, low_hz: f64) -> Self {
-        let high_hz = f64::from(rate) / 2.0;
+        // torchaudio rounds the Nyquist frequency down, and takes it for the highest bin's.
+        let high_hz = if *scale == MelScale::Htk { f64::from(rate / 2) } else { f64::from(rate) / 2.0 };
         let (low, high) = (scale.of_hz(low_hz), scale.of_hz(high_hz));
         // The corner of a band is the middle of the one before and of the one after.
         let corner = |number: usize| low + (high - low) * number as f64 / (mels + 1) as f64;
@@ -62,7 +63,7 @@ impl MelFilters {
                 if *scale == MelScale::Kaldi { corners } else { corners.map(|mel| scale.to_hz(mel)) };
             let height = if *scale == MelScale::Slaney { 2.0 / (right - left) } else { 1.0 };
             let weight = |bin: usize| {
-                let hz = f64::from(rate) * bin as f64 / fourier_size as f64;
+                let hz = high_hz * bin as f64 / (fourier_size / 2) as f64;
                 let at = if *scale == MelScale::Kaldi { scale.of_hz(hz) } else { hz };
                 (height * ((at - left) / (middle - left)).min((right - at) / (right - middle)).max(0.0)) as f32
             };
