@@ -32,9 +32,15 @@ pub enum SoundError {
         /// The rate of the samples in Hz.
         rate: u32,
     },
-    /// A parameter of features outside of its range.
+    /// An impulse response that cannot be applied.
+    #[error("an impulse response is {what}: leave its file out")]
+    ImpulseResponse {
+        /// What it is.
+        what: &'static str,
+    },
+    /// A parameter outside of its range.
     #[error("`{parameter}` is {value}, and must be from {least} to {most}")]
-    FeatureParameter {
+    Parameter {
         /// The parameter's name.
         parameter: &'static str,
         /// Its value.

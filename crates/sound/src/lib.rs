@@ -1,4 +1,4 @@
-//! Sound as samples: resampling, and the features that models of speech take. Pure functions of numbers in memory; files and codecs are other crates' matter.
+//! Sound as samples: resampling, random changes for training, and the features that models of speech take. Pure functions of numbers in memory; files and codecs are other crates' matter.
 //!
 //! Samples are `f32`, full scale is from -1 to 1, and one call works on one channel: whoever wants one channel of several mixes
 //! them first, which is less work than resampling each. A *frame* is what all channels have at one time, so a channel has one
@@ -11,6 +11,7 @@
 
 mod error;
 mod features;
+pub mod operations;
 mod resample;
 
 pub use error::SoundError;

@@ -153,7 +153,7 @@ fn within(parameter: &'static str, value: usize, least: usize, most: usize) -> R
     if (least..=most).contains(&value) {
         return Ok(value);
     }
-    Err(SoundError::FeatureParameter { parameter, value: value as f64, least: least as f64, most: most as f64 })
+    Err(SoundError::Parameter { parameter, value: value as f64, least: least as f64, most: most as f64 })
 }
 
 #[cfg(test)]
