@@ -38,6 +38,12 @@ pub enum SoundError {
         /// What it is.
         what: &'static str,
     },
+    /// A transform of a size for which there is no fast one.
+    #[error("`n_fft` is {size}, and must be even and have no prime factor above 5, such as 400, 480 or 512")]
+    TransformSize {
+        /// The samples of the transform.
+        size: usize,
+    },
     /// A parameter outside of its range.
     #[error("`{parameter}` is {value}, and must be from {least} to {most}")]
     Parameter {

@@ -23,15 +23,16 @@ pub(super) enum Compression {
 const LEAST_DEVIATION: f64 = 1e-5;
 
 impl Compression {
-    /// Compresses the values of one frame.
-    pub(super) fn compress(self, frame: &mut [f32]) {
+    /// Compresses values, each by itself.
+    #[inline(always)]
+    pub(super) fn compress(self, values: &mut [f32]) {
         match self {
             Self::None => {}
-            Self::Floored { floor } => frame.iter_mut().for_each(|value| *value = ln(at_least(*value, floor))),
+            Self::Floored { floor } => values.iter_mut().for_each(|value| *value = ln(at_least(*value, floor))),
             Self::Whisper => {
-                frame.iter_mut().for_each(|value| *value = ln(at_least(*value, 1e-10)) * std::f32::consts::LOG10_E)
+                values.iter_mut().for_each(|value| *value = ln(at_least(*value, 1e-10)) * std::f32::consts::LOG10_E)
             }
-            Self::Standardised { added } => frame.iter_mut().for_each(|value| *value = ln(*value + added)),
+            Self::Standardised { added } => values.iter_mut().for_each(|value| *value = ln(*value + added)),
         }
     }
 

@@ -76,9 +76,7 @@ impl Framing {
     pub(super) fn frames(&self, samples: usize) -> usize {
         match self.places {
             _ if samples == 0 => 0,
-            // Of an odd number of samples, the middle one is not padded.
-            FramePlaces::CenteredReflected { last: true } => 1 + (samples - self.fourier_size % 2) / self.hop,
-            FramePlaces::CenteredReflected { last: false } => samples / self.hop,
+            FramePlaces::CenteredReflected { last } => samples / self.hop + usize::from(last),
             FramePlaces::CenteredZeros => samples / self.hop,
             FramePlaces::Inside => samples.checked_sub(self.window.len()).map_or(0, |rest| 1 + rest / self.hop),
         }

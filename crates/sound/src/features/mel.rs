@@ -1,6 +1,9 @@
 //! Bands on the mel scale, and the sums of a spectrum in them.
 
+use fearless_simd::{Simd, f32x8, prelude::*};
 use spdl_types::elementary::{exp, ln};
+
+use super::fourier::FrameLanes;
 
 /// A mel scale, and how bands lie on it.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -80,17 +83,24 @@ impl MelFilters {
         self.bands.len()
     }
 
-    /// Writes the weighted sum of the bins of each band.
-    pub(super) fn apply(&self, bins: &[f32], out: &mut [f32]) {
+    /// Writes the weighted sum of the bins of each band, in each lane.
+    #[inline(always)]
+    pub(super) fn apply<S: Simd>(&self, simd: S, bins: &[FrameLanes], out: &mut [FrameLanes]) {
         for (out, band) in out.iter_mut().zip(&self.bands) {
             let weights = &self.weights[band.first_weight..][..band.bins];
-            *out = weights.iter().zip(&bins[band.first_bin..]).map(|(weight, bin)| weight * bin).sum();
+            let mut sum = f32x8::splat(simd, 0.0);
+            for (weight, bin) in weights.iter().zip(&bins[band.first_bin..]) {
+                sum += f32x8::splat(simd, *weight) * f32x8::from_slice(simd, bin);
+            }
+            *out = sum.into();
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use fearless_simd::{Level, dispatch};
+
     use super::*;
 
     #[test]
@@ -108,8 +118,8 @@ mod tests {
     #[test]
     fn a_band_that_is_narrower_than_a_bin_is_silent() {
         let filters = MelFilters::new(&MelScale::Htk, 128, 64, 16_000, 0.0);
-        let mut out = vec![9.0; 128];
-        filters.apply(&[1.0; 33], &mut out);
-        assert!(out.contains(&0.0) && out.iter().any(|value| *value > 0.5));
+        let mut out = vec![[9.0; 8]; 128];
+        dispatch!(Level::new(), simd => filters.apply(simd, &[[1.0; 8]; 33], &mut out));
+        assert!(out.contains(&[0.0; 8]) && out.iter().any(|value| value[3] > 0.5));
     }
 }

@@ -1,20 +1,20 @@
 //! Mel features: the energy of short frames of sound in bands that are as wide as hearing resolves, as models of speech take them.
 //!
-//! A frame is cut out and windowed (`framing.rs`), its spectrum is summed in bands (`mel.rs`), and the sums are compressed as
+//! A frame is cut out and windowed (`framing.rs`), its spectrum (`fourier.rs`) is summed in bands (`mel.rs`), and the sums are compressed as
 //! the preset asks (`compression.rs`). What a preset asks is in `preset.rs`.
 
 mod compression;
+mod fourier;
 mod framing;
 mod mel;
 mod preset;
 
-use std::{fmt, sync::Arc};
-
 use compression::Compression;
+use fearless_simd::{Level, Simd, dispatch};
+use fourier::{FrameFourier, LANES};
 use framing::Framing;
 use mel::MelFilters;
 pub use preset::FeaturePreset;
-use realfft::{RealFftPlanner, RealToComplex};
 
 use crate::SoundError;
 
@@ -30,23 +30,14 @@ use crate::SoundError;
 /// assert_eq!(out.len(), 100 * 80);
 /// # Ok::<(), spdl_sound::SoundError>(())
 /// ```
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct MelFeatures {
     framing: Framing,
-    fourier: Arc<dyn RealToComplex<f32>>,
+    fourier: FrameFourier,
     filters: MelFilters,
     /// The power of a bin's magnitude that is summed: 2 is its energy.
-    power: f32,
+    power: u8,
     compression: Compression,
-}
-
-impl fmt::Debug for MelFeatures {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("MelFeatures")
-            .field("framing", &self.framing)
-            .field("mels", &self.mels())
-            .finish_non_exhaustive()
-    }
 }
 
 impl MelFeatures {
@@ -57,8 +48,9 @@ impl MelFeatures {
     /// The preset is defined for another rate, or one of its parameters is out of its range.
     pub fn new(preset: &FeaturePreset, rate: u32) -> Result<Self, SoundError> {
         let plan = preset.plan(rate)?;
-        let fourier = RealFftPlanner::new().plan_fft_forward(plan.framing.fourier_size);
-        let filters = MelFilters::new(&plan.scale, plan.mels, plan.framing.fourier_size, rate, plan.low_hz);
+        let size = plan.framing.fourier_size;
+        let fourier = FrameFourier::new(size).ok_or(SoundError::TransformSize { size })?;
+        let filters = MelFilters::new(&plan.scale, plan.mels, size, rate, plan.low_hz);
         Ok(Self { framing: plan.framing, fourier, filters, power: plan.power, compression: plan.compression })
     }
 
@@ -82,24 +74,34 @@ impl MelFeatures {
     pub fn compute(&self, samples: &[f32], out: &mut [f32]) {
         let frames = self.frames(samples.len());
         assert_eq!(out.len(), frames * self.mels(), "room for {frames} frames of {} bands", self.mels());
-        let mut frame = self.fourier.make_input_vec();
-        let mut spectrum = self.fourier.make_output_vec();
-        let mut scratch = self.fourier.make_scratch_vec();
-        let mut powers = vec![0.0; spectrum.len()];
-        for (number, out) in out.chunks_exact_mut(self.mels()).enumerate() {
-            self.framing.cut(samples, number, &mut frame);
-            if self.fourier.process_with_scratch(&mut frame, &mut spectrum, &mut scratch).is_err() {
-                unreachable!("the buffers are the transform's own");
-            }
-            for (power, bin) in powers.iter_mut().zip(&spectrum) {
-                *power = bin.re * bin.re + bin.im * bin.im;
-            }
-            if self.power == 1.0 {
-                powers.iter_mut().for_each(|power| *power = power.sqrt());
-            }
-            self.filters.apply(&powers, out);
-            self.compression.compress(out);
-        }
+        dispatch!(Level::new(), simd => self.compute_frames(simd, samples, out));
         self.compression.finish(out, self.mels());
+    }
+
+    /// Writes the features of each frame, without what needs all frames.
+    #[inline(always)]
+    fn compute_frames<S: Simd>(&self, simd: S, samples: &[f32], out: &mut [f32]) {
+        let mels = self.mels();
+        let mut buffers = self.fourier.buffers();
+        let mut frame = vec![0.0; self.framing.fourier_size];
+        let mut bands = vec![[0.0; LANES]; mels];
+        for (number, out) in out.chunks_mut(LANES * mels).enumerate() {
+            // Lanes for which there is no frame keep what they had, and nothing reads it.
+            for lane in 0..out.len() / mels {
+                self.framing.cut(samples, number * LANES + lane, &mut frame);
+                for (pair, samples) in buffers.pairs.iter_mut().zip(frame.as_chunks::<2>().0) {
+                    (pair[0][lane], pair[1][lane]) = (samples[0], samples[1]);
+                }
+            }
+            self.fourier.transform(simd, &mut buffers);
+            if self.power == 1 {
+                buffers.energies.as_flattened_mut().iter_mut().for_each(|energy| *energy = energy.sqrt());
+            }
+            self.filters.apply(simd, &buffers.energies, &mut bands);
+            self.compression.compress(bands.as_flattened_mut());
+            for (lane, frame) in out.chunks_exact_mut(mels).enumerate() {
+                frame.iter_mut().zip(&bands).for_each(|(value, band)| *value = band[lane]);
+            }
+        }
     }
 }

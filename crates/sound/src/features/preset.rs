@@ -36,7 +36,7 @@ pub enum FeaturePreset {
     },
     /// Those of `torchaudio.transforms.MelSpectrogram`, without a logarithm.
     Torchaudio {
-        /// Samples of the transform; torchaudio's default is 400.
+        /// Samples of the transform: an even number without a prime factor above 5. torchaudio's default is 400.
         n_fft: usize,
         /// Samples of the window, at most `n_fft`; torchaudio's default is `n_fft`.
         win_length: usize,
@@ -57,7 +57,7 @@ pub(super) struct FeaturePlan {
     pub(super) mels: usize,
     /// The lower end of the lowest band.
     pub(super) low_hz: f64,
-    pub(super) power: f32,
+    pub(super) power: u8,
     pub(super) compression: Compression,
 }
 
@@ -82,7 +82,7 @@ impl FeaturePreset {
                     scale: MelScale::Slaney,
                     mels: within("mels", mels, 1, MOST_MELS)?,
                     low_hz: 0.0,
-                    power: 2.0,
+                    power: 2,
                     compression: Compression::Whisper,
                 })
             }
@@ -100,7 +100,7 @@ impl FeaturePreset {
                     scale: MelScale::Kaldi,
                     mels: within("mels", mels, 1, MOST_MELS)?,
                     low_hz: 20.0,
-                    power: 2.0,
+                    power: 2,
                     compression: Compression::Floored { floor: f32::EPSILON },
                 })
             }
@@ -118,7 +118,7 @@ impl FeaturePreset {
                     scale: MelScale::Slaney,
                     mels: within("mels", mels, 1, MOST_MELS)?,
                     low_hz: 0.0,
-                    power: 2.0,
+                    power: 2,
                     compression: Compression::Standardised { added: 1.0 / (1 << 24) as f32 },
                 })
             }
@@ -133,7 +133,7 @@ impl FeaturePreset {
                     scale: MelScale::Htk,
                     mels: within("mels", mels, 1, MOST_MELS)?,
                     low_hz: 0.0,
-                    power: power.into(),
+                    power,
                     compression: Compression::None,
                 })
             }
