@@ -137,7 +137,15 @@ impl Framing {
 
 /// Scales a frame, takes its mean off, and lifts its high frequencies. The first sample counts as its own predecessor.
 fn level_and_emphasise(frame: &mut [f32], full_scale: f32) {
-    let sum: f64 = frame.iter().map(|sample| f64::from(sample * full_scale)).sum();
+    // Several sums, so that an addition need not wait for the one before.
+    let mut sums = [0.0; 8];
+    let (chunks, rest) = frame.as_chunks::<8>();
+    for chunk in chunks {
+        for (sum, sample) in sums.iter_mut().zip(chunk) {
+            *sum += f64::from(sample * full_scale);
+        }
+    }
+    let sum: f64 = sums.iter().sum::<f64>() + rest.iter().map(|sample| f64::from(sample * full_scale)).sum::<f64>();
     let mean = (sum / frame.len() as f64) as f32;
     let mut before = frame.first().map_or(0.0, |first| first * full_scale - mean);
     for sample in frame {

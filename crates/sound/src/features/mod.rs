@@ -105,3 +105,50 @@ impl MelFeatures {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use spdl_types::Draw;
+
+    use super::*;
+
+    fn noise(samples: usize) -> Vec<f32> {
+        let mut draw = Draw::new(4, 0, 0);
+        (0..samples).map(|_| draw.between(-0.5, 0.5) as f32).collect()
+    }
+
+    #[test]
+    fn all_kinds_of_vectors_give_the_same_bits() {
+        let samples = noise(20_000);
+        for preset in [
+            FeaturePreset::Whisper { mels: 80 },
+            FeaturePreset::Kaldi { mels: 80, full_scale: 32_768.0 },
+            FeaturePreset::Nemo { mels: 80 },
+            FeaturePreset::Torchaudio { n_fft: 480, win_length: 400, hop_length: 160, mels: 64, power: 1 },
+        ] {
+            let features = MelFeatures::new(&preset, 16_000).unwrap();
+            let values = features.frames(samples.len()) * features.mels();
+            let (mut best, mut baseline) = (vec![0.0; values], vec![1.0; values]);
+            dispatch!(Level::new(), simd => features.compute_frames(simd, &samples, &mut best));
+            dispatch!(Level::baseline(), simd => features.compute_frames(simd, &samples, &mut baseline));
+            assert!(
+                best.iter().zip(&baseline).all(|(best, baseline)| best.to_bits() == baseline.to_bits()),
+                "{preset:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_frame_is_the_same_beside_every_other_frame() {
+        let preset = FeaturePreset::Kaldi { mels: 80, full_scale: 1.0 };
+        let features = MelFeatures::new(&preset, 16_000).unwrap();
+        let samples = noise(16_000);
+        let mut all = vec![0.0; features.frames(16_000) * 80];
+        features.compute(&samples, &mut all);
+        for (frame, expected) in all.chunks_exact(80).enumerate() {
+            let mut alone = [0.0; 80];
+            features.compute(&samples[frame * 160..][..400], &mut alone);
+            assert_eq!(alone, expected, "frame {frame}");
+        }
+    }
+}

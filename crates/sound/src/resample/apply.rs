@@ -95,3 +95,27 @@ fn dot<S: Simd, const N: usize>(simd: S, row: &[f32], inputs: [&[f32]; N]) -> [f
 fn total([a, b, c, d, e, f, g, h]: [f32; LANES]) -> f32 {
     ((a + e) + (c + g)) + ((b + f) + (d + h))
 }
+
+#[cfg(test)]
+mod tests {
+    use fearless_simd::{Level, dispatch};
+    use spdl_types::Draw;
+
+    use super::*;
+
+    #[test]
+    fn all_kinds_of_vectors_give_the_same_bits() {
+        let mut draw = Draw::new(3, 0, 0);
+        let input: Vec<f32> = (0..40_000).map(|_| draw.between(-1.0, 1.0) as f32).collect();
+        for (from, to) in [(44_100, 16_000), (48_000, 16_000), (16_000, 44_100)] {
+            let weights = PhaseWeights::new(from, to).unwrap();
+            let (mut best, mut baseline) = (vec![0.0; 12_000], vec![1.0; 12_000]);
+            dispatch!(Level::new(), simd => apply(simd, &weights, &input, 0, 0, &mut best));
+            dispatch!(Level::baseline(), simd => apply(simd, &weights, &input, 0, 0, &mut baseline));
+            assert!(
+                best.iter().zip(&baseline).all(|(best, baseline)| best.to_bits() == baseline.to_bits()),
+                "{from} to {to}"
+            );
+        }
+    }
+}
