@@ -2,7 +2,7 @@
 
 /// How the sums of bands become features.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Compression {
+pub(super) enum BandCompression {
     /// They are the features.
     None,
     /// Natural logarithms of at least `floor`.
@@ -22,7 +22,7 @@ pub(super) enum Compression {
 /// What is added to a standard deviation, so that a band that never changes is not divided by zero.
 const LEAST_DEVIATION: f64 = 1e-5;
 
-impl Compression {
+impl BandCompression {
     /// Compresses values, each by itself.
     #[inline(always)]
     pub(super) fn compress(self, values: &mut [f32]) {
@@ -125,9 +125,11 @@ mod tests {
 
     #[test]
     fn a_value_that_is_not_a_number_stays_one() {
-        for compression in
-            [Compression::Floored { floor: 1e-7 }, Compression::Whisper, Compression::Standardised { added: 1e-7 }]
-        {
+        for compression in [
+            BandCompression::Floored { floor: 1e-7 },
+            BandCompression::Whisper,
+            BandCompression::Standardised { added: 1e-7 },
+        ] {
             let mut frame = [f32::NAN, 1.0];
             compression.compress(&mut frame);
             compression.finish(&mut frame, 2);

@@ -89,11 +89,11 @@ impl FrameFourier {
         }
         let half = pairs.len();
         for (bin, energy) in energies.iter_mut().enumerate() {
-            let own = Value::load(simd, &pairs[bin % half]);
-            let mirrored = Value::load(simd, &pairs[(half - bin) % half]);
+            let own = ComplexValue::load(simd, &pairs[bin % half]);
+            let mirrored = ComplexValue::load(simd, &pairs[(half - bin) % half]);
             // Twice the transforms of the even and of the odd samples, the latter divided by i.
-            let even = Value { re: own.re + mirrored.re, im: own.im - mirrored.im };
-            let odd = Value { re: own.im + mirrored.im, im: mirrored.re - own.re };
+            let even = ComplexValue { re: own.re + mirrored.re, im: own.im - mirrored.im };
+            let odd = ComplexValue { re: own.im + mirrored.im, im: mirrored.re - own.re };
             let odd = odd.times(simd, self.joins[bin]);
             let (re, im) = (even.re + odd.re, even.im + odd.im);
             let squares = (re * re + im * im) * f32x8::splat(simd, 0.25);
@@ -115,7 +115,7 @@ impl FourierStage {
         for group in 0..rest {
             let factors = &factors[group * (R - 1)..][..R - 1];
             for place in 0..stride {
-                let values = array::from_fn(|n| Value::load(simd, &from[place + stride * (group + rest * n)]));
+                let values = array::from_fn(|n| ComplexValue::load(simd, &from[place + stride * (group + rest * n)]));
                 let results = butterfly::<S, R>(simd, values);
                 for (n, result) in results.into_iter().enumerate() {
                     let result = if n == 0 { result } else { result.times(simd, factors[n - 1]) };
@@ -128,12 +128,12 @@ impl FourierStage {
 
 /// A complex number in each lane.
 #[derive(Clone, Copy)]
-struct Value<S: Simd> {
+struct ComplexValue<S: Simd> {
     re: f32x8<S>,
     im: f32x8<S>,
 }
 
-impl<S: Simd> Value<S> {
+impl<S: Simd> ComplexValue<S> {
     #[inline(always)]
     fn load(simd: S, [re, im]: &ComplexLanes) -> Self {
         Self { re: f32x8::from_slice(simd, re), im: f32x8::from_slice(simd, im) }
@@ -177,7 +177,7 @@ impl<S: Simd> Value<S> {
 
 /// Transforms 2, 3, 4 or 5 values.
 #[inline(always)]
-fn butterfly<S: Simd, const R: usize>(simd: S, a: [Value<S>; R]) -> [Value<S>; R] {
+fn butterfly<S: Simd, const R: usize>(simd: S, a: [ComplexValue<S>; R]) -> [ComplexValue<S>; R] {
     let mut b = a;
     match R {
         2 => {

@@ -21,7 +21,7 @@ pub(super) enum FramePlaces {
 
 /// The shape of a window.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Window {
+pub(super) enum WindowShape {
     /// Hann's, of which the next sample would be 0.
     Hann,
     /// Hann's, whose first and last samples are 0.
@@ -59,7 +59,7 @@ impl Framing {
     /// Frames of `window_size` samples each `hop` samples, in the middle of a transform of `fourier_size`.
     pub(super) fn new(
         places: FramePlaces,
-        window: Window,
+        window: WindowShape,
         fourier_size: usize,
         window_size: usize,
         hop: usize,
@@ -165,7 +165,7 @@ fn reflected(at: i64, samples: usize) -> usize {
     folded.min(2 * last - folded) as usize
 }
 
-impl Window {
+impl WindowShape {
     /// Returns the window of this many samples.
     fn values(self, samples: usize) -> Vec<f32> {
         let period = if self == Self::Hann { samples } else { (samples - 1).max(1) };
@@ -189,7 +189,7 @@ mod tests {
     fn a_frame_beside_the_sound_has_mirrored_samples_or_zeros() {
         let samples: Vec<f32> = (1..=6).map(|n| n as f32).collect();
         let cut = |places, number| {
-            let mut framing = Framing::new(places, Window::Hann, 8, 8, 2);
+            let mut framing = Framing::new(places, WindowShape::Hann, 8, 8, 2);
             framing.window.fill(1.0);
             let mut out = vec![9.0; 8];
             framing.cut(&samples, number, &mut out);
@@ -211,7 +211,8 @@ mod tests {
     #[test]
     fn frames_are_counted_as_their_sources_count_them() {
         let count = |places| {
-            [0, 1, 159, 160, 399, 400, 559, 560].map(|n| Framing::new(places, Window::Hann, 400, 400, 160).frames(n))
+            [0, 1, 159, 160, 399, 400, 559, 560]
+                .map(|n| Framing::new(places, WindowShape::Hann, 400, 400, 160).frames(n))
         };
         assert_eq!(count(FramePlaces::CenteredReflected { last: true }), [0, 1, 1, 2, 3, 3, 4, 4]);
         assert_eq!(count(FramePlaces::CenteredReflected { last: false }), [0, 0, 0, 1, 2, 2, 3, 3]);

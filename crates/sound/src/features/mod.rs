@@ -9,7 +9,7 @@ mod framing;
 mod mel;
 mod preset;
 
-use compression::Compression;
+use compression::BandCompression;
 use fearless_simd::{Level, Simd, dispatch};
 use fourier::{FrameFourier, LANES};
 use framing::Framing;
@@ -37,7 +37,7 @@ pub struct MelFeatures {
     filters: MelFilters,
     /// The power of a bin's magnitude that is summed: 2 is its energy.
     power: u8,
-    compression: Compression,
+    compression: BandCompression,
 }
 
 impl MelFeatures {

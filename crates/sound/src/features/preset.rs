@@ -1,8 +1,8 @@
 //! What each preset asks for, after the code of its source.
 
 use super::{
-    compression::Compression,
-    framing::{FramePlaces, Framing, Preparation, Window},
+    compression::BandCompression,
+    framing::{FramePlaces, Framing, Preparation, WindowShape},
     mel::MelScale,
 };
 use crate::SoundError;
@@ -58,7 +58,7 @@ pub(super) struct FeaturePlan {
     /// The lower end of the lowest band.
     pub(super) low_hz: f64,
     pub(super) power: u8,
-    pub(super) compression: Compression,
+    pub(super) compression: BandCompression,
 }
 
 /// Samples of the largest transform.
@@ -78,19 +78,25 @@ impl FeaturePreset {
                     return Err(SoundError::OtherRate { preset: "whisper", needed: 16_000, rate });
                 }
                 Ok(FeaturePlan {
-                    framing: Framing::new(FramePlaces::CenteredReflected { last: false }, Window::Hann, 400, 400, 160),
+                    framing: Framing::new(
+                        FramePlaces::CenteredReflected { last: false },
+                        WindowShape::Hann,
+                        400,
+                        400,
+                        160,
+                    ),
                     scale: MelScale::Slaney,
                     mels: within("mels", mels, 1, MOST_MELS)?,
                     low_hz: 0.0,
                     power: 2,
-                    compression: Compression::Whisper,
+                    compression: BandCompression::Whisper,
                 })
             }
             Self::Kaldi { mels, full_scale } => {
                 let window = milliseconds(rate, 25)?;
                 let framing = Framing::new(
                     FramePlaces::Inside,
-                    Window::Povey,
+                    WindowShape::Povey,
                     window.next_power_of_two(),
                     window,
                     milliseconds(rate, 10)?,
@@ -101,14 +107,14 @@ impl FeaturePreset {
                     mels: within("mels", mels, 1, MOST_MELS)?,
                     low_hz: 20.0,
                     power: 2,
-                    compression: Compression::Floored { floor: f32::EPSILON },
+                    compression: BandCompression::Floored { floor: f32::EPSILON },
                 })
             }
             Self::Nemo { mels } => {
                 let window = milliseconds(rate, 25)?;
                 let framing = Framing::new(
                     FramePlaces::CenteredZeros,
-                    Window::SymmetricHann,
+                    WindowShape::SymmetricHann,
                     window.next_power_of_two(),
                     window,
                     milliseconds(rate, 10)?,
@@ -119,7 +125,7 @@ impl FeaturePreset {
                     mels: within("mels", mels, 1, MOST_MELS)?,
                     low_hz: 0.0,
                     power: 2,
-                    compression: Compression::Standardised { added: 1.0 / (1 << 24) as f32 },
+                    compression: BandCompression::Standardised { added: 1.0 / (1 << 24) as f32 },
                 })
             }
             Self::Torchaudio { n_fft, win_length, hop_length, mels, power } => {
@@ -129,12 +135,12 @@ impl FeaturePreset {
                 within("power", power.into(), 1, 2)?;
                 let places = FramePlaces::CenteredReflected { last: true };
                 Ok(FeaturePlan {
-                    framing: Framing::new(places, Window::Hann, n_fft, win_length, hop_length),
+                    framing: Framing::new(places, WindowShape::Hann, n_fft, win_length, hop_length),
                     scale: MelScale::Htk,
                     mels: within("mels", mels, 1, MOST_MELS)?,
                     low_hz: 0.0,
                     power,
-                    compression: Compression::None,
+                    compression: BandCompression::None,
                 })
             }
         }
