@@ -8,8 +8,8 @@ use crate::{
     pcm,
 };
 
-/// Frames that are decoded at once: their samples stay in the processor's nearest cache.
-const STEP_FRAMES: usize = 1024;
+/// About the samples that are passed on at once: they stay in the processor's nearest cache.
+const STEP_SAMPLES: usize = 2048;
 
 /// A sound file in memory.
 ///
@@ -115,7 +115,7 @@ impl<'b> Sound<'b> {
         let bytes = place(frames.start).zip(place(frames.end)).and_then(|(from, to)| self.data().get(from..to));
         let may_be_infinite = matches!(sample, PcmSample::F32 | PcmSample::F64);
         let mut frame = frames.start;
-        for bytes in bytes.ok_or_else(|| self.ends())?.chunks(STEP_FRAMES * frame_bytes) {
+        for bytes in bytes.ok_or_else(|| self.ends())?.chunks(self.step_frames() * frame_bytes) {
             scratch.samples.clear();
             pcm::read(sample, bytes, (frame_bytes, channels), &mut scratch.samples);
             if may_be_infinite && let Some(nth) = scratch.samples.iter().position(|sample| !sample.is_finite()) {
@@ -168,17 +168,26 @@ impl<'b> Sound<'b> {
             next_frame += u64::from(packet_frames);
             let within = |frame: u64| usize::try_from(frame.saturating_sub(start)).unwrap_or(usize::MAX);
             let (from, to) = (within(frames.start), within(frames.end).min(packet_frames as usize));
-            for from in (from..to).step_by(STEP_FRAMES) {
-                let step = from..to.min(from + STEP_FRAMES);
-                samples.clear();
+            for from in (from..to).step_by(self.step_frames()) {
+                let step = from..to.min(from + self.step_frames());
+                // Every sample is written, so that old ones need not be cleared.
                 samples.resize(step.len() * channels, 0.0);
                 for (nth, block) in blocks.channels().enumerate() {
-                    scaled(&block[step.clone()], stream.bits, samples[nth..].iter_mut().step_by(channels));
+                    let block = &block[step.clone()];
+                    match channels {
+                        1 => scaled(block, stream.bits, samples.iter_mut()),
+                        _ => scaled(block, stream.bits, samples[nth..].iter_mut().step_by(channels)),
+                    }
                 }
                 write(mix.mix(samples, channels));
             }
         }
         Ok(())
+    }
+
+    /// Returns the frames that are passed on at once.
+    fn step_frames(&self) -> usize {
+        (STEP_SAMPLES / usize::from(self.track.channels)).max(1)
     }
 
     fn packets(&self, stream: FlacStream) -> Result<PacketSearch<'b, '_>, MediaError> {

@@ -5,6 +5,8 @@
 
 use crate::{Codec, MediaError, PcmSample, Track, head::Input};
 
+/// The most channels, as in `libsndfile`.
+const MAX_CHANNELS: u64 = 1024;
 /// More chunks before the samples than any program writes.
 const MAX_CHUNKS: u32 = 4096;
 /// The end of the identifiers of Wave64 that begin with `riff`, and of those that begin with other words.
@@ -131,6 +133,9 @@ impl WavFormat {
         };
         if channels == 0 {
             return Err(input.malformed("the sound has no channels"));
+        }
+        if channels > MAX_CHANNELS {
+            return Err(MediaError::Unsupported { what: format!("{channels} channels") });
         }
         if rate == 0 {
             return Err(input.malformed("the sample rate is 0 Hz"));

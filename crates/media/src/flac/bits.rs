@@ -80,17 +80,29 @@ impl<'b> BitReader<'b> {
         }
     }
 
-    /// Returns the next number of a Rice code with `low_bits` low bits, at most 30.
+    /// Reads numbers of a Rice code with `low_bits` low bits, at most 30.
+    pub(super) fn rice(&mut self, low_bits: u32, numbers: &mut [i32]) -> Result<(), PacketProblem> {
+        // A copy, whose fields the compiler keeps in registers.
+        let Self { bytes, next, cache, cached_bits } = *self;
+        let mut reader = Self { bytes, next, cache, cached_bits };
+        for number in numbers {
+            *number = reader.rice_number(low_bits)?;
+        }
+        *self = reader;
+        Ok(())
+    }
+
     #[inline]
-    pub(super) fn rice(&mut self, low_bits: u32) -> Result<i32, PacketProblem> {
+    fn rice_number(&mut self, low_bits: u32) -> Result<i32, PacketProblem> {
         self.fill();
         let zeros = self.cache.leading_zeros();
         let length = zeros + 1 + low_bits;
         let folded = if length <= self.cached_bits {
-            // Two shifts, as one of 64 bits is none.
-            let low = self.cache << zeros << 1 >> 1 >> (63 - low_bits);
-            self.pass(length);
-            u64::from(zeros) << low_bits | low
+            // The bits up to the last one of the number, of which the first one that is set is part.
+            let bits = self.cache >> (64 - length);
+            self.cache = self.cache << (length - 1) << 1;
+            self.cached_bits -= length;
+            (bits & ((1 << low_bits) - 1)) | u64::from(zeros) << low_bits
         } else {
             let zeros = u64::from(self.zeros()?);
             zeros << low_bits | u64::from(self.bits(low_bits)?)
@@ -148,14 +160,18 @@ mod tests {
                     bytes[nth / 8] |= 0x80 >> (nth % 8);
                 }
                 let folded = u64::from(zeros) << low_bits | ((1 << low_bits) - 1);
-                let read = BitReader::new(&bytes).rice(low_bits);
+                let rice = |bytes: &[u8]| {
+                    let mut number = [0];
+                    BitReader::new(bytes).rice(low_bits, &mut number).map(|()| i64::from(number[0]))
+                };
+                let read = rice(&bytes);
                 let Ok(folded) = u32::try_from(folded) else {
                     assert_eq!(read, Err(PacketProblem::Residual));
                     continue;
                 };
                 let expected = i64::from(folded >> 1) ^ -i64::from(folded & 1);
-                assert_eq!(read.map(i64::from), Ok(expected), "{zeros} zeros, {low_bits} bits");
-                assert_eq!(BitReader::new(&bytes[..bytes.len() - 1]).rice(low_bits), Err(PacketProblem::Ends));
+                assert_eq!(read, Ok(expected), "{zeros} zeros, {low_bits} bits");
+                assert_eq!(rice(&bytes[..bytes.len() - 1]), Err(PacketProblem::Ends));
             }
         }
     }

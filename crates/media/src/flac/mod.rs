@@ -61,7 +61,8 @@ impl FlacHead {
 
 /// Reads the marker and the block STREAMINFO.
 fn stream_info(head: &[u8], input: &Input<'_, '_>) -> Result<Track, MediaError> {
-    let number = |range: std::ops::Range<usize>| head[range].iter().fold(0, |number, byte| number << 8 | u64::from(*byte));
+    let number =
+        |range: std::ops::Range<usize>| head[range].iter().fold(0, |number, byte| number << 8 | u64::from(*byte));
     if head[4] & 0x7f != 0 || number(5..8) != 34 {
         return Err(input.malformed("the first metadata block is not a STREAMINFO of 34 bytes"));
     }

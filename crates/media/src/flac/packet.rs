@@ -76,10 +76,8 @@ impl<'b> Packet<'b> {
         samples.resize(frames * usize::from(channels.count()), 0);
         let mut reader = BitReader::new(&self.bytes[bytes..]);
         for (channel, block) in samples.chunks_exact_mut(frames).enumerate() {
-            let is_difference = matches!(
-                (channels, channel),
-                (Channels::LeftSide | Channels::MidSide, 1) | (Channels::SideRight, 0)
-            );
+            let is_difference =
+                matches!((channels, channel), (Channels::LeftSide | Channels::MidSide, 1) | (Channels::SideRight, 0));
             read_block(&mut reader, bits + u32::from(is_difference), block)?;
         }
         let end = bytes + reader.bytes_begun();

@@ -34,25 +34,21 @@ pub(super) fn linear(weights: &[i32], shift: u32, sums_are_narrow: bool, samples
 }
 
 /// For sums that have at most 32 bits.
-#[inline]
 fn narrow<const N: usize>(weights: &[i32; N], shift: u32, samples: &mut [i32]) {
-    let Some((first, rest)) = samples.split_first_chunk_mut::<N>() else { return };
-    let mut before = *first;
-    for sample in rest {
+    for at in N..samples.len() {
+        let Some(before) = samples[..at].last_chunk::<N>() else { return };
         let mut sum = 0_i32;
         for nth in 0..N {
             sum = sum.wrapping_add(weights[nth].wrapping_mul(before[nth]));
         }
-        *sample = sample.wrapping_add(sum >> shift);
-        before.copy_within(1.., 0);
-        before[N - 1] = *sample;
+        samples[at] = samples[at].wrapping_add(sum >> shift);
     }
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "of a packet that is not damaged, samples have at most 25 bits")]
 fn wide<const N: usize>(weights: &[i32; N], shift: u32, samples: &mut [i32]) {
     for at in N..samples.len() {
-        let before = &samples[at - N..at];
+        let Some(before) = samples[..at].last_chunk::<N>() else { return };
         let products = weights.iter().zip(before).map(|(weight, sample)| i64::from(*weight) * i64::from(*sample));
         let sum: i64 = products.fold(0, i64::wrapping_add);
         samples[at] = samples[at].wrapping_add((sum >> shift) as i32);

@@ -26,9 +26,7 @@ pub(super) fn read(reader: &mut BitReader<'_>, order: usize, samples: &mut [i32]
                 *sample = reader.signed(bits)?;
             }
         } else {
-            for sample in part_samples {
-                *sample = reader.rice(parameter)?;
-            }
+            reader.rice(parameter, part_samples)?;
         }
     }
     Ok(())

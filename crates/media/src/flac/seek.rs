@@ -26,6 +26,8 @@ pub(crate) struct PacketPlace {
 
 /// A stretch of this length is searched from its beginning: some packets.
 const SCAN_BYTES: usize = 1 << 15;
+/// The most bytes that look like the header of the last packet: of other bytes one in millions does.
+const MAX_TRIES: u32 = 64;
 
 impl<'b, 't> PacketSearch<'b, 't> {
     /// Begins with the first packet.
@@ -86,12 +88,14 @@ impl<'b, 't> PacketSearch<'b, 't> {
     /// Returns the number of frames of the file, which the last packet tells: the last bytes that look like one and can be decoded.
     pub(crate) fn count(&self, scratch: &mut PacketScratch) -> Option<u64> {
         let mut end = self.bytes.len();
-        while end > 0 {
+        let mut tries = MAX_TRIES;
+        while tries > 0 {
             let found = self.bytes[..end].iter().rposition(|byte| *byte == 0xff)?;
-            if let Ok((packet, place)) = self.packet(found)
-                && packet.decode(scratch).is_ok()
-            {
-                return place.start.checked_add(place.frames.into());
+            if let Ok((packet, place)) = self.packet(found) {
+                if packet.decode(scratch).is_ok() {
+                    return place.start.checked_add(place.frames.into());
+                }
+                tries -= 1;
             }
             end = found;
         }
