@@ -149,6 +149,11 @@ impl FieldFacts {
         self.kinds.keys().all(|kind| matches!(kind, ValueKind::Picture(_)))
     }
 
+    /// Returns whether all values are sounds.
+    pub(crate) fn is_sound(&self) -> bool {
+        self.kinds.keys().all(|kind| matches!(kind, ValueKind::Sound(_)))
+    }
+
     /// Returns the only kind of all values, if there is one.
     pub(crate) fn kind(&self) -> Option<&ValueKind> {
         self.kinds.keys().next().filter(|_| self.kinds.len() == 1)
