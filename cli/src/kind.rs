@@ -1,7 +1,7 @@
 //! What the value of a field is, found from its bytes.
 
 use serde_json::Value;
-use spdl_media::{Codec, Sound, SoundScratch};
+use spdl_media::{Sound, SoundCodec, SoundScratch};
 use spdl_pixels::{PictureLimits, open};
 use spdl_shard::format::{Array, Content, FieldValue};
 
@@ -114,7 +114,7 @@ impl FoundKind {
         }
         if let Ok(sound) = Sound::open(bytes, &mut SoundScratch::default()) {
             let track = sound.track();
-            let format = if matches!(track.codec, Codec::Flac(_)) { "FLAC" } else { "WAV" };
+            let format = if matches!(track.codec, SoundCodec::Flac(_)) { "FLAC" } else { "WAV" };
             let sides = vec![track.rate.into(), track.channels.into(), sound.frames()];
             return Self { kind: ValueKind::Sound(format), sides };
         }

@@ -26,12 +26,12 @@ const REQUEST_BYTES: u64 = 4096;
 /// ```
 #[derive(Clone, Debug)]
 pub struct HeadReader {
-    format: Format,
+    format: HeadFormat,
     cursor: Cursor,
 }
 
 #[derive(Clone, Debug)]
-enum Format {
+enum HeadFormat {
     Unknown,
     Wav(WavHead),
     Flac(FlacHead),
@@ -58,7 +58,7 @@ impl HeadReader {
     /// Begins to read the head of a file of `file_bytes` bytes.
     #[must_use]
     pub const fn new(file_bytes: u64) -> Self {
-        Self { format: Format::Unknown, cursor: Cursor { file_bytes, at: 0, needed: 16 } }
+        Self { format: HeadFormat::Unknown, cursor: Cursor { file_bytes, at: 0, needed: 16 } }
     }
 
     /// Returns the range of bytes that [`read`](Self::read) takes next. It lies in the file, and is empty only for an empty one.
@@ -78,16 +78,16 @@ impl HeadReader {
         let mut input = Input { cursor: &mut self.cursor, bytes, start };
         loop {
             match &mut self.format {
-                Format::Wav(head) => return head.read(&mut input),
-                Format::Flac(head) => return head.read(&mut input),
-                Format::Unknown => {}
+                HeadFormat::Wav(head) => return head.read(&mut input),
+                HeadFormat::Flac(head) => return head.read(&mut input),
+                HeadFormat::Unknown => {}
             }
             let most = input.cursor.file_bytes.min(16);
             let Some(begins) = input.peek(most, "its first bytes")? else { return Ok(None) };
             self.format = if let Some(head) = WavHead::recognise(begins) {
-                Format::Wav(head)
+                HeadFormat::Wav(head)
             } else if begins.starts_with(b"fLaC") {
-                Format::Flac(FlacHead::default())
+                HeadFormat::Flac(FlacHead::default())
             } else if let [b'I', b'D', b'3', _, _, flags, sizes @ .., _, _, _, _, _, _] = begins {
                 // A tag of MP3, which some programs put before FLAC too.
                 let bytes = sizes.iter().fold(0, |bytes, size| bytes << 7 | u64::from(size & 0x7f));

@@ -26,4 +26,4 @@ pub use error::MediaError;
 pub use head::HeadReader;
 pub use mix::ChannelMix;
 pub use sound::{Sound, SoundScratch};
-pub use track::{Codec, FlacStream, PcmSample, Track};
+pub use track::{FlacStream, PcmSample, SoundCodec, Track};

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use crate::{
-    ChannelMix, Codec, FlacStream, HeadReader, MediaError, PcmSample, Track,
+    ChannelMix, FlacStream, HeadReader, MediaError, PcmSample, SoundCodec, Track,
     flac::{PacketScratch, PacketSearch},
     pcm,
 };
@@ -56,7 +56,7 @@ impl<'b> Sound<'b> {
         let mut sound = Self { bytes, track, frames: 0 };
         sound.frames = match (sound.track.frames, sound.track.codec) {
             (Some(frames), _) => frames,
-            (None, Codec::Flac(stream)) if !sound.data().is_empty() => {
+            (None, SoundCodec::Flac(stream)) if !sound.data().is_empty() => {
                 let counted = sound.packets(stream)?.count(&mut scratch.packet);
                 counted.ok_or_else(|| sound.damaged(0, "no packet of the file can be decoded"))?
             }
@@ -97,8 +97,10 @@ impl<'b> Sound<'b> {
             return Err(self.ends());
         }
         match self.track.codec {
-            Codec::Pcm { sample, frame_bytes } => self.decode_pcm(frames, (sample, frame_bytes), mix, scratch, write),
-            Codec::Flac(stream) => self.decode_flac(frames, stream, mix, scratch, write),
+            SoundCodec::Pcm { sample, frame_bytes } => {
+                self.decode_pcm(frames, (sample, frame_bytes), mix, scratch, write)
+            }
+            SoundCodec::Flac(stream) => self.decode_flac(frames, stream, mix, scratch, write),
         }
     }
 

@@ -6,7 +6,7 @@ use std::ops::Range;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Track {
     /// How samples are stored.
-    pub codec: Codec,
+    pub codec: SoundCodec,
     /// Frames per second, in Hz.
     pub rate: u32,
     /// Samples in a frame, 1 or more.
@@ -19,7 +19,7 @@ pub struct Track {
 
 /// How samples are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Codec {
+pub enum SoundCodec {
     /// Frames of so many bytes, each with a sample of each channel at its beginning.
     Pcm {
         /// The form of one sample.

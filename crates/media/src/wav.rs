@@ -3,7 +3,7 @@
 //! Sizes that recorders left open or that are beyond the end of the file are read as `libsndfile` reads them: the samples
 //! go to the end of the file.
 
-use crate::{Codec, MediaError, PcmSample, Track, head::Input};
+use crate::{MediaError, PcmSample, SoundCodec, Track, head::Input};
 
 /// The most channels, as in `libsndfile`.
 const MAX_CHANNELS: u64 = 1024;
@@ -119,7 +119,13 @@ impl WavHead {
         };
         let frames = size.min(there) / u64::from(frame_bytes);
         let end = start + frames * u64::from(frame_bytes);
-        Ok(Track { codec: Codec::Pcm { sample, frame_bytes }, rate, channels, frames: Some(frames), data: start..end })
+        Ok(Track {
+            codec: SoundCodec::Pcm { sample, frame_bytes },
+            rate,
+            channels,
+            frames: Some(frames),
+            data: start..end,
+        })
     }
 }
 

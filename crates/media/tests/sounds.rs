@@ -1,7 +1,7 @@
 //! Heads and samples of files that are made here, and of a FLAC file that `libsndfile` made. Python's tests compare with
 //! `libsndfile` on many more.
 
-use spdl_media::{ChannelMix, Codec, HeadReader, MediaError, PcmSample, Sound, SoundScratch, Track};
+use spdl_media::{ChannelMix, HeadReader, MediaError, PcmSample, Sound, SoundCodec, SoundScratch, Track};
 
 /// 9,000 frames of two channels at 16 kHz, from `soundfile`.
 const FLAC: &[u8] = include_bytes!("stereo.flac");
@@ -60,7 +60,7 @@ fn chunks_before_the_samples_are_passed_and_not_asked_for() {
     let file = riff(&[chunk(b"JUNK", &[1]), picture.clone(), format(1, 1, 8000, 16), picture, data]);
     let (track, requests) = head(&file).unwrap();
     assert_eq!((track.rate, track.channels, track.frames), (8000, 1, Some(2)));
-    assert_eq!(track.codec, Codec::Pcm { sample: PcmSample::I16, frame_bytes: 2 });
+    assert_eq!(track.codec, SoundCodec::Pcm { sample: PcmSample::I16, frame_bytes: 2 });
     assert_eq!(requests, 3);
     assert_eq!(all(&file).unwrap(), [0.5, -0.5]);
 }

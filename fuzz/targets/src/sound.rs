@@ -1,6 +1,6 @@
 //! Sound files: heads that come in parts, and frames from anywhere.
 
-use spdl_media::{ChannelMix, HeadReader, MediaError, Sound, SoundScratch, Track};
+use spdl_media::{ChannelMix, HeadReader, MediaError, Sound, SoundCodec, SoundScratch, Track};
 
 use crate::input::FuzzInput;
 
@@ -43,6 +43,10 @@ pub(crate) fn read(data: &[u8]) {
     let start = start % (all + 1);
     let end = all.min(start + frames);
     let (part, part_samples) = decode(start..end);
+    if cfg!(fuzzing) && matches!(sound.track().codec, SoundCodec::Flac(_)) {
+        // Without checksums, any bytes may be taken for the packet that is looked for.
+        return;
+    }
     assert_eq!(part, Ok(()), "frames {start}..{end}");
     let place = |frame: u64| usize::try_from(frame * channels).expect("a small sound");
     assert!(part_samples == samples[place(start)..place(end)], "frames {start}..{end} differ");

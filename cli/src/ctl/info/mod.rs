@@ -246,10 +246,10 @@ impl FieldReport {
         }
     }
 
-    /// Formats sides: `640x480` of a picture, `16000 Hz x1 2.5 s` of a sound, `[2, 3]` of an array.
+    /// Formats sides: `640x480` of a picture, `16000 Hz x1 2.50 s` of a sound, `[2, 3]` of an array.
     fn sides(&self, sides: &[u64]) -> String {
         if let (true, &[rate, channels, frames]) = (self.are_sounds, sides) {
-            return format!("{rate} Hz x{channels} {:.1} s", frames as f64 / rate.max(1) as f64);
+            return format!("{rate} Hz x{channels} {:.2} s", frames as f64 / rate.max(1) as f64);
         }
         if !self.are_pictures {
             return format!("{sides:?}");

@@ -8,7 +8,7 @@ use crate::Track;
 pub(super) struct PacketHeader {
     /// Frames in the packet, 1 to 65,536.
     pub(super) frames: u32,
-    pub(super) channels: Channels,
+    pub(super) channels: PacketChannels,
     /// Bits of a sample.
     pub(super) bits: u32,
     number: PacketNumber,
@@ -18,7 +18,7 @@ pub(super) struct PacketHeader {
 
 /// How the channels of a packet are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Channels {
+pub(super) enum PacketChannels {
     /// So many, each by itself.
     Each(u8),
     /// The left one, and left minus right.
@@ -65,10 +65,10 @@ impl PacketHeader {
             _ => {}
         }
         let channels = match channels_code {
-            code @ 0..=7 => Channels::Each(u8::try_from(code).expect("4 bits") + 1),
-            8 => Channels::LeftSide,
-            9 => Channels::SideRight,
-            10 => Channels::MidSide,
+            code @ 0..=7 => PacketChannels::Each(u8::try_from(code).expect("4 bits") + 1),
+            8 => PacketChannels::LeftSide,
+            9 => PacketChannels::SideRight,
+            10 => PacketChannels::MidSide,
             _ => return Err(PacketProblem::NoHeader),
         };
         let bits = match bits_code {
@@ -82,7 +82,8 @@ impl PacketHeader {
         };
         let length = reader.bytes_begun();
         let checksum = reader.bits(8)?;
-        if reserved != 0 || u32::from(crc8(&bytes[..length])) != checksum {
+        let is_right = cfg!(fuzzing) || u32::from(crc8(&bytes[..length])) == checksum;
+        if reserved != 0 || !is_right {
             return Err(PacketProblem::NoHeader);
         }
         if u16::from(channels.count()) != track.channels || bits != u32::from(stream_bits) {
@@ -100,7 +101,7 @@ impl PacketHeader {
     }
 }
 
-impl Channels {
+impl PacketChannels {
     pub(super) const fn count(self) -> u8 {
         match self {
             Self::Each(count) => count,

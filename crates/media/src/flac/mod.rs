@@ -11,7 +11,7 @@ mod seek;
 pub(crate) use packet::{Packet, PacketScratch};
 pub(crate) use seek::PacketSearch;
 
-use crate::{Codec, FlacStream, MediaError, Track, head::Input};
+use crate::{FlacStream, MediaError, SoundCodec, Track, head::Input};
 
 /// The most metadata blocks that are passed.
 const MAX_BLOCKS: u32 = 4096;
@@ -82,6 +82,6 @@ fn stream_info(head: &[u8], input: &Input<'_, '_>) -> Result<Track, MediaError> 
     if max_packet_frames < 16 {
         return Err(input.malformed("packets have fewer than 16 frames"));
     }
-    let codec = Codec::Flac(FlacStream { bits, max_packet_frames });
+    let codec = SoundCodec::Flac(FlacStream { bits, max_packet_frames });
     Ok(Track { codec, rate, channels, frames: (frames != 0).then_some(frames), data: 0..0 })
 }

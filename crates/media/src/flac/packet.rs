@@ -3,7 +3,7 @@
 use super::{
     bits::BitReader,
     checksum::crc16,
-    header::{Channels, PacketHeader},
+    header::{PacketChannels, PacketHeader},
     predict, residual,
 };
 use crate::{FlacStream, Track};
@@ -76,13 +76,15 @@ impl<'b> Packet<'b> {
         samples.resize(frames * usize::from(channels.count()), 0);
         let mut reader = BitReader::new(&self.bytes[bytes..]);
         for (channel, block) in samples.chunks_exact_mut(frames).enumerate() {
-            let is_difference =
-                matches!((channels, channel), (Channels::LeftSide | Channels::MidSide, 1) | (Channels::SideRight, 0));
+            let is_difference = matches!(
+                (channels, channel),
+                (PacketChannels::LeftSide | PacketChannels::MidSide, 1) | (PacketChannels::SideRight, 0)
+            );
             read_block(&mut reader, bits + u32::from(is_difference), block)?;
         }
         let end = bytes + reader.bytes_begun();
         let checksum = self.bytes.get(end..end + 2).ok_or(PacketProblem::Ends)?;
-        if crc16(&self.bytes[..end]).to_be_bytes() != checksum {
+        if !cfg!(fuzzing) && crc16(&self.bytes[..end]).to_be_bytes() != checksum {
             return Err(PacketProblem::Checksum);
         }
         if let Some((left, right)) = samples.split_at_mut_checked(frames) {
@@ -106,13 +108,13 @@ impl<'s> Blocks<'s> {
 }
 
 /// Makes left and right of what is stored for them.
-fn restore(channels: Channels, first: &mut [i32], second: &mut [i32]) {
+fn restore(channels: PacketChannels, first: &mut [i32], second: &mut [i32]) {
     let both = first.iter_mut().zip(second);
     match channels {
-        Channels::Each(_) => {}
-        Channels::LeftSide => both.for_each(|(left, side)| *side = left.wrapping_sub(*side)),
-        Channels::SideRight => both.for_each(|(side, right)| *side = side.wrapping_add(*right)),
-        Channels::MidSide => both.for_each(|(mid, side)| {
+        PacketChannels::Each(_) => {}
+        PacketChannels::LeftSide => both.for_each(|(left, side)| *side = left.wrapping_sub(*side)),
+        PacketChannels::SideRight => both.for_each(|(side, right)| *side = side.wrapping_add(*right)),
+        PacketChannels::MidSide => both.for_each(|(mid, side)| {
             // The lowest bit of the sum was cut off; it is that of the difference.
             let sum = mid.wrapping_shl(1) | (*side & 1);
             (*mid, *side) = (sum.wrapping_add(*side) >> 1, sum.wrapping_sub(*side) >> 1);
