@@ -21,9 +21,11 @@ mod pcm;
 mod sound;
 mod track;
 mod wav;
+mod write;
 
 pub use error::MediaError;
 pub use head::HeadReader;
 pub use mix::ChannelMix;
 pub use sound::{Sound, SoundScratch};
 pub use track::{FlacStream, PcmSample, SoundCodec, Track};
+pub use write::{SampleForm, SampleWriter};

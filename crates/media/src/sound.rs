@@ -104,6 +104,30 @@ impl<'b> Sound<'b> {
         }
     }
 
+    /// Decodes a range of frames, each channel by itself.
+    ///
+    /// # Errors
+    /// As [`decode`](Self::decode).
+    pub fn decode_channels(
+        &self,
+        frames: Range<u64>,
+        mix: ChannelMix,
+        scratch: &mut SoundScratch,
+    ) -> Result<Vec<Vec<f32>>, MediaError> {
+        let count = usize::from(mix.channels(self.track.channels));
+        let capacity = usize::try_from(frames.end.saturating_sub(frames.start).min(self.frames)).unwrap_or_default();
+        let mut channels: Vec<Vec<f32>> = (0..count).map(|_| Vec::with_capacity(capacity)).collect();
+        self.decode(frames, mix, scratch, |samples| match &mut channels[..] {
+            [channel] => channel.extend_from_slice(samples),
+            channels => {
+                for (nth, channel) in channels.iter_mut().enumerate() {
+                    channel.extend(samples[nth..].iter().step_by(count));
+                }
+            }
+        })?;
+        Ok(channels)
+    }
+
     fn decode_pcm(
         &self,
         frames: Range<u64>,

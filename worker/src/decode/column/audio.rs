@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use spdl_job::{AudioChannels, AudioColumn};
-use spdl_media::{ChannelMix, MediaError, Sound, SoundScratch};
+use spdl_media::{ChannelMix, MediaError, SampleForm, SampleWriter, Sound, SoundScratch};
 use spdl_sound::{ResamplerCache, SoundError, SoundResampler};
 use spdl_types::{DType, Draw};
 
@@ -90,39 +90,42 @@ impl AudioDecoder {
             AudioChannels::First => ChannelMix::First,
             AudioChannels::Count(_) => ChannelMix::Keep,
         };
+        let mut writer = SampleWriter::new(self.form(), out);
         let Some((resampler, source)) = taken.resampler.as_ref().zip(taken.source()) else {
-            let mut out = SampleWriter { dtype: self.dtype, out };
-            return taken
-                .sound
-                .decode(taken.first..taken.first + taken.frames, mix, scratch, |samples| out.write(samples));
+            let frames = taken.first..taken.first + taken.frames;
+            return taken.sound.decode(frames, mix, scratch, |samples| writer.write(samples));
         };
-        let channels = usize::from(mix.channels(taken.sound.track().channels));
-        let frames = source.end - source.start;
-        let mut planes = vec![Vec::with_capacity(frames); channels];
-        taken.sound.decode(source.start as u64..source.end as u64, mix, scratch, |samples| {
-            for (nth, plane) in planes.iter_mut().enumerate() {
-                plane.extend(samples[nth..].iter().step_by(channels));
-            }
-        })?;
-        let (first, frames) = (to_usize(taken.first), to_usize(taken.frames));
-        let mut resampled = vec![0.0; frames];
-        let sample_bytes = self.dtype.bytes();
-        for (nth, plane) in planes.iter().enumerate() {
-            resampler.resample_range(plane, source.start, first, &mut resampled);
-            for (frame, sample) in resampled.iter().enumerate() {
-                let at = (frame * channels + nth) * sample_bytes;
-                SampleWriter { dtype: self.dtype, out: &mut out[at..at + sample_bytes] }.write(&[*sample]);
-            }
+        let source_frames = source.start as u64..source.end as u64;
+        let mut channels = taken.sound.decode_channels(source_frames, mix, scratch)?;
+        for channel in &mut channels {
+            let mut resampled = vec![0.0; to_usize(taken.frames)];
+            resampler.resample_range(channel, source.start, to_usize(taken.first), &mut resampled);
+            *channel = resampled;
         }
+        writer.write_channels(&channels);
         Ok(())
+    }
+
+    /// Returns the number of channels of the result.
+    fn channels(&self) -> u64 {
+        match self.column.channels {
+            AudioChannels::Mean | AudioChannels::First => 1,
+            AudioChannels::Count(channels) => channels.into(),
+        }
+    }
+
+    const fn form(&self) -> SampleForm {
+        match self.dtype {
+            DType::I16 => SampleForm::I16,
+            _ => SampleForm::F32,
+        }
     }
 
     /// Returns the bytes that decoding takes beside the place of a fixed column.
     fn memory_bytes(&self, taken: &TakenSound<'_>, out_bytes: u64) -> u64 {
         let source = taken.source().map_or(0, |source| {
-            // The channels side by side, and one of them resampled.
-            let channels = u64::from(taken.sound.track().channels);
-            4 * (channels * (source.end - source.start) as u64 + taken.frames)
+            // Each channel before and after it is resampled.
+            4 * self.channels() * ((source.end - source.start) as u64 + taken.frames)
         });
         PACKET_BYTES + source + if self.column.segment.is_none() { out_bytes } else { 0 }
     }
@@ -145,11 +148,7 @@ impl ColumnDecoder for AudioDecoder {
         let file = content.into_file();
         let scratch = &mut scratch.sound;
         let taken = self.open((field, &file), (seed, key), scratch)?;
-        let channels = match self.column.channels {
-            AudioChannels::Mean | AudioChannels::First => 1,
-            AudioChannels::Count(channels) => u64::from(channels),
-        };
-        let out_bytes = taken.frames * channels * self.dtype.bytes() as u64;
+        let out_bytes = taken.frames * self.channels() * self.dtype.bytes() as u64;
         let needed_bytes = self.memory_bytes(&taken, out_bytes);
         let _permit = resources.memory.take(needed_bytes).map_err(|NeverFits { max_bytes }| {
             BadSampleProblem::SoundMemory { field: field.to_owned(), needed_bytes, max_bytes }
@@ -171,32 +170,6 @@ impl ColumnDecoder for AudioDecoder {
             *target.ragged() = made.into();
         }
         Ok(())
-    }
-}
-
-/// Writes samples one after another.
-struct SampleWriter<'o> {
-    dtype: DType,
-    out: &'o mut [u8],
-}
-
-impl SampleWriter<'_> {
-    #[expect(clippy::cast_possible_truncation, reason = "a sample beyond full scale is clipped")]
-    fn write(&mut self, samples: &[f32]) {
-        let (out, rest) = std::mem::take(&mut self.out).split_at_mut(samples.len() * self.dtype.bytes());
-        self.out = rest;
-        match self.dtype {
-            DType::I16 => {
-                for (place, sample) in out.as_chunks_mut().0.iter_mut().zip(samples) {
-                    *place = ((sample * 32_768.0).round_ties_even() as i16).to_le_bytes();
-                }
-            }
-            _ => {
-                for (place, sample) in out.as_chunks_mut().0.iter_mut().zip(samples) {
-                    *place = sample.to_le_bytes();
-                }
-            }
-        }
     }
 }
 
