@@ -231,7 +231,7 @@ def test_what_is_no_sound_is_a_bad_sample_that_is_named(tmp_path: pathlib.Path) 
     said = broken(tmp_path)
     ctl("index", tmp_path)
     made = job(tmp_path, {**WAVE, "max_seconds": 2}, bad_samples="mask", max_bad_fraction=0.9, shuffle=False, epoch_end="partial")
-    with spdl_cluster.local(made, tensors="numpy") as loader:
+    with spdl_cluster.local(made, tensors="numpy") as loader, pytest.warns(UserWarning, match="7 of the samples"):
         good = [bytes(key).decode() for batch in loader for key, valid in zip(batch["key"], batch.valid) if valid]
     assert sorted(good) == [f"good-{number}" for number in range(10)]
     for key, problem in said.items():
@@ -261,6 +261,7 @@ def test_the_page_on_audio_runs_as_it_is_written(clips: pathlib.Path, tmp_path: 
     looked = subprocess.run([sys.executable, "look.py"], cwd=tmp_path, capture_output=True, text=True, timeout=LIMIT_S, env=os.environ)
     assert looked.returncode == 0, looked.stderr
     assert "float32 clip 7\n" in looked.stdout
+    assert "16 samples in 16 records" in page.run("spdl-ctl pack clips packed")
     page.run("spdl-ctl replay segments.toml")
     page.end()
     report = ctl_json("replay", tmp_path / "segments.toml", "--all")

@@ -38,7 +38,8 @@ fn least(file: &[u8], frames: std::ops::Range<u64>) -> Result<Duration, MediaErr
         for _ in 0..REPEATS {
             samples.clear();
             let sound = Sound::open(file, &mut scratch)?;
-            sound.decode(frames.clone(), ChannelMix::Keep, &mut scratch, |decoded| samples.extend_from_slice(decoded))?;
+            sound
+                .decode(frames.clone(), ChannelMix::Keep, &mut scratch, |decoded| samples.extend_from_slice(decoded))?;
         }
         least = least.min((cpu_time() - start) / REPEATS);
         std::hint::black_box(&samples);

@@ -120,13 +120,14 @@ pub(crate) fn note_of_pictures(key: &str, pictures: &[&str]) -> Option<String> {
     })
 }
 
-/// Returns the field of a file with this suffix: in lower case, with `jpg` and `tif` for their other spellings.
+/// Returns the field of a file with this suffix: in lower case, with `jpg`, `tif` and `wav` for their other spellings.
 pub(crate) fn field_name(suffix: &str) -> String {
     let suffix = suffix.to_lowercase();
     let (before, last) = suffix.rsplit_once('.').map_or(("", &*suffix), |(before, last)| (before, last));
     let last = match last {
         "jpeg" | "jpe" | "jfif" => "jpg",
         "tiff" => "tif",
+        "wave" => "wav",
         other => other,
     };
     if before.is_empty() { last.to_owned() } else { format!("{before}.{last}") }
