@@ -6,20 +6,10 @@ use crate::PcmSample;
 static A_LAW: [i16; 256] = a_law();
 static MU_LAW: [i16; 256] = mu_law();
 
-/// Appends the samples of frames of `frame_bytes` bytes, which have `channels` samples each at their beginning.
-pub(crate) fn read(sample: PcmSample, bytes: &[u8], (frame_bytes, channels): (usize, usize), samples: &mut Vec<f32>) {
-    let sample_bytes = sample.bytes() as usize * channels;
-    if sample_bytes == frame_bytes {
-        return read_dense(sample, bytes, samples);
-    }
-    for frame in bytes.chunks_exact(frame_bytes) {
-        read_dense(sample, &frame[..sample_bytes], samples);
-    }
-}
-
+/// Appends the samples of whole frames.
 #[expect(clippy::cast_precision_loss, reason = "an integer of 32 bits becomes the nearest f32, as everywhere")]
 #[expect(clippy::cast_possible_truncation, reason = "an f64 becomes the nearest f32")]
-fn read_dense(sample: PcmSample, bytes: &[u8], samples: &mut Vec<f32>) {
+pub(crate) fn read(sample: PcmSample, bytes: &[u8], samples: &mut Vec<f32>) {
     const HALF: f32 = 1.0 / 32_768.0;
     const FULL: f32 = 1.0 / 2_147_483_648.0;
     match sample {

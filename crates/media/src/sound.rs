@@ -97,9 +97,7 @@ impl<'b> Sound<'b> {
             return Err(self.ends());
         }
         match self.track.codec {
-            SoundCodec::Pcm { sample, frame_bytes } => {
-                self.decode_pcm(frames, (sample, frame_bytes), mix, scratch, write)
-            }
+            SoundCodec::Pcm(sample) => self.decode_pcm(frames, sample, mix, scratch, write),
             SoundCodec::Flac(stream) => self.decode_flac(frames, stream, mix, scratch, write),
         }
     }
@@ -131,19 +129,20 @@ impl<'b> Sound<'b> {
     fn decode_pcm(
         &self,
         frames: Range<u64>,
-        (sample, frame_bytes): (PcmSample, u32),
+        sample: PcmSample,
         mix: ChannelMix,
         scratch: &mut SoundScratch,
         mut write: impl FnMut(&[f32]),
     ) -> Result<(), MediaError> {
-        let (channels, frame_bytes) = (usize::from(self.track.channels), frame_bytes as usize);
+        let channels = usize::from(self.track.channels);
+        let frame_bytes = channels * sample.bytes() as usize;
         let place = |frame: u64| usize::try_from(frame).ok()?.checked_mul(frame_bytes);
         let bytes = place(frames.start).zip(place(frames.end)).and_then(|(from, to)| self.data().get(from..to));
         let may_be_infinite = matches!(sample, PcmSample::F32 | PcmSample::F64);
         let mut frame = frames.start;
         for bytes in bytes.ok_or_else(|| self.ends())?.chunks(self.step_frames() * frame_bytes) {
             scratch.samples.clear();
-            pcm::read(sample, bytes, (frame_bytes, channels), &mut scratch.samples);
+            pcm::read(sample, bytes, &mut scratch.samples);
             if may_be_infinite && let Some(nth) = scratch.samples.iter().position(|sample| !sample.is_finite()) {
                 return Err(MediaError::NotFinite { frame: frame + (nth / channels) as u64 });
             }

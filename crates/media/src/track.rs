@@ -20,13 +20,8 @@ pub struct Track {
 /// How samples are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SoundCodec {
-    /// Frames of so many bytes, each with a sample of each channel at its beginning.
-    Pcm {
-        /// The form of one sample.
-        sample: PcmSample,
-        /// Bytes from one frame to the next.
-        frame_bytes: u32,
-    },
+    /// Samples of this form, those of a frame side by side.
+    Pcm(PcmSample),
     /// Packets of FLAC.
     Flac(FlacStream),
 }

@@ -19,6 +19,8 @@ const SUBFORMAT_GUID: [u8; 14] = *b"\x00\x00\x00\x00\x10\x00\x80\x00\x00\xaa\x00
 #[derive(Clone, Debug)]
 pub(crate) struct WavHead {
     container: Container,
+    /// Whether the size of the whole file was left open.
+    is_open: bool,
     chunks: u32,
     /// Bytes of the samples, as the chunk `ds64` says it.
     data_bytes: Option<u64>,
@@ -35,7 +37,6 @@ enum Container {
 #[derive(Clone, Copy, Debug)]
 struct WavFormat {
     sample: PcmSample,
-    frame_bytes: u32,
     rate: u32,
     channels: u16,
 }
@@ -50,7 +51,9 @@ impl WavHead {
             [b'r', b'i', b'f', b'f', guid @ ..] if *guid == RIFF_GUID => Container::Wave64,
             _ => return None,
         };
-        Some(Self { container, chunks: 0, data_bytes: None, format: None })
+        // Without chunks, or with as many bytes as fit: a program that stopped before it closed the file.
+        let is_open = matches!(begins[4..8], [0 | 8, 0, 0, 0] | [0xff, 0xff, 0xff, 0xff]);
+        Some(Self { container, is_open, chunks: 0, data_bytes: None, format: None })
     }
 
     /// Reads what is there; returns the track when the samples begin.
@@ -106,7 +109,7 @@ impl WavHead {
     }
 
     fn track(&self, size: u64, input: &Input<'_, '_>) -> Result<Track, MediaError> {
-        let Some(WavFormat { sample, frame_bytes, rate, channels }) = self.format else {
+        let Some(WavFormat { sample, rate, channels }) = self.format else {
             return Err(input.malformed("the samples come before the chunk `fmt `"));
         };
         let start = input.at().saturating_add(self.header_bytes()).min(input.file_bytes());
@@ -114,18 +117,13 @@ impl WavHead {
         let size = match (self.container, size) {
             (Container::Rf64, 0xffff_ffff) => self.data_bytes.unwrap_or(u64::MAX),
             // What a recorder writes first, and replaces when it closes the file.
-            (_, 0) => u64::MAX,
+            (Container::Riff, 0) if self.is_open => u64::MAX,
             (_, size) => size,
         };
-        let frames = size.min(there) / u64::from(frame_bytes);
-        let end = start + frames * u64::from(frame_bytes);
-        Ok(Track {
-            codec: SoundCodec::Pcm { sample, frame_bytes },
-            rate,
-            channels,
-            frames: Some(frames),
-            data: start..end,
-        })
+        let frame_bytes = u64::from(channels) * u64::from(sample.bytes());
+        let frames = size.min(there) / frame_bytes;
+        let end = start + frames * frame_bytes;
+        Ok(Track { codec: SoundCodec::Pcm(sample), rate, channels, frames: Some(frames), data: start..end })
     }
 }
 
@@ -153,10 +151,10 @@ impl WavFormat {
             };
         }
         // Samples of 12 or 20 bits lie in the upper bits of 2 or 3 bytes.
-        let width = match frame_bytes / channels {
-            0 => bits.div_ceil(8),
-            width => width,
-        };
+        let width = bits.div_ceil(8);
+        if frame_bytes != 0 && frame_bytes != channels * width {
+            return Err(input.malformed("a frame has another size than its samples together"));
+        }
         let sample = match (tag, width) {
             (1, 1) => PcmSample::U8,
             (1, 2) => PcmSample::I16,
@@ -183,10 +181,8 @@ impl WavFormat {
                 return Err(MediaError::Unsupported { what });
             }
         };
-        let least = u32::from(u16::try_from(channels).unwrap_or(u16::MAX)) * sample.bytes();
-        let frame_bytes = u32::try_from(frame_bytes).unwrap_or(u32::MAX).max(least);
         let (rate, channels) = (u32::try_from(rate).unwrap_or(u32::MAX), u16::try_from(channels).unwrap_or(u16::MAX));
-        Ok(Self { sample, frame_bytes, rate, channels })
+        Ok(Self { sample, rate, channels })
     }
 }
 

@@ -60,20 +60,23 @@ fn chunks_before_the_samples_are_passed_and_not_asked_for() {
     let file = riff(&[chunk(b"JUNK", &[1]), picture.clone(), format(1, 1, 8000, 16), picture, data]);
     let (track, requests) = head(&file).unwrap();
     assert_eq!((track.rate, track.channels, track.frames), (8000, 1, Some(2)));
-    assert_eq!(track.codec, SoundCodec::Pcm { sample: PcmSample::I16, frame_bytes: 2 });
+    assert_eq!(track.codec, SoundCodec::Pcm(PcmSample::I16));
     assert_eq!(requests, 3);
     assert_eq!(all(&file).unwrap(), [0.5, -0.5]);
 }
 
 #[test]
 fn sizes_that_a_recorder_left_open_reach_to_the_end_of_the_file() {
-    for size in [0, u32::MAX, 1000] {
+    for (size, of_file) in [(0, 0), (0, 8), (u32::MAX, u32::MAX), (1000, 1036), (1000, 0)] {
         let mut file = riff(&[format(1, 1, 8000, 8), chunk(b"data", &[0, 64, 128, 192])]);
         let at = file.len() - 8;
         file[at..at + 4].copy_from_slice(&size.to_le_bytes());
-        file[4..8].copy_from_slice(&size.to_le_bytes());
-        assert_eq!(all(&file).unwrap(), [-1.0, -0.5, 0.0, 0.5], "{size}");
+        file[4..8].copy_from_slice(&of_file.to_le_bytes());
+        assert_eq!(all(&file).unwrap(), [-1.0, -0.5, 0.0, 0.5], "{size} in {of_file}");
     }
+    // A file that was closed may have no samples, and other chunks behind them.
+    let file = riff(&[format(1, 1, 8000, 8), chunk(b"data", &[]), chunk(b"LIST", &[1; 8])]);
+    assert_eq!(all(&file).unwrap(), [0.0_f32; 0]);
 }
 
 #[test]
@@ -118,6 +121,10 @@ fn what_is_no_sound_that_can_be_decoded_is_named() {
         (riff(&[format(0x11, 1, 8000, 4), data.clone()]), "has samples of 4 bits in the format 0x0011 (IMA ADPCM)"),
         (riff(&[format(1, 0, 8000, 16), data.clone()]), "the sound has no channels"),
         (riff(&[format(1, 1, 0, 16), data.clone()]), "the sample rate is 0 Hz"),
+        (
+            riff(&[[&format(1, 2, 8000, 16)[..22], &[6], &format(1, 2, 8000, 16)[23..]].concat(), data.clone()]),
+            "a frame has another size",
+        ),
         (riff(&[data.clone()]), "the samples come before the chunk `fmt `"),
         (riff(&[format(1, 1, 8000, 16)]), "ends at byte 36, within its chunks: none has samples"),
         (riff(&[format(3, 1, 8000, 32), chunk(b"data", &nan)]), "not a finite number, in frame 1"),
