@@ -1,6 +1,7 @@
 //! What the value of a field is, found from its bytes.
 
 use serde_json::Value;
+use spdl_media::{Sound, SoundCodec, SoundScratch};
 use spdl_pixels::{PictureLimits, open};
 use spdl_shard::format::{Array, Content, FieldValue};
 
@@ -9,6 +10,8 @@ use spdl_shard::format::{Array, Content, FieldValue};
 pub enum ValueKind {
     /// A picture of this format.
     Picture(&'static str),
+    /// A sound of this format.
+    Sound(&'static str),
     /// Text of a whole number.
     WholeNumber,
     /// Text of a number.
@@ -33,12 +36,12 @@ pub enum ValueKind {
     Wrong,
 }
 
-/// A value: its kind, and the sides of a picture or an array.
+/// A value: its kind, and the sides of a picture or an array, or what the head of a sound says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FoundKind {
     /// The kind.
     pub kind: ValueKind,
-    /// Width and height, or the shape.
+    /// Width and height; the shape; or sample rate in Hz, channels and frames.
     pub sides: Vec<u64>,
 }
 
@@ -109,6 +112,12 @@ impl FoundKind {
             let format = PICTURES.iter().find(|format| begins(format)).map_or("scalable JPEG", |(_, _, name)| name);
             return Self { kind: ValueKind::Picture(format), sides: picture.seen().map(u64::from).to_vec() };
         }
+        if let Ok(sound) = Sound::open(bytes, &mut SoundScratch::default()) {
+            let track = sound.track();
+            let format = if matches!(track.codec, SoundCodec::Flac(_)) { "FLAC" } else { "WAV" };
+            let sides = vec![track.rate.into(), track.channels.into(), sound.frames()];
+            return Self { kind: ValueKind::Sound(format), sides };
+        }
         if let Some((_, _, name)) = FORMATS.iter().find(|format| begins(format)) {
             return Self::plain(ValueKind::Other(name));
         }
@@ -152,7 +161,7 @@ impl ValueKind {
     #[must_use]
     pub fn text(&self) -> String {
         match self {
-            Self::Picture(format) => (*format).to_owned(),
+            Self::Picture(format) | Self::Sound(format) => (*format).to_owned(),
             Self::WholeNumber => "whole number".to_owned(),
             Self::Number => "number".to_owned(),
             Self::Array(dtype, 0) => format!("number {dtype}"),

@@ -56,7 +56,7 @@ _ColumnKeywords = TypedDict("_ColumnKeywords", {"from": "str | None"}, total=Fal
 
 class _ColumnRequired(_ColumnKeywords):
     #: The kind of the column: how the field becomes an array.
-    decode: Literal["image", "int", "json", "bytes", "box_class", "tensor", "float", "text", "category", "mask", "boxes", "box_labels", "one_hot", "geometry", "image_size", "bool", "tokens", "labels", "positions", "document_lengths", "document_ids", "loss_mask", "global_lengths"]
+    decode: Literal["image", "int", "json", "bytes", "box_class", "tensor", "float", "text", "category", "mask", "boxes", "box_labels", "one_hot", "geometry", "image_size", "bool", "tokens", "labels", "positions", "document_lengths", "document_ids", "loss_mask", "global_lengths", "audio", "audio_length", "audio_rate"]
     #: The column's name in the batch.
     name: str
 
@@ -70,6 +70,8 @@ class Column(_ColumnRequired, total=False):
     array: str | None
     #: For image: the colour that shows through transparent pixels. The picture is laid on it before any operation, as Pillow's `alpha_composite` does it, within one level. Default: none; opacity is ignored.
     background: int | Sequence[int] | None
+    #: For audio: the channels of the result: `mean` for one channel, the mean of those of the file; `first` for the first one; or their number, 1 to 64, which every file then has to have. Default: `mean`.
+    channels: Literal["mean", "first"] | int | None
     #: For int and box_class: those of the dataset's classes that the column has, by name: they get the numbers 0, 1, 2 and so on, in this order. A sample of another class is a bad sample, unless a view leaves it out. Default: all, with the dataset's numbers. For one_hot: the number of classes; or those of the dataset's classes that the column has, by name, in the order of their places. A sample of another class is a bad sample, unless a view leaves it out. Default: the number of `names`.
     classes: Sequence[str] | int | None
     #: For image: the channels. Default: `rgb`.
@@ -82,7 +84,7 @@ class Column(_ColumnRequired, total=False):
     dtype: Literal["u8", "i32", "i64", "f16", "bf16", "f32", "f64", "i8", "u16", "i16", "u32", "u64", "bool"] | None
     #: For tensor: how the field stores the array. Default: `numpy`.
     encoding: Literal["numpy", "raw"] | None
-    #: For mask: the name of the `image` column that the mask is of. Required. For boxes: the name of the `image` column that they are of. Required. For box_labels: the name of the `boxes` column. Required. For geometry and image_size: the name of the `image` column that it is of. Required. For labels, positions, document_lengths, document_ids, loss_mask and global_lengths: the name of the `tokens` column. Required.
+    #: For mask: the name of the `image` column that the mask is of. Required. For boxes: the name of the `image` column that they are of. Required. For box_labels: the name of the `boxes` column. Required. For geometry and image_size: the name of the `image` column that it is of. Required. For labels, positions, document_lengths, document_ids, loss_mask and global_lengths: the name of the `tokens` column. Required. For audio_length and audio_rate: the name of the `audio` column that it is of. Required.
     follows: str | None
     #: For boxes: the numbers that give a box in the batch. Default: `xyxy`.
     format: Literal["xyxy", "xywh", "cxcywh"] | None
@@ -98,6 +100,8 @@ class Column(_ColumnRequired, total=False):
     max_bytes: int | None
     #: For image: for a field that is a list of pictures, the most pictures of one sample, 1 to 65536. A sample with more is a bad sample. It reserves no memory. Default: none; samples have one picture. For tensor: for samples that differ in their first dimension, the most rows of one sample. A sample with more is a bad sample. It reserves no memory. Default: none; samples have one shape. For boxes: the most boxes that are left in one sample, 1 to 1048576. A sample with more is a bad sample. It reserves no memory. Required. For tokens: the most ids of one sample, in a job without `sequence`. A sample with more is a bad sample. It reserves no memory. Default: 1048576.
     max_rows: int | None
+    #: For audio: the length of the longest sound without `segment`, in seconds of the result, or of 48,000 frames without `rate`. A longer one is a bad sample. It reserves no memory. Default: 60.
+    max_seconds: int | None
     #: For boxes: the least width and height of what is left, in pixels of the result, 0 to 16384. Default: 1.
     min_size: float | None
     #: For boxes: the least share of a box's area that has to be left, 0 to 1. Boxes of which less is left are left out. Default: 0.1.
@@ -114,8 +118,12 @@ class Column(_ColumnRequired, total=False):
     path: str | None
     #: For image: for a field that is a list of pictures, the number of pictures that each sample has, 1 to 65536. A sample with another number is a bad sample. Default: none; samples have one picture.
     pictures: int | None
+    #: For audio: the sample rate of the result, in Hz, 1 to 384000. Files of another rate are resampled, with the filter of `torchaudio.functional.resample`. Default: none; each file keeps its own.
+    rate: int | None
     #: What the function returns, where it differs from what it gets. Default: the type and shape that the function gets.
     returns: Returns | None
+    #: For audio: the part of each sound that is taken, as `{ seconds = 10.0, pick = "random" }`. Needs `rate`. Of a file of which only a part is wanted, only that part is decoded. Default: none; the whole sound.
+    segment: Segment | None
     #: For tensor: the shape of one sample, at most 8 sides; `[]` is a number. With `max_rows`, the shape of a row. An array of another shape is a bad sample, unless it has one dimension and as many elements. Required.
     shape: Sequence[int] | None
     #: For labels: whether the label of a place is the next id, as torchtitan and Megatron take them. If not, it is the id at the place, and the model shifts, as in Transformers; the first label of each document is then -100. Default: `true`.
@@ -581,6 +589,18 @@ class Returns(TypedDict, total=False):
     max_rows: int | None
     #: The shape of the array; `[]` is a number. Default: the shape that the function gets.
     shape: Sequence[int] | None
+
+
+class _SegmentRequired(TypedDict):
+    #: Its length, in seconds: rounded to frames of `rate`.
+    seconds: float
+
+
+class Segment(_SegmentRequired, total=False):
+    """The `segment` of a job file."""
+
+    #: Where it begins: `random` draws a frame anew for each epoch, `start` is the first one, and `middle` leaves as much before as behind. Default: `random`.
+    pick: Literal["random", "start", "middle"] | None
 
 
 class _FunctionRequired(TypedDict):

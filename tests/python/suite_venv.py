@@ -16,7 +16,7 @@ import tempfile
 
 import venv
 
-PACKAGES = ["maturin==1.16.0", "ml_dtypes==0.5.4", "mypy==2.4.1", "numpy==2.4.6", "pytest==9.1.1", "pytest-xdist==3.8.0"]
+PACKAGES = ["maturin==1.16.0", "ml_dtypes==0.5.4", "mypy==2.4.1", "numpy==2.4.6", "pytest==9.1.1", "pytest-xdist==3.8.0", "soundfile==0.14.0"]
 TORCH = ["torch==2.15.0", "torchvision==0.29.2"]
 #: The packages that they import, except the CUDA libraries.
 TORCH_IMPORTS = ["filelock", "fsspec", "jinja2", "networkx", "pillow", "sympy", "typing-extensions"]

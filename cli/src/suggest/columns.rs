@@ -17,6 +17,8 @@ const SHEET_SIDE: u32 = 192;
 const RESIZED: f64 = 256.0 / 224.0;
 /// What columns of bytes and text hold by default, in bytes.
 const DEFAULT_BYTES: u64 = 1 << 20;
+/// What columns of sounds hold by default, in seconds.
+const DEFAULT_SECONDS: u64 = 60;
 /// What a sample may have of boxes.
 const BOXES: u32 = 100;
 /// The most ids that a column of tokens holds by default.
@@ -56,7 +58,8 @@ impl<'f> SuggestedColumns<'f> {
             columns.packed(name, field);
             return columns;
         }
-        let mut done = columns.pictures();
+        let mut done = columns.of_several("image", FieldFacts::is_picture);
+        done.extend(columns.of_several("wave", FieldFacts::is_sound));
         // Masks and boxes follow a picture.
         for (name, field) in facts.fields.iter().filter(|(name, field)| field.is_picture() && !is_mask(name, field)) {
             if !done.contains(&name.as_str()) {
@@ -107,14 +110,19 @@ impl<'f> SuggestedColumns<'f> {
         self.packed = Some(tokens);
     }
 
-    /// Adds a column for fields of pictures of which each record has one, as some JPEGs and some PNGs; returns these fields.
-    fn pictures(&mut self) -> Vec<&'f str> {
-        let fields = || self.facts.fields.iter().filter(|(_, field)| field.is_picture());
+    /// Adds a column for fields of pictures, or of sounds, of which each record has one, as some JPEGs and some PNGs; returns
+    /// these fields.
+    fn of_several(&mut self, column: &'static str, is_one_of: impl Fn(&FieldFacts) -> bool) -> Vec<&'f str> {
+        let fields = || self.facts.fields.iter().filter(|(_, field)| is_one_of(field));
         let is_one = fields().all(|(_, field)| field.records < self.facts.records)
             && fields().map(|(_, field)| field.records).sum::<u64>() == self.facts.records;
         let names: Vec<&str> = fields().filter(|_| is_one).map(|(name, _)| name.as_str()).collect();
         if !names.is_empty() {
-            self.push("image", &names.join("|"), &format!("image\"\nops = [{}]", self.ops()));
+            let decode = match column {
+                "image" => format!("image\"\nops = [{}]", self.ops()),
+                _ => of_sounds(fields().map(|(_, field)| field)),
+            };
+            self.push(column, &names.join("|"), &decode);
         }
         names
     }
@@ -152,6 +160,9 @@ impl<'f> SuggestedColumns<'f> {
             }
             return Ok((self.free("image"), format!("image\"\nops = [{}]", self.ops())));
         }
+        if field.is_sound() {
+            return Ok((self.free("wave"), of_sounds([field])));
+        }
         let Some(kind) = field.kind() else {
             let is_number = field.kinds.keys().all(|kind| matches!(kind, ValueKind::WholeNumber | ValueKind::Number));
             let is_text = field.kinds.keys().all(|kind| {
@@ -186,7 +197,7 @@ impl<'f> SuggestedColumns<'f> {
             ValueKind::Text if field.are_classes => "category\"".to_owned(),
             ValueKind::Text | ValueKind::Voc => of_bytes("text", field),
             ValueKind::Other(_) => of_bytes("bytes", field),
-            ValueKind::Picture(_) | ValueKind::Empty | ValueKind::Wrong | ValueKind::List(_) => {
+            ValueKind::Picture(_) | ValueKind::Sound(_) | ValueKind::Empty | ValueKind::Wrong | ValueKind::List(_) => {
                 return Err(format!("{} in each record, for which there is no suggestion", kind.text()));
             }
         };
@@ -250,6 +261,19 @@ fn is_mask(name: &str, field: &FieldFacts) -> bool {
         && name
             .split(|c: char| !c.is_ascii_alphanumeric())
             .any(|word| MASKS.contains(&word.to_ascii_lowercase().as_str()))
+}
+
+/// Returns a column of sounds at the lowest rate that was seen, which holds all of them and some longer ones.
+fn of_sounds<'f>(fields: impl IntoIterator<Item = &'f FieldFacts>) -> String {
+    let sides: Vec<&[Vec<u64>; 2]> = fields.into_iter().filter_map(FieldFacts::sides).collect();
+    let lowest = sides.iter().filter_map(|[least, _]| least.first()).min().copied().unwrap_or(1).max(1);
+    let seconds = |[_, most]: &&[Vec<u64>; 2]| most.get(2).map_or(0, |frames| frames.div_ceil(lowest));
+    let longest = sides.iter().map(seconds).max().unwrap_or(0);
+    let mut column = format!("audio\"\nrate = {lowest:<16} # Hz; files of another rate are resampled");
+    if longest > DEFAULT_SECONDS {
+        column.push_str(&format!("\nmax_seconds = {}", longest.next_power_of_two()));
+    }
+    column
 }
 
 /// Returns a column of bytes that holds all values that were seen, and some longer ones.

@@ -138,6 +138,14 @@ impl FieldFacts {
         Some([least, *median.expect("half of the values are below it").0, largest])
     }
 
+    /// Returns the most bytes that a value takes in a batch, in a column of any length: of a sound its decoded samples.
+    pub(crate) fn most_bytes(&self) -> u64 {
+        match self.sides() {
+            Some([_, longest]) if self.is_sound() => 4 * longest.last().copied().unwrap_or(0),
+            _ => self.sizes().map_or(0, |[.., most]| most),
+        }
+    }
+
     /// Returns the mean size of a value, in bytes.
     pub(crate) fn mean_bytes(&self) -> f64 {
         let sum: u128 = self.sizes.iter().map(|(bytes, count)| u128::from(*bytes) * u128::from(*count)).sum();
@@ -147,6 +155,11 @@ impl FieldFacts {
     /// Returns whether all values are pictures.
     pub(crate) fn is_picture(&self) -> bool {
         self.kinds.keys().all(|kind| matches!(kind, ValueKind::Picture(_)))
+    }
+
+    /// Returns whether all values are sounds.
+    pub(crate) fn is_sound(&self) -> bool {
+        self.kinds.keys().all(|kind| matches!(kind, ValueKind::Sound(_)))
     }
 
     /// Returns the only kind of all values, if there is one.

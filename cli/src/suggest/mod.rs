@@ -145,7 +145,7 @@ impl SeenDataset {
     /// Returns the bytes that a sample of the job takes in a batch: of columns of any length, as many as the longest of the values that
     /// were seen.
     fn sample_bytes(&self, job: &Job) -> u64 {
-        let seen = |name: &String| self.facts.fields.get(name).and_then(FieldFacts::sizes).map_or(0, |[.., most]| most);
+        let seen = |name: &String| self.facts.fields.get(name).map_or(0, FieldFacts::most_bytes);
         let of_column = |column: &spdl_job::Column| match column.sample_shape() {
             Some(_) => column.max_bytes(),
             None => column.max_bytes().min(column.from.iter().map(seen).max().unwrap_or(0)),

@@ -68,7 +68,9 @@ pub(crate) use scan::{BadShards, DatasetOddities, Outline, Scan, ScannedShard, S
 pub use sequences::{CountLearned, CountTokens, EvaluatedSequences, LossRequest, SequenceRequest, evaluate_sequences};
 use source::LeftOutTally;
 pub use source::{Annotations, FieldChoice, LABEL_FIELD, LeftOut, LeftOutReason, PackSource};
-pub(crate) use source::{at_line, field_name, is_picture, is_unread_picture, note_of_pictures, pictures, read_text};
+pub(crate) use source::{
+    at_line, field_name, is_picture, is_sound, is_unread_picture, note_of_pictures, pictures, read_text,
+};
 use spdl_shard::FormatError;
 use spdl_store::{StoreError, TemporaryError};
 pub(crate) use split::refuse_as_classes;

@@ -22,8 +22,13 @@ const FOLLOWED: &str = "[[column]]\nname = \"image\"\nfrom = \"jpg\"\ndecode = \
      ops = [{ random_affine = { degrees = 30, scale = [0.5, 2.0], shear = 20 } }, { letterbox = 16 }]\n[[column]]\n\
      name = \"boxes\"\nfrom = \"xml\"\ndecode = \"boxes\"\nfollows = \"image\"\nstored_as = \"coco\"\nmax_rows = 20";
 
+/// The column that examples of kinds for sounds follow. No field is both a sound and a picture.
+const FOLLOWED_SOUND: &str = "[[column]]\nname = \"audio\"\nfrom = \"jpg\"\ndecode = \"audio\"\nmax_seconds = 1";
+
 /// Further columns than the example of each kind.
-const COLUMNS: [&str; 13] = [
+const COLUMNS: [&str; 15] = [
+    "decode = \"audio\"\nchannels = \"first\"\ndtype = \"i16\"\nmax_seconds = 1",
+    "decode = \"audio\"\nrate = 8000\nsegment = { seconds = 0.1 }\nchannels = 2",
     "decode = \"image\"\nops = [{ resize = { size = 20 } }, { center_crop = { size = [9, 31] } }]\ndtype = \"f16\"\n\
      layout = \"nchw\"\nnormalise = { mean = [0.5, 0.4, 0.3], std = [0.2, 0.2, 0.2] }",
     "decode = \"image\"\nops = [{ crop_box = { margin = 0.3 } }, { resize = { size = [8, 8] } }]",
@@ -47,7 +52,8 @@ fn columns() -> Vec<String> {
     // No worker decodes sequences from a record.
     let kinds = ColumnKind::CATALOG.iter().filter(|(_, keys)| !keys.contains("follows = \"tokens\""));
     let columns = kinds.map(example).chain(COLUMNS.map(str::to_owned));
-    columns.map(|column| format!("{column}\n{FOLLOWED}")).collect()
+    let followed = |column: &str| if column.starts_with("decode = \"audio") { FOLLOWED_SOUND } else { FOLLOWED };
+    columns.map(|column| format!("{column}\n{}", followed(&column))).collect()
 }
 
 /// Decodes a record in which every field has the input's bytes, except the annotation, which has its own. Checks that a

@@ -21,6 +21,7 @@ mod pem;
 mod scalable;
 mod sequences;
 mod session;
+mod sound;
 mod tar;
 mod texts;
 mod tokens;
@@ -95,7 +96,9 @@ pub const ALL: &[FuzzTarget] = &[
     target("pem", pem::read, pem::seeds),
     // Limited to 32,768 pixels between operations, of which a few copies are in use at once.
     target("operations", operations::read, operations::seeds),
-    FuzzTarget { max_bytes: 16 << 20, ..target("decode", decode::read, decode::seeds) },
+    // A resampler between odd rates has weights of up to 16 MiB, and a packet of FLAC up to 2 MiB of samples.
+    FuzzTarget { max_bytes: 64 << 20, ..target("decode", decode::read, decode::seeds) },
+    FuzzTarget { max_bytes: 16 << 20, ..target("sound", sound::read, sound::seeds) },
     FuzzTarget { max_bytes: 32 << 20, ..target("scalable", scalable::read, scalable::seeds) },
     // The TIFF reader applies our limits only after it has read its directories, for which it takes up to 256 MiB.
     FuzzTarget { max_bytes: 272 << 20, ..target("tiff", decode::tiff, decode::tiff_seeds) },

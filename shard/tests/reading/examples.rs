@@ -4,12 +4,13 @@ use std::{collections::BTreeSet, fs, path::PathBuf};
 
 use serde_json::Value;
 use spdl_job::{
-    ArgumentsFile, BadSamples, BoxFormat, BoxLabelsKeys, BoxStorage, BoxesKeys, BytesColumn, BytesKeys, CategoryKeys,
-    CenterCrop, ClassesFile, ColumnFile, ColumnKind, CropBox, DEFAULT_BAD_FRACTION, DecodeFile, DefaultFile,
-    DocumentIdsKeys, DocumentLengthsKeys, Fill, FunctionFile, GeometryKeys, GlobalLengthsKeys, ImageKeys, ImageOp,
-    ImageSizeKeys, Interpolation, JobFile, JsonKeys, LabelsKeys, LossMaskKeys, MaskKeys, NoKeys, OneHotKeys, OrderFile,
-    PositionsKeys, RandomFlip, RandomResizedCrop, Resize, ReturnedFile, ReturnsFile, Size, SourceDigest,
-    TensorEncoding, TensorKeys, TextKeys, TokensKeys, ValueKeys,
+    ArgumentsFile, AudioChannels, AudioKeys, AudioLengthKeys, AudioRateKeys, BadSamples, BoxFormat, BoxLabelsKeys,
+    BoxStorage, BoxesKeys, BytesColumn, BytesKeys, CategoryKeys, CenterCrop, ClassesFile, ColumnFile, ColumnKind,
+    CropBox, DEFAULT_BAD_FRACTION, DecodeFile, DefaultFile, DocumentIdsKeys, DocumentLengthsKeys, Fill, FunctionFile,
+    GeometryKeys, GlobalLengthsKeys, ImageKeys, ImageOp, ImageSizeKeys, Interpolation, JobFile, JsonKeys, LabelsKeys,
+    LossMaskKeys, MaskKeys, NoKeys, OneHotKeys, OrderFile, PositionsKeys, RandomFlip, RandomResizedCrop, Resize,
+    ReturnedFile, ReturnsFile, SegmentFile, SegmentPick, Size, SourceDigest, TensorEncoding, TensorKeys, TextKeys,
+    TokensKeys, ValueKeys,
 };
 use spdl_order::{DatasetFacts, EpochEnd};
 use spdl_types::{DType, Fingerprint, ImageColor, ImageDepth, ImageLayout, Normalise};
@@ -84,6 +85,14 @@ fn with_every_key() -> JobFile {
         }),
         DecodeFile::Geometry(GeometryKeys { follows: Some(String::new()) }),
         DecodeFile::ImageSize(ImageSizeKeys { follows: Some(String::new()) }),
+        DecodeFile::Audio(AudioKeys {
+            rate: Some(1),
+            channels: Some(AudioChannels::First),
+            segment: Some(SegmentFile { seconds: 1.0, pick: Some(SegmentPick::Random) }),
+            max_seconds: Some(1),
+        }),
+        DecodeFile::AudioLength(AudioLengthKeys { follows: Some(String::new()) }),
+        DecodeFile::AudioRate(AudioRateKeys { follows: Some(String::new()) }),
         DecodeFile::Mask(MaskKeys { follows: Some(String::new()), ignore_index: Some(1) }),
         DecodeFile::Tensor(TensorKeys {
             shape: Some(vec![1]),

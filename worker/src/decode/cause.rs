@@ -84,6 +84,9 @@ impl BadSampleCause {
             BadSampleProblem::TooLarge { field, .. } => (field, "is too large a picture"),
             BadSampleProblem::GrowsTooLarge { field, .. } => (field, "becomes too large a picture"),
             BadSampleProblem::TooMuchMemory { field, .. } => (field, "takes too much memory to decode"),
+            BadSampleProblem::Sound { field, .. } => (field, "is no sound that the column can hold"),
+            BadSampleProblem::SoundTooLong { field, .. } => (field, "is a longer sound than `max_seconds`"),
+            BadSampleProblem::SoundMemory { field, .. } => (field, "takes too much memory to decode"),
             BadSampleProblem::Boxes { field, .. } => (field, "has no boxes that the column can hold"),
             BadSampleProblem::MaskSize { field, .. } => (field, "is a mask of another size than the picture"),
             BadSampleProblem::Malformed { field, .. } => (field, "is not what its format has there"),
@@ -158,6 +161,15 @@ pub enum BadSampleProblem {
          decoding (a part of the memory budget)"
     )]
     TooMuchMemory { field: String, width: u32, height: u32, needed_bytes: u64, max_bytes: u64 },
+    #[error("field `{field}` {problem}")]
+    Sound { field: String, problem: String },
+    #[error("field `{field}` {problem}")]
+    SoundTooLong { field: String, problem: String },
+    #[error(
+        "field `{field}` is a sound that takes {needed_bytes} bytes to decode; {max_bytes} are for decoding (a part of the memory \
+         budget)"
+    )]
+    SoundMemory { field: String, needed_bytes: u64, max_bytes: u64 },
     #[error("field `{field}` is a mask of {width}x{height}, and the picture has {picture_width}x{picture_height}")]
     MaskSize { field: String, width: u32, height: u32, picture_width: u32, picture_height: u32 },
     #[error("field `{field}` {problem}")]

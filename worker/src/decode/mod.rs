@@ -143,7 +143,7 @@ struct DecoderInner {
     calls: Vec<PreparedCall>,
     /// How sequences are written, if samples are sequences. No column is decoded then.
     sequence: Option<SequenceWriter>,
-    /// Whether decoding a value can take memory for a picture.
+    /// Whether decoding a value can take memory for a picture or a sound.
     takes_memory: bool,
 }
 
@@ -192,8 +192,9 @@ impl Decoder {
         let columns = job.columns.iter().map(of_column).collect::<Result<_, _>>()?;
         let calls = PreparedCall::all(job, prepare)?;
         let order = followed::decoding_order(&job.columns, &decoded);
-        let takes_memory =
-            decoded.iter().any(|column| matches!(column.kind, ColumnKind::Image(_) | ColumnKind::Mask(_)));
+        let takes_memory = decoded
+            .iter()
+            .any(|column| matches!(column.kind, ColumnKind::Image(_) | ColumnKind::Mask(_) | ColumnKind::Audio(_)));
         Ok(Self::of(DecoderInner { seed: job.seed, columns, order, calls, sequence: None, takes_memory }))
     }
 

@@ -78,11 +78,14 @@ struct FieldReport {
     min_bytes: Option<u64>,
     median_bytes: Option<u64>,
     max_bytes: Option<u64>,
-    /// Width and height of pictures, or the shapes of arrays: the shortest and the longest sides.
+    /// Width and height of pictures, the shapes of arrays, or the sample rate, channels and frames of sounds: the shortest and
+    /// the longest sides.
     sides: Option<[Vec<u64>; 2]>,
     problem: Option<String>,
     #[serde(skip)]
     are_pictures: bool,
+    #[serde(skip)]
+    are_sounds: bool,
 }
 
 #[derive(Debug, Serialize)]
@@ -238,12 +241,16 @@ impl FieldReport {
             max_bytes: sizes.map(|[.., largest]| largest),
             sides: facts.sides().cloned(),
             are_pictures: facts.is_picture(),
+            are_sounds: facts.is_sound(),
             problem: facts.problem.clone(),
         }
     }
 
-    /// Formats sides: `640x480` of a picture, `[2, 3]` of an array.
+    /// Formats sides: `640x480` of a picture, `16000 Hz x1 2.50 s` of a sound, `[2, 3]` of an array.
     fn sides(&self, sides: &[u64]) -> String {
+        if let (true, &[rate, channels, frames]) = (self.are_sounds, sides) {
+            return format!("{rate} Hz x{channels} {:.2} s", frames as f64 / rate.max(1) as f64);
+        }
         if !self.are_pictures {
             return format!("{sides:?}");
         }

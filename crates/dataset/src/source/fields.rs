@@ -16,6 +16,9 @@ const PICTURES: [&str; 14] =
 /// Extensions of pictures whose formats are not read, in lower case: AVIF, HEIF, JPEG XL and JPEG 2000.
 const UNREAD_PICTURES: [&str; 10] = ["avif", "heic", "heif", "hif", "jxl", "jp2", "j2k", "jpf", "jpx", "j2c"];
 
+/// Extensions of sound files that are read, in lower case.
+const SOUNDS: [&str; 5] = ["wav", "wave", "flac", "rf64", "w64"];
+
 /// Which files of a record become fields, and the names of the fields. Files are identified by their suffix: the part
 /// after the stem that they have in common, in lower case.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -90,6 +93,11 @@ fn is_picture(suffix: &str) -> bool {
     PICTURES.contains(&suffix)
 }
 
+/// Returns whether a file with this suffix is a sound.
+pub(crate) fn is_sound(suffix: &str) -> bool {
+    SOUNDS.iter().any(|sound| suffix.eq_ignore_ascii_case(sound))
+}
+
 /// Returns whether a file with this suffix is a picture of a format that is not read.
 pub(crate) fn is_unread_picture(suffix: &str) -> bool {
     let last = suffix.rsplit('.').next().unwrap_or_default();
@@ -112,13 +120,14 @@ pub(crate) fn note_of_pictures(key: &str, pictures: &[&str]) -> Option<String> {
     })
 }
 
-/// Returns the field of a file with this suffix: in lower case, with `jpg` and `tif` for their other spellings.
+/// Returns the field of a file with this suffix: in lower case, with `jpg`, `tif` and `wav` for their other spellings.
 pub(crate) fn field_name(suffix: &str) -> String {
     let suffix = suffix.to_lowercase();
     let (before, last) = suffix.rsplit_once('.').map_or(("", &*suffix), |(before, last)| (before, last));
     let last = match last {
         "jpeg" | "jpe" | "jfif" => "jpg",
         "tiff" => "tif",
+        "wave" => "wav",
         other => other,
     };
     if before.is_empty() { last.to_owned() } else { format!("{before}.{last}") }

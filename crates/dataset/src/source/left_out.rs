@@ -27,6 +27,8 @@ pub struct LeftOut {
 pub enum LeftOutReason {
     /// No picture has its stem.
     NoPicture,
+    /// No sound has its stem, in a folder of sounds.
+    NoSound,
     /// It is a picture of a format that is not read, such as AVIF.
     UnreadPicture,
     /// It lies outside of the folders of classes.
@@ -64,6 +66,7 @@ impl LeftOutReason {
     pub const fn text(self) -> &'static str {
         match self {
             Self::NoPicture => "no picture has their stem",
+            Self::NoSound => "no WAV or FLAC file has their stem",
             Self::UnreadPicture => {
                 "AVIF, HEIF, JPEG XL and JPEG 2000 are not read: convert them, without loss to PNG or WebP"
             }

@@ -76,6 +76,35 @@ fn class_folders(root: &Path) {
 }
 
 #[tokio::test]
+async fn sounds_make_the_records_of_a_folder_where_there_are_more_of_them_than_pictures() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path();
+    for (name, content) in [
+        ("ann/1.flac", "one"),
+        ("ann/1.txt", "first words"),
+        ("ann/2.WAV", "two"),
+        ("bob/3.wave", "three"),
+        ("bob/cover.jpg", "a picture"),
+    ] {
+        write(root.join(name), content);
+    }
+    let report = indexed(root, &IndexOptions::default()).await.unwrap();
+    assert_eq!((report.records, report.class_names), (3, vec!["ann".to_owned(), "bob".to_owned()]));
+    let left_out: Vec<_> = report.left_out.iter().map(|entry| (entry.example.as_str(), entry.why)).collect();
+    assert_eq!(left_out, [("bob/cover.jpg", LeftOutReason::NoSound)]);
+    let expected = [
+        ("ann/1.cls", "0"),
+        ("ann/1.flac", "one"),
+        ("ann/1.txt", "first words"),
+        ("ann/2.cls", "0"),
+        ("ann/2.wav", "two"),
+        ("bob/3.cls", "1"),
+        ("bob/3.wav", "three"),
+    ];
+    assert_eq!(unpacked(root).await, texts(expected));
+}
+
+#[tokio::test]
 async fn a_folder_of_class_folders_is_a_dataset_as_it_lies() {
     let folder = tempfile::tempdir().unwrap();
     class_folders(folder.path());

@@ -1,6 +1,8 @@
 //! The decoders of the kinds of columns. Each kind has a file here, and one of the same name in the job's specification;
 //! [`decoder`] lists them.
 
+mod audio;
+mod audio_fact;
 mod boolean;
 mod box_class;
 mod box_labels;
@@ -23,9 +25,11 @@ mod tokens;
 
 use std::{collections::HashMap, sync::Arc};
 
+use audio_fact::{AudioFact, AudioFactDecoder};
 use serde_json::Value;
 use spdl_functions::CallMemory;
 use spdl_job::{Column, ColumnKind, DefaultValue};
+use spdl_media::SoundScratch;
 use spdl_operations::{IndexPicture, OperationScratch, RgbPicture};
 use spdl_pixels::{Parts, PictureScratch, ScalableHead};
 use spdl_shard::format::{Content, FieldValue};
@@ -66,6 +70,9 @@ pub(super) fn decoder(setup: &ColumnSetup<'_>) -> Result<Box<dyn ColumnDecoder>,
         ColumnKind::Bool(_) => Box::new(boolean::BoolDecoder),
         ColumnKind::Tokens(column) => Box::new(tokens::TokensDecoder::new(column, dtype)),
         ColumnKind::BoxClass(_) => Box::new(box_class::BoxClassDecoder::new(setup)?),
+        ColumnKind::Audio(column) => Box::new(audio::AudioDecoder::new(column, dtype)),
+        ColumnKind::AudioLength(column) => Box::new(AudioFactDecoder::new(&column.follows, AudioFact::Length, setup)),
+        ColumnKind::AudioRate(column) => Box::new(AudioFactDecoder::new(&column.follows, AudioFact::Rate, setup)),
         ColumnKind::Labels(_)
         | ColumnKind::Positions(_)
         | ColumnKind::DocumentLengths(_)
@@ -198,6 +205,7 @@ pub(super) struct DecodeResources {
 #[derive(Default)]
 pub(super) struct DecodeScratch {
     pub(super) picture: PictureScratch,
+    pub(super) sound: SoundScratch,
     /// The picture that operations change.
     pub(super) rgb: RgbPicture<'static>,
     pub(super) operation: OperationScratch,

@@ -20,6 +20,7 @@ mod odd;
 mod one_hot;
 mod plan_numbers;
 mod scalable;
+mod sounds;
 mod tokens;
 mod views;
 

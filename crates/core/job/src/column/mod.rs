@@ -373,6 +373,33 @@ column_kinds! {
     /// - Shape: a ragged column of rows of `[]`.
     /// - Types: `i32`.
     global_lengths::GlobalLengths(GlobalLengthsColumn),
+    /// A sound as samples.
+    ///
+    /// - Field: a WAV file (also RF64, BW64 and Wave64; whole numbers of 8 to 32 bits, floats, A-law or mu-law) or a FLAC file.
+    /// - Result: the samples, those of full scale from -1 to 1 as `f32`, and from -32768 to 32767 as `i16`.
+    /// - Shape: with `segment`, `[frames]`, or `[frames, channels]` with a number of channels; silence follows a shorter sound.
+    ///   Otherwise a ragged column of rows of `[]`, or of `[channels]`.
+    /// - Types: `f32`, `i16`.
+    ///
+    /// Without resampling, `f32` has bit for bit what `soundfile` reads. A value of `i16` is the nearest one. A file without
+    /// frames, that is cut off or damaged where frames of it are taken, or that has a sample there that is no finite number, is
+    /// a bad sample.
+    audio::Audio(AudioColumn),
+    /// The length of a sound.
+    ///
+    /// - Field: the sound of the column that it follows.
+    /// - Result: the frames of the `audio` column's value that are sound: without `segment` all, with it those before the
+    ///   silence that follows a short one.
+    /// - Shape: `[]`.
+    /// - Types: `i64`, `i32`.
+    audio_length::AudioLength(AudioLengthColumn),
+    /// The sample rate of a sound.
+    ///
+    /// - Field: the sound of the column that it follows.
+    /// - Result: the sample rate of the `audio` column's value, in Hz: its `rate`, or that of the file.
+    /// - Shape: `[]`.
+    /// - Types: `i64`, `i32`.
+    audio_rate::AudioRate(AudioRateColumn),
 }
 
 impl ColumnKind {

@@ -7,6 +7,7 @@ mod scan;
 mod table;
 
 pub use records::is_picture_file;
+use records::is_sound_file;
 pub use table::FileTable;
 
 use futures::stream::BoxStream;
@@ -34,7 +35,8 @@ impl FormatScan for LooseFileScan {
     }
 
     fn recognises(&self, folder: &Listing) -> bool {
-        folder.iter().any(|object| is_picture_file(object.name) && !is_hidden(object.name))
+        let is_one = |name: &str| is_picture_file(name) || is_sound_file(name);
+        folder.iter().any(|object| is_one(object.name) && !is_hidden(object.name))
     }
 
     fn refuses_boxes(&self) -> Option<&'static str> {

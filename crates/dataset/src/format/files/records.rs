@@ -11,7 +11,7 @@ use std::{
     ops::Range,
 };
 
-use crate::{LeftOutReason, Listing, field_name, is_picture};
+use crate::{LeftOutReason, Listing, field_name, is_picture, is_sound};
 
 /// A record: the numbers of its files in the listing with the names of their fields, the file that makes it first.
 pub(super) struct ListedRecord {
@@ -34,6 +34,11 @@ pub(super) fn has_field(path: &str) -> bool {
 #[must_use]
 pub fn is_picture_file(path: &str) -> bool {
     last_dot(path).is_some_and(|dot| is_picture(&path[dot + 1..]))
+}
+
+/// Returns whether a file with this path is a sound, by its extension.
+pub(super) fn is_sound_file(path: &str) -> bool {
+    last_dot(path).is_some_and(|dot| is_sound(&path[dot + 1..]))
 }
 
 /// Returns the end of the files that may be in one record with file number `first`: those of its folder whose names

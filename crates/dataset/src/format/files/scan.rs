@@ -17,7 +17,7 @@ use spdl_shard::{
 };
 
 use super::{
-    records::{ListedRecord, by_folder, group, has_field, is_picture_file, neighbours},
+    records::{ListedRecord, by_folder, group, has_field, is_picture_file, is_sound_file, neighbours},
     table::{CLASS_COLUMN, FileTable, RowFields},
 };
 use crate::{
@@ -70,16 +70,29 @@ struct Shards<'s> {
 /// Which files make records.
 enum MakesRecord<'s> {
     Pictures,
-    /// There are no pictures.
+    /// There are more of them than pictures, such as covers.
+    Sounds,
+    /// There are no pictures and no sounds.
     All,
     /// The files that a table has a row for.
     Rows(&'s FileTable),
 }
 
 impl MakesRecord<'_> {
+    /// Chooses by what there is most of in a folder.
+    fn of(files: &Listing) -> Self {
+        let count = |is_one: fn(&str) -> bool| files.iter().filter(|file| is_one(file.name)).count();
+        match (count(is_picture_file), count(is_sound_file)) {
+            (0, 0) => Self::All,
+            (pictures, sounds) if sounds > pictures => Self::Sounds,
+            _ => Self::Pictures,
+        }
+    }
+
     fn is_one(&self, path: &str) -> bool {
         match self {
             Self::Pictures => is_picture_file(path),
+            Self::Sounds => is_sound_file(path),
             Self::All => true,
             Self::Rows(table) => table.row(path).is_some(),
         }
@@ -112,8 +125,7 @@ impl<'s> Shards<'s> {
         let table = scan.options.table.as_deref();
         let makes_record = match table {
             Some(table) => MakesRecord::Rows(table),
-            None if files.iter().any(|file| is_picture_file(file.name)) => MakesRecord::Pictures,
-            None => MakesRecord::All,
+            None => MakesRecord::of(&files),
         };
         if let MakesRecord::All = makes_record
             && let Some(unread) = files.iter().find(|file| is_unread_picture(file.name))
@@ -200,6 +212,7 @@ impl<'s> Shards<'s> {
         let records = group(&self.files, neighbours, is_one, has_rows, |path, why| {
             let why = match why {
                 LeftOutReason::NoPicture if has_rows => LeftOutReason::NoRow,
+                LeftOutReason::NoPicture if matches!(makes_record, MakesRecord::Sounds) => LeftOutReason::NoSound,
                 LeftOutReason::NoPicture if is_unread_picture(path) => LeftOutReason::UnreadPicture,
                 why => why,
             };

@@ -2,13 +2,13 @@
 
 use proptest::{collection::vec, option, prelude::*};
 use spdl_job::{
-    Arguments, BadSamples, BoolColumn, BoxClassColumn, BoxFormat, BoxLabelsColumn, BoxStorage, BoxesColumn,
-    BytesColumn, Callable, CategoryColumn, ColorJitter, Column, ColumnKind, ColumnValue, DefaultValue,
-    DocumentIdsColumn, DocumentLengthsColumn, Fill, FloatColumn, FunctionCall, GeometryColumn, GlobalLengthsColumn,
-    ImageColumn, ImageOp, ImageSizeColumn, IntColumn, Interpolation, Job, JsonColumn, LabelsColumn, LossMaskColumn,
-    MaskColumn, Mix, NumberOrRange, OneHotColumn, PictureList, PositionsColumn, RandomResizedCrop, ReturnedColumn,
-    ReturnedValue, Returns, Sequence, Size, SourceDigest, TensorColumn, TensorEncoding, TextColumn, TokensColumn,
-    Transform,
+    Arguments, AudioChannels, AudioColumn, AudioLengthColumn, AudioRateColumn, AudioSegment, BadSamples, BoolColumn,
+    BoxClassColumn, BoxFormat, BoxLabelsColumn, BoxStorage, BoxesColumn, BytesColumn, Callable, CategoryColumn,
+    ColorJitter, Column, ColumnKind, ColumnValue, DefaultValue, DocumentIdsColumn, DocumentLengthsColumn, Fill,
+    FloatColumn, FunctionCall, GeometryColumn, GlobalLengthsColumn, ImageColumn, ImageOp, ImageSizeColumn, IntColumn,
+    Interpolation, Job, JsonColumn, LabelsColumn, LossMaskColumn, MaskColumn, Mix, NumberOrRange, OneHotColumn,
+    PictureList, PositionsColumn, RandomResizedCrop, ReturnedColumn, ReturnedValue, Returns, SegmentPick, Sequence,
+    Size, SourceDigest, TensorColumn, TensorEncoding, TextColumn, TokensColumn, Transform,
 };
 use spdl_order::{EpochEnd, MixParams, OrderParams};
 use spdl_sequence::{LongDocument, PackMethod};
@@ -110,6 +110,20 @@ fn kind() -> impl Strategy<Value = ColumnKind> {
         }),
         text().prop_map(|follows| ColumnKind::Geometry(GeometryColumn { follows })),
         text().prop_map(|follows| ColumnKind::ImageSize(ImageSizeColumn { follows })),
+        (option::of(any::<u32>()), any::<u16>(), option::of((any::<u32>(), 0..3_usize)), any::<u32>()).prop_map(
+            |(rate, channels, segment, max_frames)| {
+                let pick = |nth: usize| [SegmentPick::Random, SegmentPick::Start, SegmentPick::Middle][nth];
+                let segment = segment.map(|(frames, nth)| AudioSegment { frames, pick: pick(nth) });
+                let channels = match channels {
+                    0 => AudioChannels::Mean,
+                    1 => AudioChannels::First,
+                    count => AudioChannels::Count(count),
+                };
+                ColumnKind::Audio(AudioColumn { rate, channels, segment, max_frames })
+            }
+        ),
+        text().prop_map(|follows| ColumnKind::AudioLength(AudioLengthColumn { follows })),
+        text().prop_map(|follows| ColumnKind::AudioRate(AudioRateColumn { follows })),
         (text(), any::<u16>(), any::<[u32; 2]>())
             .prop_map(|(follows, ignore_index, size)| { ColumnKind::Mask(MaskColumn { follows, ignore_index, size }) }),
         (function_call(), any::<u32>())

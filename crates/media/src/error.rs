@@ -1,0 +1,41 @@
+//! What can be wrong with a sound file.
+
+/// Why a sound file cannot be read. The messages have no subject: `field wav` or a path comes before them.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum MediaError {
+    /// The file is no sound of a format that is known.
+    #[error("is neither a WAV nor a FLAC file: it begins with \"{begins}\"")]
+    NotSound {
+        /// Its first bytes, escaped.
+        begins: String,
+    },
+    /// The file ends before its head or its samples do.
+    #[error("ends at byte {bytes}, within {what}")]
+    Truncated {
+        /// Length of the file.
+        bytes: u64,
+        /// What is not complete.
+        what: &'static str,
+    },
+    /// The file breaks the rules of its format.
+    #[error("is damaged at byte {byte}: {problem}")]
+    Malformed {
+        /// Where, from the first byte of the file.
+        byte: u64,
+        /// What is wrong there.
+        problem: &'static str,
+    },
+    /// The file is of a kind that is not decoded.
+    #[error("has {what}, which is not supported; convert it to FLAC, or to WAV with PCM samples")]
+    Unsupported {
+        /// What it has.
+        what: String,
+    },
+    /// A value that is no number, or infinite.
+    #[error("has a sample that is not a finite number, in frame {frame}")]
+    NotFinite {
+        /// The frame, from 0.
+        frame: u64,
+    },
+}

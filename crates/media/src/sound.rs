@@ -1,0 +1,243 @@
+//! A sound file in memory, and the decoding of its frames.
+
+use std::ops::Range;
+
+use crate::{
+    ChannelMix, FlacStream, HeadReader, MediaError, PcmSample, SoundCodec, Track,
+    flac::{PacketScratch, PacketSearch},
+    pcm,
+};
+
+/// About the samples that are passed on at once: they stay in the processor's nearest cache.
+const STEP_SAMPLES: usize = 2048;
+
+/// A sound file in memory.
+///
+/// ```no_run
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let file = std::fs::read("speech.flac")?;
+/// let mut scratch = spdl_media::SoundScratch::default();
+/// let sound = spdl_media::Sound::open(&file, &mut scratch)?;
+/// // Two seconds from the fifth second on, as one channel.
+/// let rate = u64::from(sound.track().rate);
+/// let mut samples = Vec::new();
+/// let mix = spdl_media::ChannelMix::Mean;
+/// sound.decode(5 * rate..7 * rate, mix, &mut scratch, |decoded| samples.extend_from_slice(decoded))?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Sound<'b> {
+    bytes: &'b [u8],
+    track: Track,
+    frames: u64,
+}
+
+/// Buffers that a thread keeps between sounds, to avoid allocations: at most some megabytes.
+#[derive(Debug, Default)]
+pub struct SoundScratch {
+    packet: PacketScratch,
+    samples: Vec<f32>,
+}
+
+impl<'b> Sound<'b> {
+    /// Reads the head of a file.
+    ///
+    /// # Errors
+    /// If the file is not a sound that can be decoded, or its head is damaged or cut off.
+    pub fn open(bytes: &'b [u8], scratch: &mut SoundScratch) -> Result<Self, MediaError> {
+        let mut reader = HeadReader::new(bytes.len() as u64);
+        let track = loop {
+            let start = usize::try_from(reader.wants().start).unwrap_or(bytes.len());
+            if let Some(track) = reader.read(bytes.get(start..).unwrap_or_default())? {
+                break track;
+            }
+        };
+        let mut sound = Self { bytes, track, frames: 0 };
+        sound.frames = match (sound.track.frames, sound.track.codec) {
+            (Some(frames), _) => frames,
+            (None, SoundCodec::Flac(stream)) if !sound.data().is_empty() => {
+                let counted = sound.packets(stream)?.count(&mut scratch.packet);
+                counted.ok_or_else(|| sound.damaged(0, "no packet of the file can be decoded"))?
+            }
+            (None, _) => 0,
+        };
+        Ok(sound)
+    }
+
+    /// Returns what the head says.
+    #[must_use]
+    pub const fn track(&self) -> &Track {
+        &self.track
+    }
+
+    /// Returns the number of frames.
+    #[must_use]
+    pub const fn frames(&self) -> u64 {
+        self.frames
+    }
+
+    /// Decodes a range of frames, and passes them to `write` in their order, some at a time: the samples of a frame lie side
+    /// by side, those of full scale are -1 to 1.
+    ///
+    /// # Errors
+    /// If the file has no such frames, is cut off or damaged where they lie, or one is not finite. Earlier frames have then
+    /// been written.
+    pub fn decode(
+        &self,
+        frames: Range<u64>,
+        mix: ChannelMix,
+        scratch: &mut SoundScratch,
+        write: impl FnMut(&[f32]),
+    ) -> Result<(), MediaError> {
+        if frames.start >= frames.end {
+            return Ok(());
+        }
+        if frames.end > self.frames {
+            return Err(self.ends());
+        }
+        match self.track.codec {
+            SoundCodec::Pcm(sample) => self.decode_pcm(frames, sample, mix, scratch, write),
+            SoundCodec::Flac(stream) => self.decode_flac(frames, stream, mix, scratch, write),
+        }
+    }
+
+    /// Decodes a range of frames, each channel by itself.
+    ///
+    /// # Errors
+    /// As [`decode`](Self::decode).
+    pub fn decode_channels(
+        &self,
+        frames: Range<u64>,
+        mix: ChannelMix,
+        scratch: &mut SoundScratch,
+    ) -> Result<Vec<Vec<f32>>, MediaError> {
+        let count = usize::from(mix.channels(self.track.channels));
+        let capacity = usize::try_from(frames.end.saturating_sub(frames.start).min(self.frames)).unwrap_or_default();
+        let mut channels: Vec<Vec<f32>> = (0..count).map(|_| Vec::with_capacity(capacity)).collect();
+        self.decode(frames, mix, scratch, |samples| match &mut channels[..] {
+            [channel] => channel.extend_from_slice(samples),
+            channels => {
+                for (nth, channel) in channels.iter_mut().enumerate() {
+                    channel.extend(samples[nth..].iter().step_by(count));
+                }
+            }
+        })?;
+        Ok(channels)
+    }
+
+    fn decode_pcm(
+        &self,
+        frames: Range<u64>,
+        sample: PcmSample,
+        mix: ChannelMix,
+        scratch: &mut SoundScratch,
+        mut write: impl FnMut(&[f32]),
+    ) -> Result<(), MediaError> {
+        let channels = usize::from(self.track.channels);
+        let frame_bytes = channels * sample.bytes() as usize;
+        let place = |frame: u64| usize::try_from(frame).ok()?.checked_mul(frame_bytes);
+        let bytes = place(frames.start).zip(place(frames.end)).and_then(|(from, to)| self.data().get(from..to));
+        let may_be_infinite = matches!(sample, PcmSample::F32 | PcmSample::F64);
+        let mut frame = frames.start;
+        for bytes in bytes.ok_or_else(|| self.ends())?.chunks(self.step_frames() * frame_bytes) {
+            scratch.samples.clear();
+            pcm::read(sample, bytes, &mut scratch.samples);
+            if may_be_infinite && let Some(nth) = scratch.samples.iter().position(|sample| !sample.is_finite()) {
+                return Err(MediaError::NotFinite { frame: frame + (nth / channels) as u64 });
+            }
+            frame += (bytes.len() / frame_bytes) as u64;
+            write(mix.mix(&mut scratch.samples, channels));
+        }
+        Ok(())
+    }
+
+    fn decode_flac(
+        &self,
+        frames: Range<u64>,
+        stream: FlacStream,
+        mix: ChannelMix,
+        SoundScratch { packet: scratch, samples }: &mut SoundScratch,
+        mut write: impl FnMut(&[f32]),
+    ) -> Result<(), MediaError> {
+        let packets = self.packets(stream)?;
+        let channels = usize::from(self.track.channels);
+        let found = match frames.start {
+            0 => None,
+            start => packets.find(start),
+        };
+        let mut byte = found.map_or(0, |place| place.byte);
+        let mut next_frame = found.map_or(0, |place| place.start);
+        let mut is_sure = byte == 0;
+        while next_frame < frames.end {
+            let (start, packet_frames, decoded) = match packets.packet(byte) {
+                Ok((packet, place)) => (place.start, place.frames, packet.decode(scratch)),
+                Err(problem) => (next_frame, 0, Err(problem)),
+            };
+            let decoded = match decoded {
+                Ok(_) if start != next_frame => Err("the packet is not the next one"),
+                Ok(decoded) => Ok(decoded),
+                Err(problem) => Err(problem.text()),
+            };
+            let (blocks, bytes) = match decoded {
+                Ok(decoded) => decoded,
+                // What was found is no packet.
+                Err(_) if !is_sure => {
+                    (byte, next_frame, is_sure) = (0, 0, true);
+                    continue;
+                }
+                Err(problem) => return Err(self.damaged(byte, problem)),
+            };
+            is_sure = true;
+            byte += bytes;
+            next_frame += u64::from(packet_frames);
+            let within = |frame: u64| usize::try_from(frame.saturating_sub(start)).unwrap_or(usize::MAX);
+            let (from, to) = (within(frames.start), within(frames.end).min(packet_frames as usize));
+            for from in (from..to).step_by(self.step_frames()) {
+                let step = from..to.min(from + self.step_frames());
+                // Every sample is written, so that old ones need not be cleared.
+                samples.resize(step.len() * channels, 0.0);
+                for (nth, block) in blocks.channels().enumerate() {
+                    let block = &block[step.clone()];
+                    match channels {
+                        1 => scaled(block, stream.bits, samples.iter_mut()),
+                        _ => scaled(block, stream.bits, samples[nth..].iter_mut().step_by(channels)),
+                    }
+                }
+                write(mix.mix(samples, channels));
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the frames that are passed on at once.
+    fn step_frames(&self) -> usize {
+        (STEP_SAMPLES / usize::from(self.track.channels)).max(1)
+    }
+
+    fn packets(&self, stream: FlacStream) -> Result<PacketSearch<'b, '_>, MediaError> {
+        PacketSearch::new(self.data(), &self.track, stream).map_err(|problem| self.damaged(0, problem.text()))
+    }
+
+    fn data(&self) -> &'b [u8] {
+        let place = |byte: u64| usize::try_from(byte).unwrap_or(usize::MAX);
+        self.bytes.get(place(self.track.data.start)..place(self.track.data.end)).unwrap_or_default()
+    }
+
+    const fn ends(&self) -> MediaError {
+        MediaError::Truncated { bytes: self.bytes.len() as u64, what: "its samples" }
+    }
+
+    const fn damaged(&self, byte: usize, problem: &'static str) -> MediaError {
+        MediaError::Malformed { byte: self.track.data.start + byte as u64, problem }
+    }
+}
+
+/// Writes whole numbers of so many bits as numbers from -1 to 1.
+#[expect(clippy::cast_precision_loss, reason = "an f32 has all whole numbers of 24 bits")]
+fn scaled<'s>(block: &[i32], bits: u8, samples: impl Iterator<Item = &'s mut f32>) {
+    let scale = 1.0 / (1_u32 << (bits - 1)) as f32;
+    for (sample, value) in samples.zip(block) {
+        *sample = *value as f32 * scale;
+    }
+}

@@ -1,0 +1,64 @@
+//! What the head of a sound file says.
+
+use std::ops::Range;
+
+/// The sound in a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Track {
+    /// How samples are stored.
+    pub codec: SoundCodec,
+    /// Frames per second, in Hz.
+    pub rate: u32,
+    /// Samples in a frame, 1 or more.
+    pub channels: u16,
+    /// Number of frames; `None` if the head leaves it open, as that of a FLAC file which was written to a pipe.
+    pub frames: Option<u64>,
+    /// Where the samples or packets lie in the file.
+    pub data: Range<u64>,
+}
+
+/// How samples are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SoundCodec {
+    /// Samples of this form, those of a frame side by side.
+    Pcm(PcmSample),
+    /// Packets of FLAC.
+    Flac(FlacStream),
+}
+
+/// The form of one PCM sample. All are little-endian.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum PcmSample {
+    U8,
+    I16,
+    I24,
+    I32,
+    F32,
+    F64,
+    ALaw,
+    MuLaw,
+}
+
+/// What the head of a FLAC file says about its packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FlacStream {
+    /// Bits of a sample, 4 to 24.
+    pub bits: u8,
+    /// The most frames in a packet.
+    pub max_packet_frames: u16,
+}
+
+impl PcmSample {
+    /// Returns the bytes of a sample.
+    #[must_use]
+    pub const fn bytes(self) -> u32 {
+        match self {
+            Self::U8 | Self::ALaw | Self::MuLaw => 1,
+            Self::I16 => 2,
+            Self::I24 => 3,
+            Self::I32 | Self::F32 => 4,
+            Self::F64 => 8,
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! Sound files: heads that come in parts, and frames from anywhere.
+
+use spdl_media::{ChannelMix, HeadReader, MediaError, Sound, SoundCodec, SoundScratch, Track};
+
+use crate::input::FuzzInput;
+
+/// More frames than the packets that fit into an input need.
+const MAX_FRAMES: u64 = 1 << 18;
+
+/// Checks that a head is the same whether it is in memory or comes in parts, and that any frames are those of the whole.
+pub(crate) fn read(data: &[u8]) {
+    let mut input = FuzzInput(data);
+    let (start, frames) = (u64::from(input.byte()) << 8 | u64::from(input.byte()), u64::from(input.byte()) << 4);
+    let mix = [ChannelMix::Mean, ChannelMix::First, ChannelMix::Keep][usize::from(input.byte()) % 3];
+    let file = input.0;
+    let mut scratch = SoundScratch::default();
+    let opened = Sound::open(file, &mut scratch);
+    let track = head(file);
+    match (&opened, &track) {
+        (Ok(sound), Ok(track)) => assert_eq!(sound.track(), track),
+        // A file whose head leaves its length open may have no packets.
+        (Err(_), _) => {}
+        (Ok(_), Err(error)) => panic!("its head in parts: {error}"),
+    }
+    let Ok(sound) = opened else { return };
+    let mut decode = |frames: std::ops::Range<u64>| {
+        let mut samples = Vec::new();
+        let decoded = sound.decode(frames, mix, &mut scratch, |decoded| {
+            samples.extend(decoded.iter().map(|sample| sample.to_bits()));
+        });
+        (decoded, samples)
+    };
+    let channels = u64::from(mix.channels(sound.track().channels));
+    let all = sound.frames();
+    if all * channels > MAX_FRAMES {
+        return;
+    }
+    let (whole, samples) = decode(0..all);
+    if whole.is_err() {
+        return;
+    }
+    assert_eq!(samples.len() as u64, all * channels);
+    let start = start % (all + 1);
+    let end = all.min(start + frames);
+    let (part, part_samples) = decode(start..end);
+    if cfg!(fuzzing) && matches!(sound.track().codec, SoundCodec::Flac(_)) {
+        // Without checksums, any bytes may be taken for the packet that is looked for.
+        return;
+    }
+    assert_eq!(part, Ok(()), "frames {start}..{end}");
+    let place = |frame: u64| usize::try_from(frame * channels).expect("a small sound");
+    assert!(part_samples == samples[place(start)..place(end)], "frames {start}..{end} differ");
+}
+
+/// Reads a head from the parts that it asks for.
+fn head(file: &[u8]) -> Result<Track, MediaError> {
+    let mut reader = HeadReader::new(file.len() as u64);
+    loop {
+        let wanted = reader.wants();
+        let place = |byte: u64| usize::try_from(byte).expect("in memory");
+        if let Some(track) = reader.read(&file[place(wanted.start)..place(wanted.end)])? {
+            return Ok(track);
+        }
+        assert_ne!(reader.wants(), wanted, "the same bytes are wanted again");
+    }
+}
+
+/// Returns small files: PCM of all forms, and FLAC.
+pub(crate) fn seeds() -> Vec<Vec<u8>> {
+    let wav = |tag: u16, channels: u16, bits: u16| {
+        let frame_bytes = channels * bits / 8;
+        let data: Vec<u8> = (0..u8::MAX).collect();
+        let mut file = vec![5, 3, 2, 1];
+        file.extend(b"RIFF\0\0\0\0WAVEfmt \x10\0\0\0");
+        file.extend([tag, channels, 8000, 0, 0, 0, frame_bytes, bits].map(u16::to_le_bytes).as_flattened());
+        file.extend(b"data\xff\0\0\0");
+        file.extend(data);
+        file
+    };
+    let forms = [(1, 8), (1, 16), (1, 24), (1, 32), (3, 32), (3, 64), (6, 8), (7, 8)];
+    let mut seeds: Vec<Vec<u8>> =
+        forms.into_iter().flat_map(|(tag, bits)| [1, 2].map(|channels| wav(tag, channels, bits))).collect();
+    seeds.push([&[1, 2, 3, 0][..], include_bytes!("../../../crates/media/tests/stereo.flac")].concat());
+    seeds
+}

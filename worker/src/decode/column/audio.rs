@@ -1,0 +1,183 @@
+//! The kind `audio`: decodes the frames of a sound file that a sample takes, and resamples them.
+
+use std::ops::Range;
+
+use spdl_job::{AudioChannels, AudioColumn};
+use spdl_media::{ChannelMix, MediaError, SampleForm, SampleWriter, Sound, SoundScratch};
+use spdl_sound::{ResamplerCache, SoundError, SoundResampler};
+use spdl_types::{DType, Draw};
+
+use super::{ColumnDecoder, ColumnSample, FieldTarget};
+use crate::decode::{
+    SampleKey,
+    cause::{BadSampleProblem, reason},
+    memory::NeverFits,
+};
+
+/// The most bytes that decoding needs beside the samples: a packet of FLAC, the largest that its format allows.
+const PACKET_BYTES: u64 = 4 << 20;
+/// Maximum bytes of resamplers that a column keeps.
+const RESAMPLER_BYTES: usize = 8 << 20;
+
+/// Decodes sound files to samples.
+pub(super) struct AudioDecoder {
+    column: AudioColumn,
+    dtype: DType,
+    resamplers: ResamplerCache,
+}
+
+/// A sound file, and what of it is taken.
+pub(super) struct TakenSound<'b> {
+    sound: Sound<'b>,
+    /// Sample rate of the result.
+    pub(super) rate: u32,
+    resampler: Option<std::sync::Arc<SoundResampler>>,
+    /// The frames of the whole sound after resampling.
+    all_frames: u64,
+    /// The first frame that is taken, and their number.
+    first: u64,
+    pub(super) frames: u64,
+}
+
+impl AudioDecoder {
+    pub(super) fn new(column: &AudioColumn, dtype: DType) -> Self {
+        Self { column: column.clone(), dtype, resamplers: ResamplerCache::new(RESAMPLER_BYTES) }
+    }
+
+    /// Reads the head of the file, and chooses what is taken of it.
+    pub(super) fn open<'b>(
+        &self,
+        (field, file): (&str, &'b [u8]),
+        (seed, key): (u64, SampleKey),
+        scratch: &mut SoundScratch,
+    ) -> Result<TakenSound<'b>, BadSampleProblem> {
+        let sound_problem = |problem: String| BadSampleProblem::Sound { field: field.to_owned(), problem };
+        if file.is_empty() {
+            return Err(BadSampleProblem::Empty { field: field.to_owned() });
+        }
+        let sound = Sound::open(file, scratch).map_err(|error| of_media(field, &error))?;
+        if sound.frames() == 0 {
+            return Err(sound_problem("has no samples".to_owned()));
+        }
+        let has = sound.track().channels;
+        if let AudioChannels::Count(channels) = self.column.channels
+            && channels != has
+        {
+            return Err(sound_problem(format!("has {has} channels, and `channels` is {channels}")));
+        }
+        let from = sound.track().rate;
+        let rate = self.column.rate.unwrap_or(from);
+        let resampler = (rate != from).then(|| self.resamplers.get(from, rate)).transpose();
+        let resampler = resampler.map_err(|error: SoundError| sound_problem(reason(error)))?;
+        let all_frames = u128::from(sound.frames()) * u128::from(rate);
+        let all_frames = u64::try_from(all_frames.div_ceil(from.into())).unwrap_or(u64::MAX);
+        let most = self.column.max_frames;
+        if self.column.segment.is_none() && all_frames > most.into() {
+            let problem = format!(
+                "has {all_frames} frames of {rate} Hz; `max_seconds` allows {most}: raise it, or take a `segment`"
+            );
+            return Err(BadSampleProblem::SoundTooLong { field: field.to_owned(), problem });
+        }
+        let mut draw = Draw::new(seed, key.epoch, key.id.0);
+        let (first, frames) = self.column.part(all_frames, || draw.bits());
+        Ok(TakenSound { sound, rate, resampler, all_frames, first, frames })
+    }
+
+    /// Writes what is taken, without the silence behind it.
+    fn write(&self, taken: &TakenSound<'_>, scratch: &mut SoundScratch, out: &mut [u8]) -> Result<(), MediaError> {
+        let mix = match self.column.channels {
+            AudioChannels::Mean => ChannelMix::Mean,
+            AudioChannels::First => ChannelMix::First,
+            AudioChannels::Count(_) => ChannelMix::Keep,
+        };
+        let mut writer = SampleWriter::new(self.form(), out);
+        let Some((resampler, source)) = taken.resampler.as_ref().zip(taken.source()) else {
+            let frames = taken.first..taken.first + taken.frames;
+            return taken.sound.decode(frames, mix, scratch, |samples| writer.write(samples));
+        };
+        let source_frames = source.start as u64..source.end as u64;
+        let mut channels = taken.sound.decode_channels(source_frames, mix, scratch)?;
+        for channel in &mut channels {
+            let mut resampled = vec![0.0; to_usize(taken.frames)];
+            resampler.resample_range(channel, source.start, to_usize(taken.first), &mut resampled);
+            *channel = resampled;
+        }
+        writer.write_channels(&channels);
+        Ok(())
+    }
+
+    /// Returns the number of channels of the result.
+    fn channels(&self) -> u64 {
+        match self.column.channels {
+            AudioChannels::Mean | AudioChannels::First => 1,
+            AudioChannels::Count(channels) => channels.into(),
+        }
+    }
+
+    const fn form(&self) -> SampleForm {
+        match self.dtype {
+            DType::I16 => SampleForm::I16,
+            _ => SampleForm::F32,
+        }
+    }
+
+    /// Returns the bytes that decoding takes beside the place of a fixed column.
+    fn memory_bytes(&self, taken: &TakenSound<'_>, out_bytes: u64) -> u64 {
+        let source = taken.source().map_or(0, |source| {
+            // Each channel before and after it is resampled.
+            4 * self.channels() * ((source.end - source.start) as u64 + taken.frames)
+        });
+        PACKET_BYTES + source + if self.column.segment.is_none() { out_bytes } else { 0 }
+    }
+}
+
+impl TakenSound<'_> {
+    /// Returns the frames of the file that resampling needs for what is taken.
+    fn source(&self) -> Option<Range<usize>> {
+        let resampler = self.resampler.as_ref()?;
+        debug_assert!(self.first + self.frames <= self.all_frames, "frames of the sound");
+        let last = to_usize(self.sound.frames());
+        let needed = resampler.input_for(to_usize(self.first)..to_usize(self.first + self.frames));
+        Some(needed.start.min(last)..needed.end.min(last))
+    }
+}
+
+impl ColumnDecoder for AudioDecoder {
+    fn decode(&self, sample: ColumnSample<'_, '_>, target: &mut FieldTarget<'_>) -> Result<(), BadSampleProblem> {
+        let ColumnSample { field, content, seed, key, resources, scratch, .. } = sample;
+        let file = content.into_file();
+        let scratch = &mut scratch.sound;
+        let taken = self.open((field, &file), (seed, key), scratch)?;
+        let out_bytes = taken.frames * self.channels() * self.dtype.bytes() as u64;
+        let needed_bytes = self.memory_bytes(&taken, out_bytes);
+        let _permit = resources.memory.take(needed_bytes).map_err(|NeverFits { max_bytes }| {
+            BadSampleProblem::SoundMemory { field: field.to_owned(), needed_bytes, max_bytes }
+        })?;
+        let mut made = Vec::new();
+        let out = match (&self.column.segment, &mut *target) {
+            (Some(_), target) => {
+                let (out, silence) = target.fixed().split_at_mut(to_usize(out_bytes));
+                silence.fill(0);
+                out
+            }
+            (None, _) => {
+                made.resize(to_usize(out_bytes), 0);
+                &mut made[..]
+            }
+        };
+        self.write(&taken, scratch, out).map_err(|error| of_media(field, &error))?;
+        if self.column.segment.is_none() {
+            *target.ragged() = made.into();
+        }
+        Ok(())
+    }
+}
+
+/// Returns the problem of a sound in a field.
+fn of_media(field: &str, error: &MediaError) -> BadSampleProblem {
+    BadSampleProblem::Sound { field: field.to_owned(), problem: reason(error) }
+}
+
+fn to_usize(number: u64) -> usize {
+    usize::try_from(number).unwrap_or(usize::MAX)
+}

@@ -1,0 +1,51 @@
+//! The kinds `audio_length` and `audio_rate`: what the head of a sound file says about the value of an `audio` column.
+
+use spdl_job::{Column, ColumnKind};
+use spdl_types::DType;
+
+use super::{ColumnDecoder, ColumnSample, ColumnSetup, FieldTarget, audio::AudioDecoder};
+use crate::decode::{cause::BadSampleProblem, number::write_integer};
+
+/// Decodes to a whole number.
+pub(super) struct AudioFactDecoder {
+    dtype: DType,
+    audio: AudioDecoder,
+    fact: AudioFact,
+}
+
+/// What a column has of a sound.
+#[derive(Clone, Copy)]
+pub(super) enum AudioFact {
+    /// The number of frames.
+    Length,
+    /// The sample rate, in Hz.
+    Rate,
+}
+
+impl AudioFactDecoder {
+    /// Finds the column that is followed, which a valid job has.
+    pub(super) fn new(follows: &str, fact: AudioFact, setup: &ColumnSetup<'_>) -> Self {
+        let followed = setup.columns.iter().find_map(|column: &Column| match &column.kind {
+            ColumnKind::Audio(audio) if column.name == follows => {
+                Some(AudioDecoder::new(audio, column.decoded_dtype()))
+            }
+            _ => None,
+        });
+        let audio =
+            followed.unwrap_or_else(|| panic!("a valid job has an audio column `{follows}` that others follow"));
+        Self { dtype: setup.column.decoded_dtype(), audio, fact }
+    }
+}
+
+impl ColumnDecoder for AudioFactDecoder {
+    fn decode(&self, sample: ColumnSample<'_, '_>, target: &mut FieldTarget<'_>) -> Result<(), BadSampleProblem> {
+        let ColumnSample { field, content, seed, key, scratch, .. } = sample;
+        let file = content.into_file();
+        let taken = self.audio.open((field, &file), (seed, key), &mut scratch.sound)?;
+        let number = match self.fact {
+            AudioFact::Length => i64::try_from(taken.frames).unwrap_or(i64::MAX),
+            AudioFact::Rate => i64::from(taken.rate),
+        };
+        write_integer(number, self.dtype, field, || number.to_string(), target.fixed())
+    }
+}
