@@ -8,7 +8,7 @@ use spdl_dataset::{
 };
 use spdl_job::{Column, ColumnKind, Job, JobError, JobFile, LabelRule};
 use spdl_order::Located;
-use spdl_sequence::{PoolEpoch, SequenceParams};
+use spdl_sequence::{Piece, PoolEpoch, SequenceParams};
 use spdl_shard::{
     format::FieldValue,
     manifest::{Manifest, TokenizerFacts},
@@ -165,7 +165,7 @@ impl PackedDocuments {
         Some(Self { table, params, seed: job.seed, pools: HashMap::new(), kept_pools })
     }
 
-    /// Returns the documents of a sequence, as samples of the dataset, in the order of their places. `at` is the folder of the
+    /// Returns the documents of a sequence, as samples of the dataset, and what it has of each, in the order of their places. `at` is the folder of the
     /// manifest.
     ///
     /// # Errors
@@ -175,7 +175,7 @@ impl PackedDocuments {
         at: &DatasetStore,
         epoch: u64,
         located: Located,
-    ) -> Result<Vec<SampleId>, StoreError> {
+    ) -> Result<Vec<(SampleId, Piece)>, StoreError> {
         let Located { block: pool, index, .. } = located;
         if !self.pools.contains_key(&(epoch, pool)) {
             let (layout, _) = self.table.layout(at, self.params, pool).await?;
@@ -186,6 +186,6 @@ impl PackedDocuments {
         }
         let mut pieces = Vec::new();
         self.pools[&(epoch, pool)].pieces(index, &mut pieces);
-        Ok(pieces.iter().map(|piece| self.table.document(pool, piece.document)).collect())
+        Ok(pieces.into_iter().map(|piece| (self.table.document(pool, piece.document), piece)).collect())
     }
 }
