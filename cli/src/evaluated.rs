@@ -3,12 +3,12 @@
 use std::{collections::HashMap, sync::Arc};
 
 use spdl_dataset::{
-    DatasetError, DatasetProgress, EvaluatedSequences, LossRequest, SequenceRequest, evaluate_sequences,
+    DatasetError, DatasetProgress, EvaluatedSequences, LongDocuments, LossRequest, SequenceRequest, evaluate_sequences,
     view::{EvaluatedView, Undecided, evaluate},
 };
 use spdl_job::{Column, ColumnKind, Job, JobError, JobFile, LabelRule};
 use spdl_order::Located;
-use spdl_sequence::{Piece, PoolEpoch, SequenceParams};
+use spdl_sequence::{PackMethod, Piece, PoolEpoch, SequenceParams};
 use spdl_shard::{
     format::FieldValue,
     manifest::{Manifest, TokenizerFacts},
@@ -87,6 +87,8 @@ pub(crate) async fn evaluate_job(
             let count = move |mask: &FieldValue, tokens| count_learned(&keys, shifted, mask, tokens);
             Some(LossRequest { from: loss_from?.to_owned(), count: Arc::new(count) })
         });
+        // Where a mask says what is learned, a document is a question with its answer; who has chosen `long` knows of it.
+        let warns_of_long = loss.is_some() && sequence.long.is_none() && keys.packing != PackMethod::Chunk;
         let request = SequenceRequest {
             from: tokens.from.clone(),
             params: keys.params(),
@@ -97,7 +99,7 @@ pub(crate) async fn evaluate_job(
             loss,
         };
         let on_progress = |at| progress("packing documents", at);
-        let EvaluatedSequences { made, table, unread, first_unlearned, .. } =
+        let EvaluatedSequences { made, table, unread, first_unlearned, long, .. } =
             evaluate_sequences(store, manifest, request, &on_progress).await?;
         if let Undecided { records, first: Some(first) } = &unread {
             warn(&format!("{records} documents are left out, which cannot be read: {first}"));
@@ -105,6 +107,14 @@ pub(crate) async fn evaluate_job(
         if let (Some(learned), Some(first)) = (table.learned(), first_unlearned) {
             let documents = learned.unlearned_documents;
             warn(&format!("{documents} documents have no token that is learned; the first is {first}"));
+        }
+        if let (true, LongDocuments { documents, longest, first: Some(first) }) = (warns_of_long, long) {
+            warn(&format!(
+                "{documents} documents with masks are longer than a sequence of {} tokens, and are cut: a part can have an answer \
+                 without its question. The first is {first}; the longest has {longest} tokens, which `seq_len = {longest}` would hold. \
+                 `long = \"drop\"` leaves them out, `\"truncate\"` keeps their beginnings, and `\"split\"` cuts them and is not warned of",
+                keys.seq_len
+            ));
         }
         let pools = made.fingerprint;
         if let Some(noted) = sequence.pools.replace(pools).filter(|noted| *noted != pools) {

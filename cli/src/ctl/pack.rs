@@ -8,7 +8,6 @@ use spdl_dataset::{
 };
 use spdl_shard::store::DatasetStore;
 use spdl_store::StoreOptions;
-use spdl_types::size::parse_bytes;
 
 use super::{
     CtlError, CtlResult, allocator,

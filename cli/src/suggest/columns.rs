@@ -77,7 +77,10 @@ impl<'f> SuggestedColumns<'f> {
 
     /// Adds the columns of sequences that documents are packed into.
     fn packed(&mut self, name: &str, field: &FieldFacts) {
-        let tokens = SeenTokens::of(field);
+        // A number for each token, in each record.
+        let is_loss = |loss: &FieldFacts| loss.records == self.facts.records && loss.sides() == field.sides();
+        let has_loss = self.facts.fields.get(LOSS).is_some_and(is_loss);
+        let tokens = SeenTokens::of(field, has_loss);
         let seen =
             tokens.largest.map_or_else(String::new, |largest| format!("; the largest id that was seen is {largest}"));
         let vocab = match self.tokenizer {
@@ -87,9 +90,6 @@ impl<'f> SuggestedColumns<'f> {
             None => format!("# vocab = SIZE         # of your tokenizer: no other id reaches the model then{seen}"),
         };
         self.push("tokens", name, &format!("tokens\"\n{vocab}"));
-        // A number for each token, in each record.
-        let is_loss = |loss: &FieldFacts| loss.records == self.facts.records && loss.sides() == field.sides();
-        let has_loss = self.facts.fields.get(LOSS).is_some_and(is_loss);
         for kind in ["labels", "positions", "document_lengths"] {
             let column = format!("\n[[column]]\nname = \"{kind}\"\ndecode = \"{kind}\"\nfollows = \"tokens\"\n");
             self.text.push_str(&column);
