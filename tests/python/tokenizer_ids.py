@@ -32,8 +32,7 @@ ENCODE = """
 import json, sys
 import numpy, tokenizers
 tokenizer = tokenizers.Tokenizer.from_file(sys.argv[1])
-tokenizer.no_padding()
-tokenizer.no_truncation()
+assert tokenizer.padding is None and tokenizer.truncation is None, "it pads or truncates"
 with open(sys.argv[2]) as file:
     texts = [json.loads(line)["text"] for line in file]
 ids = [encoded.ids for encoded in tokenizer.encode_batch(texts, add_special_tokens=False)]
@@ -75,6 +74,7 @@ def difference(tokenizer: pathlib.Path, texts: list[str], folder: pathlib.Path) 
     import numpy
 
     lines, out, theirs = folder / "texts.jsonl", folder / "set", folder / "theirs.npz"
+    shutil.rmtree(out, ignore_errors=True)
     lines.write_text("".join(json.dumps({"text": text}, ensure_ascii=number % 2 == 0) + "\n" for number, text in enumerate(texts)), encoding="utf-8")
     program = os.environ.get("SPDL_TEST_CTL", TARGET / "debug/spdl-ctl")
     subprocess.run([program, "tokenize", lines, out, "--tokenizer", tokenizer, "--no-shuffle", "--json"], check=True, stdout=subprocess.DEVNULL, timeout=LIMIT_S)
