@@ -109,10 +109,14 @@ pub(crate) async fn evaluate_job(
             warn(&format!("{documents} documents have no token that is learned; the first is {first}"));
         }
         if let (true, LongDocuments { documents, longest, first: Some(first) }) = (warns_of_long, long) {
+            let (are, is_cut) = match documents {
+                1 => ("document with a mask is", "is cut"),
+                _ => ("documents with masks are", "are cut"),
+            };
             warn(&format!(
-                "{documents} documents with masks are longer than a sequence of {} tokens, and are cut: a part can have an answer \
-                 without its question. The first is {first}; the longest has {longest} tokens, which `seq_len = {longest}` would hold. \
-                 `long = \"drop\"` leaves them out, `\"truncate\"` keeps their beginnings, and `\"split\"` cuts them and is not warned of",
+                "{documents} {are} longer than a sequence of {} tokens, and {is_cut}: a part can have an answer without its question. \
+                 The first is {first}; with `seq_len = {longest}` all are whole. In `sequence`, `long = \"drop\"` leaves longer ones \
+                 out, `\"truncate\"` keeps their beginnings, and `\"split\"` cuts them without this warning",
                 keys.seq_len
             ));
         }

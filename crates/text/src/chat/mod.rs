@@ -159,6 +159,7 @@ impl Chats {
         let conversation = Conversation::new(&record, self.renderer.source())?;
         spans::check(&conversation, self.options.train_on)?;
         let rendered = self.renderer.render(&conversation, &conversation.messages, false)?;
+        spans::check_system(&conversation, &rendered.text, self.renderer.name())?;
         let learned = Turns::new(&self.renderer, &conversation, &rendered).learned(self.options.train_on)?;
         Ok(ChatText { text: rendered.text, learned })
     }
