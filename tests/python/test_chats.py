@@ -199,6 +199,9 @@ def test_a_chat_that_is_longer_than_a_sequence_is_named_with_what_to_do(tmp_path
     assert f"with `seq_len = {longest}`" in plan.stderr and '`long = "drop"`' in plan.stderr
     (tmp_path / "split.toml").write_text(short.replace('long = "drop"', 'long = "split"'))
     assert "warning" not in ctl("plan", tmp_path / "split.toml").stderr
+    # Also where all chats have one length, the dataset is one of tokens.
+    ours(records[:1] * 9, TEMPLATES["chatml"], TOKENIZER, tmp_path)
+    assert "\nseq_len = 128 " in ctl_json("info", tmp_path / "out")["job"]
 
 
 @pytest.mark.parametrize("order", [["--seed", "3"], ["--no-shuffle"]])

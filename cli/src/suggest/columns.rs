@@ -52,7 +52,7 @@ impl<'f> SuggestedColumns<'f> {
         let (kept, text) = (kept_size(sized, size), String::new());
         let (names, left_out) = (Vec::new(), Vec::new());
         let mut columns = Self { facts, purpose, size, kept, text, names, left_out, packed: None, tokenizer };
-        if let Some((name, field)) = tokens_alone(facts).filter(|_| purpose != JobPurpose::Sheet) {
+        if let Some((name, field)) = tokens_alone(facts, tokenizer.is_some()).filter(|_| purpose != JobPurpose::Sheet) {
             columns.packed(name, field);
             return columns;
         }
@@ -266,7 +266,7 @@ fn of_bytes(decode: &str, field: &FieldFacts) -> String {
 /// of rows of one.
 fn of_array(name: &str, dtype: &str, field: &FieldFacts) -> Result<String, String> {
     let [shortest, longest] = field.sides().ok_or("arrays of several numbers of sides")?;
-    if is_tokens(name, field) {
+    if is_tokens(name, field, false) {
         return Ok(match longest[0] {
             0..=DEFAULT_TOKENS => "tokens\"".to_owned(),
             most => format!("tokens\"\nmax_rows = {}", most.next_power_of_two()),

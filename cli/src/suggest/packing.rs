@@ -33,17 +33,18 @@ pub(super) struct SuggestedSequences {
     pub(super) batch: u32,
 }
 
-/// Returns the field of tokens of records that have nothing else, and its name.
-pub(super) fn tokens_alone(facts: &RecordFacts) -> Option<(&str, &FieldFacts)> {
+/// Returns the field of tokens of records that have nothing else, and its name. `is_tokenized`: the dataset has the facts of a tokenizer.
+pub(super) fn tokens_alone(facts: &RecordFacts, is_tokenized: bool) -> Option<(&str, &FieldFacts)> {
     let mut others = facts.fields.iter().filter(|(name, _)| !WITH_TOKENS.contains(&name.as_str()));
     let (name, field) = others.next()?;
     let is_alone = others.next().is_none() && field.records == facts.records && field.problem.is_none();
-    (is_alone && is_tokens(name, field)).then_some((name.as_str(), field))
+    (is_alone && is_tokens(name, field, is_tokenized)).then_some((name.as_str(), field))
 }
 
-/// Returns whether a field is called, and looks, as those of ids do: arrays of whole numbers that differ in length.
-pub(super) fn is_tokens(name: &str, field: &FieldFacts) -> bool {
-    let differ = matches!(field.sides(), Some([least, most]) if least.len() == 1 && least < most);
+/// Returns whether a field is called, and looks, as those of ids do: arrays of whole numbers that differ in length, or need not where
+/// the dataset is known to be of tokens.
+pub(super) fn is_tokens(name: &str, field: &FieldFacts, is_tokenized: bool) -> bool {
+    let differ = matches!(field.sides(), Some([least, most]) if least.len() == 1 && (is_tokenized || least < most));
     TOKENS.contains(&name) && differ && dtype(field).is_some_and(|dtype| dtype.starts_with(['i', 'u']))
 }
 

@@ -25,8 +25,8 @@ use super::{
     shown::{for_terminal, in_colours},
 };
 use crate::local;
-use page::Page;
-use sequence::{SequenceColumns, SequenceText};
+use page::SequencePage;
+use sequence::{ShownColumns, ShownSequence};
 
 /// Arguments of `inspect`.
 #[derive(Debug, clap::Args)]
@@ -48,9 +48,9 @@ pub(crate) struct InspectArgs {
 }
 
 /// Where sequences are shown.
-enum View {
+enum InspectOutput {
     Terminal { in_colours: bool },
-    Page(Page),
+    Page(SequencePage),
 }
 
 /// Runs `inspect`.
@@ -65,12 +65,12 @@ async fn inspect(args: &InspectArgs) -> CtlResult {
     }
     let tokenizer = Model::open(&args.tokenizer).await?.tokenizer;
     check(&args.tokenizer, &tokenizer, &DatasetStore::open_pinned(&file.dataset).await?.manifest().await?)?;
-    let mut view = View::open(args, &file.name)?;
+    let mut output = InspectOutput::open(args, &file.name)?;
     // A sequence is a step, so that memory does not grow with their number.
     let budget = Budget { cores: machine::cores() as f64, memory_bytes: machine::spare_bytes(), disk: None };
     let builder = local::builder(file).start(args.from).global_batch(1).budget(budget).slots(1);
     let (mut loader, samples) = builder.open_with_samples().await?;
-    let columns = SequenceColumns::of(&loader.job().columns);
+    let columns = ShownColumns::of(&loader.job().columns);
     let mut names = RecordNames::open(loader.job(), &samples).await?;
     let mut done = 0;
     while done < args.sequences
@@ -78,13 +78,13 @@ async fn inspect(args: &InspectArgs) -> CtlResult {
     {
         for (number, entry) in batch.entries().enumerate().filter(|(_, entry)| entry.is_valid()) {
             let documents = names.documents(entry.position(), entry.sample()).await?;
-            let sequence = SequenceText::of((&batch.view(), number), &columns, documents, &tokenizer);
-            view.show(&sequence)?;
+            let sequence = ShownSequence::of((&batch.view(), number), &columns, documents, &tokenizer);
+            output.show(&sequence)?;
         }
         done += 1;
     }
     loader.close().await;
-    view.finish(done)?;
+    output.finish(done)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -104,15 +104,15 @@ fn check(path: &str, tokenizer: &Tokenizer, manifest: &Manifest) -> Result<(), C
     Err(DatasetError::Option { option: "tokenizer", problem }.into())
 }
 
-impl View {
+impl InspectOutput {
     fn open(args: &InspectArgs, job: &str) -> Result<Self, CtlError> {
         match &args.html {
             None => Ok(Self::Terminal { in_colours: in_colours() }),
-            Some(path) => Page::create(path, job).map(Self::Page),
+            Some(path) => SequencePage::create(path, job).map(Self::Page),
         }
     }
 
-    fn show(&mut self, sequence: &SequenceText) -> Result<(), CtlError> {
+    fn show(&mut self, sequence: &ShownSequence) -> Result<(), CtlError> {
         let in_colours = match self {
             Self::Page(page) => return page.add(sequence),
             Self::Terminal { in_colours } => *in_colours,

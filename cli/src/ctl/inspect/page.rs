@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::sequence::SequenceText;
+use super::sequence::ShownSequence;
 use crate::ctl::{
     CtlError,
     html::{self, escaped},
@@ -19,12 +19,12 @@ const KEY: &str = "<p class=\"key\"><span class=\"learned\">learned</span> <span
                    <span class=\"masked added\">special token</span></p>";
 
 /// A page that is being written.
-pub(super) struct Page {
+pub(super) struct SequencePage {
     out: BufWriter<File>,
     path: PathBuf,
 }
 
-impl Page {
+impl SequencePage {
     /// Begins a page of a job's sequences.
     pub(super) fn create(path: &Path, job: &str) -> Result<Self, CtlError> {
         let failed = |source| CtlError::WriteFile { path: path.to_owned(), source };
@@ -35,7 +35,7 @@ impl Page {
     }
 
     /// Adds a sequence.
-    pub(super) fn add(&mut self, sequence: &SequenceText) -> Result<(), CtlError> {
+    pub(super) fn add(&mut self, sequence: &ShownSequence) -> Result<(), CtlError> {
         self.write(&format!("<section><h2>{}</h2>", escaped(&sequence.facts())))?;
         for document in &sequence.documents {
             let (key, facts) = (escaped(&document.name.key), escaped(&document.facts()));

@@ -14,7 +14,7 @@ use crate::ctl::{
 const NO_LABEL: i64 = -100;
 
 /// The columns that a sequence is read from, by their numbers.
-pub(super) struct SequenceColumns {
+pub(super) struct ShownColumns {
     tokens: usize,
     learned: LearnedFrom,
 }
@@ -29,7 +29,7 @@ enum LearnedFrom {
     Nothing,
 }
 
-impl SequenceColumns {
+impl ShownColumns {
     /// Finds the columns of a job with sequences.
     pub(super) fn of(columns: &[Column]) -> Self {
         let numbered = || columns.iter().map(|column| &column.kind).enumerate();
@@ -47,25 +47,25 @@ impl SequenceColumns {
 }
 
 /// A sequence as text.
-pub(super) struct SequenceText {
+pub(super) struct ShownSequence {
     position: Position,
     places: usize,
-    pub(super) documents: Vec<DocumentText>,
+    pub(super) documents: Vec<ShownDocument>,
 }
 
 /// A document of a sequence, or what the sequence has of it.
-pub(super) struct DocumentText {
+pub(super) struct ShownDocument {
     pub(super) name: RecordName,
     piece: Piece,
     learned: u64,
     pub(super) parts: Vec<TextPart>,
 }
 
-impl SequenceText {
+impl ShownSequence {
     /// Reads an entry of a batch, which has these pieces of documents.
     pub(super) fn of(
         (view, entry): (&BatchView<'_>, usize),
-        columns: &SequenceColumns,
+        columns: &ShownColumns,
         documents: Vec<(RecordName, Piece)>,
         tokenizer: &Tokenizer,
     ) -> Self {
@@ -98,7 +98,7 @@ impl SequenceText {
             };
             let places = piece.at as usize..(piece.at + piece.tokens) as usize;
             let tokens: Vec<_> = places.map(|place| (ids[place], learned(place))).collect();
-            shown.documents.push(DocumentText {
+            shown.documents.push(ShownDocument {
                 name,
                 piece,
                 learned: tokens.iter().filter(|(_, learned)| *learned).count() as u64,
@@ -125,7 +125,7 @@ impl SequenceText {
     }
 }
 
-impl DocumentText {
+impl ShownDocument {
     /// Returns what the sequence has of it, in words.
     pub(super) fn facts(&self) -> String {
         let Piece { first, tokens, at, ends_document, .. } = self.piece;

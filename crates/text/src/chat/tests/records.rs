@@ -53,7 +53,8 @@ fn a_system_message_that_the_template_leaves_out_is_an_error() {
     let merged = "{% for m in messages[1:] %}{{ m.role }}: {{ (messages[0].content | trim ~ '|' if loop.first else '') ~ m.content }}\n{% endfor %}{% if add_generation_prompt %}assistant: {% endif %}";
     let record = |system| json!({"messages": [{"role": "system", "content": system}, user("a"), assistant("b")]});
     let error = rendered(without, TrainOn::Assistant, &record("Be terse.\nAlways.")).unwrap_err();
-    let expected = "template `a.jinja` does not write its system message `messages[0]`: take that out of the record, or give";
+    let expected =
+        "template `a.jinja` does not write its system message `messages[0]`: take that out of the record, or give";
     assert!(error.starts_with(expected), "{error}");
     assert_eq!(rendered(without, TrainOn::All, &record(" \n")).unwrap(), "[[user: a\nassistant: b\n]]");
     let text = rendered(merged, TrainOn::Assistant, &record("\n Be terse.\n Always.\n")).unwrap();
