@@ -3,12 +3,12 @@
 use std::{collections::HashMap, sync::Arc};
 
 use spdl_dataset::{
-    DatasetError, DatasetProgress, EvaluatedSequences, LossRequest, SequenceRequest, evaluate_sequences,
+    DatasetError, DatasetProgress, EvaluatedSequences, LongDocuments, LossRequest, SequenceRequest, evaluate_sequences,
     view::{EvaluatedView, Undecided, evaluate},
 };
 use spdl_job::{Column, ColumnKind, Job, JobError, JobFile, LabelRule};
 use spdl_order::Located;
-use spdl_sequence::{PoolEpoch, SequenceParams};
+use spdl_sequence::{PackMethod, Piece, PoolEpoch, SequenceParams};
 use spdl_shard::{
     format::FieldValue,
     manifest::{Manifest, TokenizerFacts},
@@ -87,6 +87,8 @@ pub(crate) async fn evaluate_job(
             let count = move |mask: &FieldValue, tokens| count_learned(&keys, shifted, mask, tokens);
             Some(LossRequest { from: loss_from?.to_owned(), count: Arc::new(count) })
         });
+        // Where a mask says what is learned, a document is a question with its answer; who has chosen `long` knows of it.
+        let warns_of_long = loss.is_some() && sequence.long.is_none() && keys.packing != PackMethod::Chunk;
         let request = SequenceRequest {
             from: tokens.from.clone(),
             params: keys.params(),
@@ -97,7 +99,7 @@ pub(crate) async fn evaluate_job(
             loss,
         };
         let on_progress = |at| progress("packing documents", at);
-        let EvaluatedSequences { made, table, unread, first_unlearned, .. } =
+        let EvaluatedSequences { made, table, unread, first_unlearned, long, .. } =
             evaluate_sequences(store, manifest, request, &on_progress).await?;
         if let Undecided { records, first: Some(first) } = &unread {
             warn(&format!("{records} documents are left out, which cannot be read: {first}"));
@@ -105,6 +107,18 @@ pub(crate) async fn evaluate_job(
         if let (Some(learned), Some(first)) = (table.learned(), first_unlearned) {
             let documents = learned.unlearned_documents;
             warn(&format!("{documents} documents have no token that is learned; the first is {first}"));
+        }
+        if let (true, LongDocuments { documents, longest, first: Some(first) }) = (warns_of_long, long) {
+            let (are, is_cut) = match documents {
+                1 => ("document with a mask is", "is cut"),
+                _ => ("documents with masks are", "are cut"),
+            };
+            warn(&format!(
+                "{documents} {are} longer than a sequence of {} tokens, and {is_cut}: a part can have an answer without its question. \
+                 The first is {first}; with `seq_len = {longest}` all are whole. In `sequence`, `long = \"drop\"` leaves longer ones \
+                 out, `\"truncate\"` keeps their beginnings, and `\"split\"` cuts them without this warning",
+                keys.seq_len
+            ));
         }
         let pools = made.fingerprint;
         if let Some(noted) = sequence.pools.replace(pools).filter(|noted| *noted != pools) {
@@ -165,7 +179,7 @@ impl PackedDocuments {
         Some(Self { table, params, seed: job.seed, pools: HashMap::new(), kept_pools })
     }
 
-    /// Returns the documents of a sequence, as samples of the dataset, in the order of their places. `at` is the folder of the
+    /// Returns the documents of a sequence, as samples of the dataset, and what it has of each, in the order of their places. `at` is the folder of the
     /// manifest.
     ///
     /// # Errors
@@ -175,7 +189,7 @@ impl PackedDocuments {
         at: &DatasetStore,
         epoch: u64,
         located: Located,
-    ) -> Result<Vec<SampleId>, StoreError> {
+    ) -> Result<Vec<(SampleId, Piece)>, StoreError> {
         let Located { block: pool, index, .. } = located;
         if !self.pools.contains_key(&(epoch, pool)) {
             let (layout, _) = self.table.layout(at, self.params, pool).await?;
@@ -186,6 +200,6 @@ impl PackedDocuments {
         }
         let mut pieces = Vec::new();
         self.pools[&(epoch, pool)].pieces(index, &mut pieces);
-        Ok(pieces.iter().map(|piece| self.table.document(pool, piece.document)).collect())
+        Ok(pieces.into_iter().map(|piece| (self.table.document(pool, piece.document), piece)).collect())
     }
 }

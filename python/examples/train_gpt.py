@@ -3,8 +3,7 @@
     spdl-run --job train.toml -- torchrun --standalone --nproc-per-node 2 python/examples/train_gpt.py --checkpoint gpt.pt --steps 20
     torchrun --standalone --nproc-per-node 2 python/examples/train_gpt.py --job train.toml       # the pipeline in this process
 
-The job has `[sequence]`, a column `tokens`, and `labels`, `positions` and `document_ids` that follow it, as examples/tokens-train.toml has
-them. With `--checkpoint FILE` the training goes on where the file was saved, and saves it at the end, after `--every` steps, and when
+The job has `[sequence]`, a column `tokens`, and `labels` and `positions` that follow it, as `spdl-ctl job init` writes them. With `--checkpoint FILE` the training goes on where the file was saved, and saves it at the end, after `--every` steps, and when
 `--steps` are over.
 """
 
@@ -102,7 +101,8 @@ def main() -> None:
     with spdl_cluster.local(arguments.job, state=state) if arguments.job else spdl_cluster.connect(state=state) as loader:
         batches = (batch for _ in range(loader.epoch, loader.epochs) for batch in loader)
         for done, batch in enumerate(itertools.islice(batches, arguments.steps), 1):
-            scores = model(batch["tokens"], batch["positions"], batch["document_ids"])
+            # Documents are where positions begin again.
+            scores = model(batch["tokens"], batch["positions"], (batch["positions"] == 0).cumsum(1))
             # Labels are shifted already, and -100, which is not counted, where nothing follows: at a document's end, and in padding.
             labels = batch["labels"]
             loss = cross_entropy(scores.flatten(0, 1), labels.flatten(), reduction="sum")

@@ -180,6 +180,30 @@ def test_a_job_learns_what_the_masks_state(tmp_path: pathlib.Path) -> None:
     assert sum(any(label != -100 for label in labels) for _, labels in delivered) == len(expected) > len(records) // 2
 
 
+def test_a_chat_that_is_longer_than_a_sequence_is_named_with_what_to_do(tmp_path: pathlib.Path) -> None:
+    records = [{"messages": turns("Hello", "word " * length)} for length in (3, 40, 5, 300)]
+    documents = ours(records, TEMPLATES["chatml"], TOKENIZER, tmp_path)
+    longest = max(len(ids) for ids, _ in documents)
+    ctl("job", "init", tmp_path / "out", "--out", tmp_path / "chat.toml")
+    written = (tmp_path / "chat.toml").read_text()
+    whole = 1 << (longest - 1).bit_length()
+    assert f"\nseq_len = {whole} " in written and '\nlong = "drop" ' in written and "\n# no `eos`: the template of the chats ends turns\n" in written
+    short = written.replace(f"seq_len = {whole}", "seq_len = 128").replace("global_batch = ", "global_batch = 1 # ")
+    (tmp_path / "drop.toml").write_text(short)
+    plan = ctl("plan", tmp_path / "drop.toml")
+    assert f"{longest} tokens are in no sequence: 0 documents are cut, and 1 left out" in plan.stdout.replace("\u202f", " ") and "warning" not in plan.stderr
+    (tmp_path / "cut.toml").write_text(short.replace('long = "drop"', "# "))
+    plan = ctl("plan", tmp_path / "cut.toml")
+    told = "warning: 1 document with a mask is longer than a sequence of 128 tokens, and is cut: a part can have an answer without its question. "
+    assert told + "The first is shard `shard-000000.ds/000000`, record `shard-000000/000003`; " in plan.stderr, plan.stderr
+    assert f"with `seq_len = {longest}`" in plan.stderr and '`long = "drop"`' in plan.stderr
+    (tmp_path / "split.toml").write_text(short.replace('long = "drop"', 'long = "split"'))
+    assert "warning" not in ctl("plan", tmp_path / "split.toml").stderr
+    # Also where all chats have one length, the dataset is one of tokens.
+    ours(records[:1] * 9, TEMPLATES["chatml"], TOKENIZER, tmp_path)
+    assert "\nseq_len = 128 " in ctl_json("info", tmp_path / "out")["job"]
+
+
 @pytest.mark.parametrize("order", [["--seed", "3"], ["--no-shuffle"]])
 def test_parts_and_kills_change_nothing(tmp_path: pathlib.Path, order: list[str]) -> None:
     records = [{"messages": turns(f"Question {number}", "word " * (number % 40 + 1))} for number in range(1500)]
@@ -254,9 +278,16 @@ def test_ordinary_mistakes_name_the_chat_and_what_to_do(tmp_path: pathlib.Path) 
         assert not list((tmp_path / "out").glob("*.ds*"))
         return found
 
-    assert "chats.jsonl:2` is refused: `completion` is a turn of the assistant without content" in told({"prompt": "Hello", "completion": ""})
+    assert "chats.jsonl:2` is refused: `completion` is a turn of the assistant without content: fill it, or leave the record out" in told({"prompt": "Hello", "completion": ""})
     assert "chats.jsonl:2` is refused: it has no assistant turn; its roles are" in told({"messages": turns("Hello")})
     assert "chats.jsonl:2` is refused: it has no conversation: its fields are" in told({"text": "Hello"})
+    systematic = {"messages": turns("Hello", "Hi", system="Be terse.")}
+    refusing = "{% if messages[0].role == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}" + TEMPLATES["chatml"]
+    problem = "line 1: it refuses the conversation: System role not supported; change the record, or give another template with --template"
+    assert f"chats.jsonl:2` is refused: template `{tmp_path}/model/chat_template.jinja` {problem}" in told(systematic, refusing)
+    silent = TEMPLATES["chatml"].replace("{%- for message in messages %}", "{%- for message in messages if message.role != 'system' %}")
+    assert silent != TEMPLATES["chatml"]
+    assert "does not write its system message `messages[0]`: take that out of the record, or give a template" in told(systematic, silent)
     # It writes the turns in reverse, so that a prompt is no beginning.
     reverse = "{% for m in messages | reverse %}<|im_start|>{{ m.role }}: {{ m.content }}<|im_end|>\n{% endfor %}{% if add_generation_prompt %}assistant: {% endif %}"
     undivided = told(good, reverse)

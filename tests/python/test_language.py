@@ -30,12 +30,15 @@ DOCUMENTS = 300
 EOS = 256
 #: Sequences of a step.
 STEP = 12
+#: Chats that fit into a sequence.
+CHATS = 600
 #: What the page has, and what the tests put in its place: the ids are bytes, and the end of a document.
 SMALLER = {
     "50257": "257",
     "50256": "256",
     "seq_len = 4096": "seq_len = 256",
     "global_batch = 512": f"global_batch = {STEP}",
+    "151936": "1000",
 }
 Tokens = NDArray[numpy.uint16]
 
@@ -79,12 +82,12 @@ def page(corpus: list[Tokens], tmp_path: pathlib.Path, temporary: pathlib.Path) 
     told = recipe.run("spdl-ctl tokenize text corpus")
     assert " in 1 document\n" in told and ": 1 000 ids\n" in told, told
     (tmp_path / "chats").mkdir()
-    chat = [{"role": "user", "content": "Is it told which tokens are learned?"}, {"role": "assistant", "content": "It is."}]
-    (tmp_path / "chats/a.jsonl").write_text(f"{json.dumps({'messages': chat})}\n" * 3)
+    asked = [f"Is it told which tokens are learned{' of all' * (number % 30)}?" for number in range(CHATS)]
+    chats = [[{"role": "user", "content": text}, {"role": "assistant", "content": "It is."}] for text in [*asked, "long " * 500]]
+    (tmp_path / "chats/a.jsonl").write_text("".join(json.dumps({"messages": chat}) + "\n" for chat in chats))
     (tmp_path / "model").mkdir()
     shutil.copy(ROOT / "crates/text/tests/data/tokenizer.json", tmp_path / "model")
     shutil.copy(ROOT / "crates/text/tests/templates/chatml.jinja", tmp_path / "model/chat_template.jinja")
-    assert recipe.run("spdl-ctl tokenize chats").count("[[It is.<|im_end|>") == 3
     return recipe
 
 
@@ -129,11 +132,36 @@ def test_the_page_leads_from_a_folder_of_tokens_to_a_training_that_resumes(page:
     assert "every sample" in ctl("audit", tmp_path / "train.toml", *receipts).stdout
     with pytest.raises(AssertionError):
         ctl("audit", tmp_path / "train.toml", *receipts[:4])
-    page.end()
+    assert page.next().startswith("spdl-ctl tokenize chats"), "the next test runs what is left"
     # The page's view leaves documents out.
     [_, _, view] = [text for language, text in BLOCK.findall((ROOT / "docs/guide/language.md").read_text()) if language == "toml"]
     (tmp_path / "viewed.toml").write_text((tmp_path / "train.toml").read_text() + view)
     assert re.search(r"^the view keeps [1-9]\d of 300 samples", ctl("plan", tmp_path / "viewed.toml").stdout, re.MULTILINE)
+
+
+def test_the_page_leads_from_chats_to_a_fine_tuning(page: Recipe, tmp_path: pathlib.Path) -> None:
+    needs_torch()
+    page.skip_to("spdl-ctl tokenize chats")
+    told = page.run("spdl-ctl tokenize chats")
+    assert told.count("[[It is.<|im_end|>") == 3 and f"in {CHATS + 1} documents" in told
+    init, plan = page.next().splitlines()
+    page.run("spdl-ctl job init", init)
+    job = (tmp_path / "chat.toml").read_text()
+    # The page tells people to set these.
+    job = re.sub(r"(?m)^(seq_len|global_batch) = \d+", lambda key: f"{key[1]} = {256 if key[1] == 'seq_len' else 8}", job)
+    (tmp_path / "chat.toml").write_text(job)
+    planned = page.run("spdl-ctl plan", plan)
+    assert re.search(r"^[\d ]+ tokens are learned in an epoch", planned, re.MULTILINE), planned
+    assert re.search(r"^[\d ]+ tokens are in no sequence: 0 documents are cut, and 1 left out$", planned, re.MULTILINE), planned
+    page.skip_to("spdl-ctl inspect")
+    told = page.run("spdl-ctl inspect chat.toml")
+    assert told.count("=== sequence 0:") == 2 and "[[It is.<|im_end|>" in told and told.endswith("20 sequences in look.html\n")
+    assert 'class="learned">It is.&lt;|im_end|&gt;' in (tmp_path / "look.html").read_text()
+    output = page.run("spdl-run --job chat.toml")
+    trained = losses(output)
+    assert [at for at, _ in trained] == [(0, 8 * step) for step in range(len(trained))] and len(trained) > 10, output
+    assert sum(loss for _, loss in trained[-5:]) < sum(loss for _, loss in trained[:5]) - 5, output
+    page.end()
 
 
 def test_the_losses_do_not_depend_on_the_number_of_ranks(page: Recipe, tmp_path: pathlib.Path) -> None:

@@ -1,24 +1,26 @@
 //! The options of `tokenize` for chats, and the template that they name.
 
 use std::{
-    io::IsTerminal,
     num::NonZeroUsize,
     time::{SystemTime, UNIX_EPOCH},
 };
 
 use spdl_dataset::DatasetError;
 use spdl_shard::store::DatasetStore;
-use spdl_store::{StoreError, StoreOptions};
-use spdl_text::chat::{ChatError, ChatOptions, ChatTemplate, Chats, TrainOn, unix_s_of_date};
+use spdl_text::{
+    TextPart,
+    chat::{ChatError, ChatOptions, ChatTemplate, Chats, TrainOn, unix_s_of_date},
+};
 
-use super::{CtlError, output::raw};
+use super::{
+    CtlError,
+    model::{TOKENIZER_CONFIG, file_of, open_folder, read, read_if_there, unusable},
+    output::raw,
+    shown::{for_terminal, in_colours},
+};
 
 /// The file with the template in the folder of a model.
 const TEMPLATE: &str = "chat_template.jinja";
-/// The file beside it that names special tokens, and has the template of older models.
-pub(super) const TOKENIZER_CONFIG: &str = "tokenizer_config.json";
-/// Size of the largest such file that is read, in bytes.
-pub(super) const MAX_CONFIG_BYTES: u64 = 16 << 20;
 const DAY_S: u64 = 86_400;
 
 /// Which tokens of a chat are learned.
@@ -66,8 +68,7 @@ impl ChatArgs {
         let template = match &self.template {
             Some(path) => {
                 let (folder, name) = file_of(path);
-                let store = DatasetStore::open_with(folder, &StoreOptions::from_env())?.pinned().await?;
-                let text = read(&store, name).await?;
+                let text = read(&open_folder(folder).await?, name).await?;
                 match name.ends_with(".json") {
                     true => ChatTemplate::from_config(path, &text).map_err(|error| wrong(path, error))?,
                     false => with_tokens(ChatTemplate::from_jinja(path, &text), model).await?,
@@ -85,16 +86,12 @@ impl ChatArgs {
     }
 }
 
-/// Prints chats before the work begins, with their colours.
-pub(super) fn print(shown: &[String]) -> Result<(), CtlError> {
-    let print = |(text, number): (&String, u32)| raw(format!("--- chat {number} ---\n{text}\n").as_bytes());
-    shown.iter().zip(1..).try_for_each(print)
-}
-
-/// Returns whether what is printed has colours.
-pub(super) fn in_colours() -> bool {
-    let is_off = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-    std::io::stdout().is_terminal() && !is_off
+/// Prints chats before the work begins.
+pub(super) fn print(shown: &[Vec<TextPart>]) -> Result<(), CtlError> {
+    let in_colours = in_colours();
+    shown.iter().zip(1..).try_for_each(|(parts, number): (_, u32)| {
+        raw(format!("--- chat {number} ---\n{}\n", for_terminal(parts, in_colours)).as_bytes())
+    })
 }
 
 /// Reads the template beside a tokenizer.
@@ -123,35 +120,8 @@ async fn with_tokens(template: ChatTemplate, model: &DatasetStore) -> Result<Cha
     template.with_tokens_of(&name, &config).map_err(|error| wrong(&name, error))
 }
 
-/// Divides the path or URL of a file into its folder and its name.
-pub(super) fn file_of(path: &str) -> (&str, &str) {
-    match path.rsplit_once('/') {
-        Some(("", name)) => ("/", name),
-        Some(parts) => parts,
-        None => (".", path),
-    }
-}
-
-async fn read_if_there(store: &DatasetStore, name: &str) -> Result<Option<String>, CtlError> {
-    match store.read(name, MAX_CONFIG_BYTES).await {
-        Ok(bytes) => Ok(Some(utf8(&store.url_of(name), &bytes)?)),
-        Err(StoreError::Missing { .. }) => Ok(None),
-        Err(error) => Err(error.into()),
-    }
-}
-
-async fn read(store: &DatasetStore, name: &str) -> Result<String, CtlError> {
-    utf8(&store.url_of(name), &store.read(name, MAX_CONFIG_BYTES).await?)
-}
-
-fn utf8(name: &str, bytes: &[u8]) -> Result<String, CtlError> {
-    str::from_utf8(bytes)
-        .map(str::to_owned)
-        .map_err(|_| DatasetError::Source { path: name.to_owned(), problem: "is no text in UTF-8".to_owned() }.into())
-}
-
 fn wrong(path: &str, error: ChatError) -> CtlError {
-    DatasetError::Source { path: path.to_owned(), problem: format!("cannot be used: {error}") }.into()
+    unusable(path, format!("cannot be used: {error}"))
 }
 
 fn option(option: &'static str, problem: impl ToString) -> CtlError {

@@ -88,6 +88,10 @@ pub(crate) enum CtlError {
          `spdl-ctl replay JOB --all` shows how many sequences a second this machine delivers"
     )]
     NotDecoded { job: String },
+    #[error(
+        "job `{job}` packs no documents of tokens, which `inspect` shows; `spdl-ctl replay JOB --out FOLDER` writes the batches of all jobs"
+    )]
+    NotSequences { job: String },
     #[error(transparent)]
     Job(Box<JobError>),
     #[error(transparent)]

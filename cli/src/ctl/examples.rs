@@ -65,6 +65,10 @@ pub(super) const REPLAY: &str = "Examples:
   spdl-ctl replay job.toml --from 0:640 --out spike           # the batch at which the loss had a spike
   spdl-ctl replay job.toml --all --json                       # receipt and content digest of the whole job";
 
+pub(super) const INSPECT: &str = "Examples:
+  spdl-ctl inspect job.toml --tokenizer model                 # the first sequence, as the model sees it
+  spdl-ctl inspect job.toml --tokenizer tokenizer.json --from 0:640 --sequences 8 --html spike.html";
+
 pub(super) const AUDIT: &str = "Examples:
   spdl-ctl audit job.toml --steps 100 --receipt 0123456789abcdef0123456789abcdef
   spdl-ctl audit job.toml --trace rank-0.jsonl --trace rank-1.jsonl

@@ -13,8 +13,10 @@ mod demo;
 mod dev;
 mod error;
 mod examples;
+mod html;
 mod index;
 mod info;
+mod inspect;
 mod interrupt;
 mod job;
 mod job_file;
@@ -22,6 +24,8 @@ mod look;
 mod machine;
 mod manual;
 mod merge;
+mod model;
+mod new_dataset;
 mod output;
 mod pack;
 mod pack_tokens;
@@ -36,6 +40,7 @@ mod report;
 mod run;
 mod scale;
 mod servers;
+mod shown;
 mod status;
 mod table;
 mod tally;
@@ -121,6 +126,9 @@ pub(crate) enum CtlCommand {
     /// Makes the exact batches of a position again, without a cluster, and writes them to files.
     #[command(after_help = examples::REPLAY)]
     Replay(replay::ReplayArgs),
+    /// Shows the sequences of tokens at a position as text: the documents of each, and what of them is learned.
+    #[command(after_help = examples::INSPECT)]
+    Inspect(inspect::InspectArgs),
     /// Checks that every sample was delivered once: recomputes receipts from the plan and names the first difference.
     #[command(after_help = examples::AUDIT)]
     Audit(audit::AuditArgs),
@@ -222,6 +230,7 @@ impl CtlCommand {
             Self::Warm(args) => warm::run(&args),
             Self::Pull(args) => pull::run(args),
             Self::Replay(args) => replay::run(&args),
+            Self::Inspect(args) => inspect::run(&args),
             Self::Audit(args) => audit::run(&args),
             Self::Status(args) => status::run(&args, verbose > 0),
             Self::Top(args) => top::run(&args),

@@ -3,17 +3,17 @@
 use std::{path::PathBuf, process::ExitCode};
 
 use spdl_dataset::{
-    Annotations, DatasetReport, FieldChoice, Jpegs, NewFolders, Overwrite, PackOptions, PackOrder, PackPart,
-    PackSource, PartReport, TokenPackOptions, pack_part_until, pack_until,
+    Annotations, DatasetReport, FieldChoice, Jpegs, NewFolders, Overwrite, PackOptions, PackPart, PackSource,
+    PartReport, TokenPackOptions, pack_part_until, pack_until,
 };
 use spdl_shard::store::DatasetStore;
 use spdl_store::StoreOptions;
-use spdl_types::size::parse_bytes;
 
 use super::{
     CtlError, CtlResult, allocator,
     class_args::ClassArgs,
     interrupt::{self, Interrupt},
+    new_dataset::NewDatasetArgs,
     output::outln,
     pack_tokens::{self, TokenArgs},
     progress::ProgressLine,
@@ -30,9 +30,8 @@ pub(crate) struct PackArgs {
     source: Vec<PathBuf>,
     /// Folder or URL of the dataset: a path, s3://, gs://, az:// ...
     dataset: String,
-    /// Name of the dataset; the last part of its URL when not given.
-    #[arg(long)]
-    name: Option<String>,
+    #[command(flatten)]
+    new: NewDatasetArgs,
     /// Which files of a record become its fields, by suffix, and the names of the fields: `jpg,png=mask,txt`. All files
     /// when not given.
     #[arg(long, value_name = "SUFFIX[=NAME],..")]
@@ -51,21 +50,9 @@ pub(crate) struct PackArgs {
     /// Makes classes of folders that are called as splits (`train`, `val`), too.
     #[arg(long)]
     all_splits: bool,
-    /// Seed of the order of the records.
-    #[arg(long, default_value_t = 0)]
-    seed: u64,
-    /// Keeps the source's order. Each block then holds few classes, which makes the shuffle during training coarse.
-    #[arg(long)]
-    no_shuffle: bool,
-    /// Size at which a shard is closed and the next one begun.
-    #[arg(long, value_name = "SIZE", default_value = "256MiB", value_parser = parse_bytes)]
-    shard_size: u64,
     /// Number of records at which a shard is closed and the next one begun.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     records_per_shard: Option<u32>,
-    /// Size of a block, the unit of shuffle, fetch and cache.
-    #[arg(long, value_name = "SIZE", default_value = "8MiB", value_parser = parse_bytes)]
-    block_size: u64,
     /// Rewrites baseline JPEGs without loss, about 1 % larger, with a restart marker after every few MCUs. A random
     /// crop is then decoded without the data that lies before the crop. Progressive JPEGs become baseline ones, some 5 %
     /// larger. Other pictures are stored unchanged.
@@ -80,48 +67,38 @@ pub(crate) struct PackArgs {
     /// killed `pack` has left.
     #[arg(long)]
     force: bool,
-    /// Packs nothing if a dataset is there, and prints its report, whatever it was made of.
-    #[arg(long, conflicts_with = "force")]
-    exist_ok: bool,
-    /// Packs only part I of N, from 0 to N-1, on any machine. A part that was killed goes on after its last whole shard.
-    /// When all parts are packed, `spdl-ctl merge` makes the dataset of them.
-    #[arg(long, value_name = "I/N", conflicts_with_all = ["force", "exist_ok"])]
-    part: Option<PackPart>,
-    /// Prints the report as one line of JSON, and no progress bar.
-    #[arg(long)]
-    json: bool,
 }
 
 /// Runs `pack`.
 pub(crate) fn run(args: PackArgs) -> CtlResult {
     allocator::return_large_buffers();
-    let order = if args.no_shuffle { PackOrder::AsListed } else { PackOrder::Shuffled { seed: args.seed } };
+    let new = args.new;
     if let Some(options) = args.tokens.options()? {
         let options = TokenPackOptions {
-            name: args.name,
-            order,
-            shard_bytes: args.shard_size,
+            name: new.name.clone(),
+            order: new.order(),
+            shard_bytes: new.shard_size,
             shard_records: args.records_per_shard,
-            block_bytes: args.block_size,
+            block_bytes: new.block_size,
             overwrite: overwrite(args.force),
             ..options
         };
-        print(&pack_tokens::run(&args.source, &args.dataset, &options, args.exist_ok, args.json)?, args.json)?;
+        print(&pack_tokens::run(&args.source, &args.dataset, &options, &new)?, new.json)?;
         return Ok(ExitCode::SUCCESS);
     }
     let source = PackSource::open_all(&args.source)?;
     let options = PackOptions {
-        name: args.name,
+        name: new.name.clone(),
         fields: args.fields.as_deref().map(FieldChoice::parse).transpose()?,
         annotations: match args.annotations {
             Some(root) => Some(Annotations::under(&root)?),
             None => args.annotations_beside.then_some(Annotations::Beside),
         },
         all_splits: args.all_splits,
-        order,
-        shard_bytes: args.shard_size,
+        order: new.order(),
+        shard_bytes: new.shard_size,
         shard_records: args.records_per_shard,
-        block_bytes: args.block_size,
+        block_bytes: new.block_size,
         jpegs: match (args.crop_ready, args.scalable) {
             (true, _) => Jpegs::CropReady,
             (_, true) => Jpegs::Scalable,
@@ -131,24 +108,22 @@ pub(crate) fn run(args: PackArgs) -> CtlResult {
         ..PackOptions::new(source)
     };
     let classes = args.classes;
-    if let Some(part) = args.part {
+    if let Some(part) = new.part {
         let report = interrupt::run(|interrupt| async {
             let options = PackOptions { classes: classes.order().await?, ..options };
-            write_part(&args.dataset, &options, part, args.json, interrupt).await
+            write_part(&args.dataset, &options, part, new.json, interrupt).await
         })?;
-        print_part(&report, args.json)?;
+        print_part(&report, new.json)?;
         return Ok(ExitCode::SUCCESS);
     }
     let report = interrupt::run(|interrupt| async {
-        if args.exist_ok
-            && let Some(there) = DatasetReport::of_existing(&args.dataset).await
-        {
+        if let Some(there) = new.existing(&args.dataset).await {
             return Ok(there);
         }
         let options = PackOptions { classes: classes.order().await?, ..options };
-        write(&args.dataset, &options, args.json, interrupt).await
+        write(&args.dataset, &options, new.json, interrupt).await
     })?;
-    print(&report, args.json)?;
+    print(&report, new.json)?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -7,7 +7,7 @@ use spdl_shard::store::DatasetStore;
 use spdl_store::StoreOptions;
 use spdl_worker::decode::read_tokens;
 
-use super::{CtlError, interrupt, progress::ProgressLine};
+use super::{CtlError, interrupt, new_dataset::NewDatasetArgs, progress::ProgressLine};
 
 /// Options that are for pictures, and not for tokens.
 const OF_PICTURES: [&str; 10] = [
@@ -61,8 +61,7 @@ pub(crate) fn run(
     source: &[PathBuf],
     dataset: &str,
     options: &TokenPackOptions,
-    is_kept: bool,
-    quiet: bool,
+    new: &NewDatasetArgs,
 ) -> Result<DatasetReport, CtlError> {
     let [source] = source else {
         let problem = "packs the tokens of one dataset; give one".to_owned();
@@ -70,13 +69,13 @@ pub(crate) fn run(
     };
     let source = source.to_string_lossy();
     interrupt::run(|mut interrupt| async move {
-        if is_kept && let Some(there) = DatasetReport::of_existing(dataset).await {
+        if let Some(there) = new.existing(dataset).await {
             return Ok(there);
         }
         let from = DatasetStore::open(&source)?;
         let folders = NewFolders::of(dataset);
         let to = DatasetStore::create_with(dataset, &StoreOptions::from_env())?;
-        let bar = ProgressLine::of_dataset(quiet, "packing");
+        let bar = ProgressLine::of_dataset(new.json, "packing");
         let on_progress = |progress| bar.dataset_at(progress);
         let packed = pack_tokens_until(&from, &to, options, &on_progress, interrupt.asked()).await;
         if packed.is_err() {

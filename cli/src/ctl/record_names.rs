@@ -5,6 +5,7 @@ use std::{collections::HashMap, sync::Arc};
 use serde::{Deserialize, Serialize};
 use spdl_job::Job;
 use spdl_order::{Plan, PlanError};
+use spdl_sequence::Piece;
 use spdl_shard::{format::ShardIndex, manifest::Manifest, samples::JobSamples, store::DatasetStore};
 use spdl_store::StoreError;
 use spdl_types::{Position, SampleId};
@@ -57,13 +58,25 @@ impl RecordNames {
     /// # Panics
     /// If the job has no such sample.
     pub(crate) async fn of(&mut self, at: Position, id: SampleId) -> Result<SampleNames, CtlError> {
-        let Some((plan, documents)) = &mut self.packed else { return Ok(SampleNames::Record(self.record(id).await?)) };
-        let documents = documents.of(&self.store, at.epoch, plan.locate(id)).await?;
-        let mut names = Vec::with_capacity(documents.len());
-        for document in documents {
-            names.push(self.record(document).await?);
+        if self.packed.is_none() {
+            return Ok(SampleNames::Record(self.record(id).await?));
         }
-        Ok(SampleNames::Documents(names))
+        let documents = self.documents(at, id).await?;
+        Ok(SampleNames::Documents(documents.into_iter().map(|(name, _)| name).collect()))
+    }
+
+    /// Returns the documents of sequence `id`, which is at this position, and what it has of each, in the order of their places.
+    ///
+    /// # Panics
+    /// If the job has no sequences, or no such one.
+    pub(crate) async fn documents(&mut self, at: Position, id: SampleId) -> Result<Vec<(RecordName, Piece)>, CtlError> {
+        let (plan, documents) = self.packed.as_mut().expect("a job with sequences");
+        let pieces = documents.of(&self.store, at.epoch, plan.locate(id)).await?;
+        let mut names = Vec::with_capacity(pieces.len());
+        for (document, piece) in pieces {
+            names.push((self.record(document).await?, piece));
+        }
+        Ok(names)
     }
 
     /// Returns the name of the record that has a sample of the dataset.

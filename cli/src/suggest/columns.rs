@@ -54,7 +54,7 @@ impl<'f> SuggestedColumns<'f> {
         let (kept, text) = (kept_size(sized, size), String::new());
         let (names, left_out) = (Vec::new(), Vec::new());
         let mut columns = Self { facts, purpose, size, kept, text, names, left_out, packed: None, tokenizer };
-        if let Some((name, field)) = tokens_alone(facts).filter(|_| purpose != JobPurpose::Sheet) {
+        if let Some((name, field)) = tokens_alone(facts, tokenizer.is_some()).filter(|_| purpose != JobPurpose::Sheet) {
             columns.packed(name, field);
             return columns;
         }
@@ -80,7 +80,10 @@ impl<'f> SuggestedColumns<'f> {
 
     /// Adds the columns of sequences that documents are packed into.
     fn packed(&mut self, name: &str, field: &FieldFacts) {
-        let tokens = SeenTokens::of(field);
+        // A number for each token, in each record.
+        let is_loss = |loss: &FieldFacts| loss.records == self.facts.records && loss.sides() == field.sides();
+        let has_loss = self.facts.fields.get(LOSS).is_some_and(is_loss);
+        let tokens = SeenTokens::of(field, has_loss);
         let seen =
             tokens.largest.map_or_else(String::new, |largest| format!("; the largest id that was seen is {largest}"));
         let vocab = match self.tokenizer {
@@ -90,9 +93,6 @@ impl<'f> SuggestedColumns<'f> {
             None => format!("# vocab = SIZE         # of your tokenizer: no other id reaches the model then{seen}"),
         };
         self.push("tokens", name, &format!("tokens\"\n{vocab}"));
-        // A number for each token, in each record.
-        let is_loss = |loss: &FieldFacts| loss.records == self.facts.records && loss.sides() == field.sides();
-        let has_loss = self.facts.fields.get(LOSS).is_some_and(is_loss);
         for kind in ["labels", "positions", "document_lengths"] {
             let column = format!("\n[[column]]\nname = \"{kind}\"\ndecode = \"{kind}\"\nfollows = \"tokens\"\n");
             self.text.push_str(&column);
@@ -290,7 +290,7 @@ fn of_bytes(decode: &str, field: &FieldFacts) -> String {
 /// of rows of one.
 fn of_array(name: &str, dtype: &str, field: &FieldFacts) -> Result<String, String> {
     let [shortest, longest] = field.sides().ok_or("arrays of several numbers of sides")?;
-    if is_tokens(name, field) {
+    if is_tokens(name, field, false) {
         return Ok(match longest[0] {
             0..=DEFAULT_TOKENS => "tokens\"".to_owned(),
             most => format!("tokens\"\nmax_rows = {}", most.next_power_of_two()),

@@ -27,6 +27,10 @@ const BATCH: u32 = 64;
 /// The most bytes of such a batch. Workers and loaders have 1 GiB by default, for four batches and the blocks that they read.
 const BATCH_BYTES: u64 = 96 << 20;
 
+/// The line about documents with masks that are longer than a sequence.
+const LONG: &str =
+    "long = \"drop\"           # a longer document is left out; \"split\" cuts it, \"truncate\" keeps its beginning\n";
+
 /// What the suggested job is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JobPurpose {
@@ -153,9 +157,12 @@ impl SeenDataset {
         decoded_columns(&job.columns).map(of_column).sum()
     }
 
-    /// Returns the line for what ends documents.
-    fn eos(&self) -> String {
+    /// Returns the line for what ends documents. Those with masks that have no `eos` are chats.
+    fn eos(&self, is_masked: bool) -> String {
         match self.manifest().tokenizer() {
+            Some(TokenizerFacts { eos: None, .. }) if is_masked => {
+                "# no `eos`: the template of the chats ends turns\n".to_owned()
+            }
             Some(TokenizerFacts { ends_with_eos: true, eos: Some(eos), .. }) => {
                 format!("# no `eos`: each document ends with id {eos} already\n")
             }
@@ -199,11 +206,13 @@ impl SeenDataset {
             ),
         };
         let [name, dataset] = [name, dataset].map(|text| quoted(text));
+        let is_masked = columns.packed.is_some_and(|tokens| tokens.is_masked);
         let packing = match sequences {
             Some(SuggestedSequences { seq_len, .. }) => format!(
                 "\n[sequence]              # documents are packed into sequences, each of which is a sample\n\
-                 seq_len = {seq_len:<13} # tokens of a sequence: as many as your model is trained on\n{}",
-                self.eos()
+                 seq_len = {seq_len:<13} # tokens of a sequence: as many as your model is trained on\n{}{}",
+                if is_masked { LONG } else { "" },
+                self.eos(is_masked)
             ),
             // Each document is a sample, of its own length.
             None if columns.text.contains("decode = \"tokens\"") => {

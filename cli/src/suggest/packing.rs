@@ -19,6 +19,9 @@ const STEPS: u64 = 4;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SeenTokens {
     mean: f64,
+    longest: u64,
+    /// Whether each has a mask, which says what is learned: then it is an answer with its question, and is not cut.
+    pub(super) is_masked: bool,
     /// The largest id that was seen, if it was looked for.
     pub(super) largest: Option<i64>,
 }
@@ -30,17 +33,18 @@ pub(super) struct SuggestedSequences {
     pub(super) batch: u32,
 }
 
-/// Returns the field of tokens of records that have nothing else, and its name.
-pub(super) fn tokens_alone(facts: &RecordFacts) -> Option<(&str, &FieldFacts)> {
+/// Returns the field of tokens of records that have nothing else, and its name. `is_tokenized`: the dataset has the facts of a tokenizer.
+pub(super) fn tokens_alone(facts: &RecordFacts, is_tokenized: bool) -> Option<(&str, &FieldFacts)> {
     let mut others = facts.fields.iter().filter(|(name, _)| !WITH_TOKENS.contains(&name.as_str()));
     let (name, field) = others.next()?;
     let is_alone = others.next().is_none() && field.records == facts.records && field.problem.is_none();
-    (is_alone && is_tokens(name, field)).then_some((name.as_str(), field))
+    (is_alone && is_tokens(name, field, is_tokenized)).then_some((name.as_str(), field))
 }
 
-/// Returns whether a field is called, and looks, as those of ids do: arrays of whole numbers that differ in length.
-pub(super) fn is_tokens(name: &str, field: &FieldFacts) -> bool {
-    let differ = matches!(field.sides(), Some([least, most]) if least.len() == 1 && least < most);
+/// Returns whether a field is called, and looks, as those of ids do: arrays of whole numbers that differ in length, or need not where
+/// the dataset is known to be of tokens.
+pub(super) fn is_tokens(name: &str, field: &FieldFacts, is_tokenized: bool) -> bool {
+    let differ = matches!(field.sides(), Some([least, most]) if least.len() == 1 && (is_tokenized || least < most));
     TOKENS.contains(&name) && differ && dtype(field).is_some_and(|dtype| dtype.starts_with(['i', 'u']))
 }
 
@@ -53,15 +57,18 @@ fn dtype(field: &FieldFacts) -> Option<&str> {
 }
 
 impl SeenTokens {
-    pub(super) fn of(field: &FieldFacts) -> Self {
+    pub(super) fn of(field: &FieldFacts, is_masked: bool) -> Self {
         let bits: f64 = dtype(field).and_then(|dtype| dtype[1..].parse().ok()).unwrap_or(32.0);
-        Self { mean: field.mean_bytes() * 8.0 / bits, largest: field.largest }
+        let longest = field.sides().map_or(0, |[_, most]| most.iter().product());
+        Self { mean: field.mean_bytes() * 8.0 / bits, longest, is_masked, largest: field.largest }
     }
 
-    /// Returns sequences of so many documents: long ones of many tokens, and of few ones so short that there are some steps.
+    /// Returns sequences of so many documents: long ones of many tokens, and of few ones so short that there are some steps. Documents with
+    /// masks that were seen fit into them, as far as that is not too long.
     pub(super) fn sequences(self, documents: u64) -> SuggestedSequences {
         let tokens = (self.mean * documents as f64) as u64;
-        let seq_len = 1 << (tokens / SEQUENCES).clamp(MIN_SEQ_LEN, MAX_SEQ_LEN).ilog2();
+        let whole = if self.is_masked { self.longest.next_power_of_two() } else { 0 };
+        let seq_len = 1 << (tokens / SEQUENCES).max(whole).clamp(MIN_SEQ_LEN, MAX_SEQ_LEN).ilog2();
         let batch = (tokens / seq_len / STEPS).clamp(1, u32::MAX.into()) as u32;
         SuggestedSequences { seq_len, batch }
     }
@@ -74,7 +81,8 @@ mod tests {
     #[test]
     fn few_documents_make_short_sequences_and_small_batches() {
         let of = |mean, documents| {
-            let SuggestedSequences { seq_len, batch } = SeenTokens { mean, largest: None }.sequences(documents);
+            let seen = SeenTokens { mean, longest: 3000, is_masked: false, largest: None };
+            let SuggestedSequences { seq_len, batch } = seen.sequences(documents);
             (seq_len, batch)
         };
         assert_eq!(of(1000.0, 1_000_000), (4096, 61_035));
@@ -82,5 +90,11 @@ mod tests {
         assert_eq!(of(100.0, 50), (128, 9));
         assert_eq!(of(3.0, 5), (128, 1));
         assert_eq!(of(0.0, 5), (128, 1));
+    }
+
+    #[test]
+    fn documents_with_masks_are_whole() {
+        let of = |longest| SeenTokens { mean: 50.0, longest, is_masked: true, largest: None }.sequences(60).seq_len;
+        assert_eq!([of(50), of(187), of(256), of(70_000)], [128, 256, 256, 4096]);
     }
 }

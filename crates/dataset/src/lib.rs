@@ -65,7 +65,9 @@ pub(crate) use progress::ScanCounts;
 pub use report::{DatasetReport, LeftOutShard};
 pub use scalable::JpegAsItIs;
 pub(crate) use scan::{BadShards, DatasetOddities, Outline, Scan, ScannedShard, ShardResult};
-pub use sequences::{CountLearned, CountTokens, EvaluatedSequences, LossRequest, SequenceRequest, evaluate_sequences};
+pub use sequences::{
+    CountLearned, CountTokens, EvaluatedSequences, LongDocuments, LossRequest, SequenceRequest, evaluate_sequences,
+};
 use source::LeftOutTally;
 pub use source::{Annotations, FieldChoice, LABEL_FIELD, LeftOut, LeftOutReason, PackSource};
 pub(crate) use source::{

@@ -76,6 +76,19 @@ pub struct EvaluatedSequences {
     pub unread: Undecided,
     /// The first document with tokens of which none is learned: its shard and its record.
     pub first_unlearned: Option<String>,
+    /// Documents that are longer than a sequence.
+    pub long: LongDocuments,
+}
+
+/// Documents that are longer than a sequence.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LongDocuments {
+    /// Their number.
+    pub documents: u64,
+    /// Tokens of the longest, with those that it gets.
+    pub longest: u64,
+    /// The first: its shard and its record.
+    pub first: Option<String>,
 }
 
 /// The documents of a block.
@@ -87,6 +100,7 @@ struct BlockDocuments {
     learned: Vec<u32>,
     all_learned: LearnedTokens,
     first_unlearned: Option<String>,
+    long: LongDocuments,
     unread: u64,
     first_unread: Option<DatasetError>,
     bytes: u64,
@@ -134,6 +148,7 @@ pub async fn evaluate_sequences(
             }
             tally.unread.first.get_or_insert_with(|| error.to_string());
         }
+        tally.long.add(block.long);
         tally.bytes += block.bytes;
         tally.records += u64::from(block.records);
         if tally.has_masks {
@@ -155,7 +170,7 @@ pub async fn evaluate_sequences(
     while let Some(packed) = packing.next().await {
         tally.add(packed).map_err(sequence)?;
     }
-    let SequenceTally { table, unread, bytes, first_unlearned, .. } = tally;
+    let SequenceTally { table, unread, bytes, first_unlearned, long, .. } = tally;
     let wrong =
         |source| StoreError::Format { url: at.manifest_url(manifest), source: spdl_store::ContentError::from(source) };
     let made = table.finish().map_err(wrong)?;
@@ -163,7 +178,7 @@ pub async fn evaluate_sequences(
     if table.fill().sequences == 0 {
         return Err(DatasetError::Sequence { problem: no_sequence(table.fill(), &params) });
     }
-    Ok(EvaluatedSequences { made, table, bytes, unread, first_unlearned })
+    Ok(EvaluatedSequences { made, table, bytes, unread, first_unlearned, long })
 }
 
 /// Returns the error for a document beyond the `allowed` ones that may be left out.
@@ -193,6 +208,7 @@ struct SequenceTally {
     records: u64,
     has_masks: bool,
     first_unlearned: Option<String>,
+    long: LongDocuments,
 }
 
 /// A pool that was packed, and the learned tokens of its pieces.
@@ -202,6 +218,15 @@ impl SequenceTally {
     fn add(&mut self, (fill, pool, learned): PackedPool) -> Result<(), SequenceError> {
         self.table.push(&pool, fill?, self.has_masks.then_some(&learned));
         Ok(())
+    }
+}
+
+impl LongDocuments {
+    /// Adds those of the next block.
+    fn add(&mut self, others: Self) {
+        self.documents += others.documents;
+        self.longest = self.longest.max(others.longest);
+        self.first = self.first.take().or(others.first);
     }
 }
 
@@ -248,6 +273,10 @@ impl SequenceRequest {
                 continue;
             }
             let place = || (block.manifest.shard(block.block.shard).url.to_owned(), record.key.text().into_owned());
+            let named = || {
+                let (shard, record) = place();
+                format!("shard `{shard}`, record `{record}`")
+            };
             let measured = self.length(&fields, &record).and_then(|length| {
                 let learned = self.loss.as_ref().map_or(Ok(Vec::new()), |loss| loss.learned(&fields, &record, length));
                 Ok((length, learned?))
@@ -264,10 +293,12 @@ impl SequenceRequest {
             found.all_learned.tokens += of_document * documents;
             if of_document == 0 && !learned.is_empty() {
                 found.all_learned.unlearned_documents += documents;
-                found.first_unlearned.get_or_insert_with(|| {
-                    let (shard, record) = place();
-                    format!("shard `{shard}`, record `{record}`")
-                });
+                found.first_unlearned.get_or_insert_with(named);
+            }
+            let tokens = self.params.all_tokens(length);
+            if tokens > u64::from(self.params.seq_len) {
+                found.long.add(LongDocuments { documents, longest: tokens, first: None });
+                found.long.first.get_or_insert_with(named);
             }
             for _ in 0..documents {
                 found.lengths.push(length);

@@ -7,8 +7,8 @@ use spdl_shard::manifest::TokenizerFacts;
 use spdl_types::Fingerprint;
 
 use crate::{
-    SpecialTokens, TextSource, Tokenizer,
-    chat::{ChatError, Chats, show},
+    SpecialTokens, TextPart, TextSource, Tokenizer,
+    chat::{ChatError, Chats},
 };
 
 /// The documents of a source of texts, tokenized.
@@ -39,16 +39,16 @@ pub enum DocumentText {
 }
 
 impl TokenizedSource {
-    /// Returns the first `count` chats of the source as people read them, as [`show`] writes them; none of other documents. Blocks the
+    /// Returns the first `count` chats of the source in parts of their text; none of other documents. Blocks the
     /// thread, which may not be one of the runtime's own.
     ///
     /// # Errors
     /// If they cannot be read, or one is refused.
-    pub fn shown(&self, count: NonZeroUsize, in_colours: bool) -> Result<Vec<String>, DatasetError> {
+    pub fn shown(&self, count: NonZeroUsize) -> Result<Vec<Vec<TextPart>>, DatasetError> {
         let (DocumentText::Chat(chats), mut shown) = (&self.text, Vec::new()) else { return Ok(Vec::new()) };
         self.texts.first(count, &mut |record, wrong| {
             let document = chats.document(record, &self.tokenizer).map_err(|error| wrong(refused(&error)))?;
-            shown.push(show(&document, &self.tokenizer, in_colours));
+            shown.push(document.parts(&self.tokenizer));
             Ok(())
         })?;
         Ok(shown)

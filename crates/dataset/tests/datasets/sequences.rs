@@ -12,7 +12,7 @@ use parquet::{
     schema::parser::parse_message_type,
 };
 use spdl_dataset::{
-    EvaluatedSequences, IndexOptions, LossRequest, SequenceRequest, evaluate_sequences, index,
+    EvaluatedSequences, IndexOptions, LongDocuments, LossRequest, SequenceRequest, evaluate_sequences, index,
     tar::{TAR_END, append_member},
 };
 use spdl_order::view::SampleSetBuilder;
@@ -347,6 +347,11 @@ async fn masks_are_counted_piece_by_piece_and_documents_with_a_wrong_one_are_lef
             assert!(error.contains(&expected), "{error}");
         }
         assert_eq!(found.first_unlearned.as_deref(), Some("shard `0.tar`, record `0005`"));
+        let readable = (0..DOCUMENTS).filter(|number| ![short, without].contains(number));
+        let are_long: Vec<usize> = readable.filter(|number| document(*number).len() > 64).collect();
+        let longest = are_long.iter().map(|number| document(*number).len() as u64).max().unwrap();
+        let first = format!("shard `0.tar`, record `{:04}`", are_long[0]);
+        assert_eq!(found.long, LongDocuments { documents: are_long.len() as u64, longest, first: Some(first) });
         save_sequences(&store, &found.made).await.unwrap();
         let table = open_sequences(&store, &manifest, None, found.made.fingerprint).await.unwrap();
         let learned = table.learned().unwrap();

@@ -9,7 +9,6 @@ mod date;
 mod mask;
 mod python;
 mod render;
-mod show;
 mod spans;
 mod tags;
 mod template;
@@ -22,8 +21,9 @@ use spdl_types::Fingerprint;
 
 pub use date::unix_s_of_date;
 pub use mask::TokenPieces;
-pub use show::show;
 pub use template::ChatTemplate;
+
+use crate::{TextPart, text_parts};
 
 use self::{conversation::Conversation, render::Renderer, spans::Turns};
 
@@ -73,6 +73,15 @@ pub struct ChatDocument {
     pub ids: Vec<u32>,
     /// Whether each token is learned; as many as `ids`.
     pub learned: Vec<bool>,
+}
+
+impl ChatDocument {
+    /// Returns its text in parts.
+    #[must_use]
+    pub fn parts(&self, tokenizer: &impl TokenPieces) -> Vec<TextPart> {
+        let tokens: Vec<_> = self.ids.iter().copied().zip(self.learned.iter().copied()).collect();
+        text_parts(&tokens, tokenizer)
+    }
 }
 
 /// What is wrong with a template or a conversation. The text follows the name of the document.
@@ -150,6 +159,7 @@ impl Chats {
         let conversation = Conversation::new(&record, self.renderer.source())?;
         spans::check(&conversation, self.options.train_on)?;
         let rendered = self.renderer.render(&conversation, &conversation.messages, false)?;
+        spans::check_system(&conversation, &rendered.text, self.renderer.name())?;
         let learned = Turns::new(&self.renderer, &conversation, &rendered).learned(self.options.train_on)?;
         Ok(ChatText { text: rendered.text, learned })
     }

@@ -73,7 +73,9 @@ fn strip<'t>(text: &'t str, characters: Option<&str>, start: bool, end: bool) ->
 
 /// The function `raise_exception`.
 pub(super) fn raise_exception(message: &Value) -> Result<Value, Error> {
-    Err(invalid(format!("it refuses the conversation: {message}")))
+    Err(invalid(format!(
+        "it refuses the conversation: {message}; change the record, or give another template with --template"
+    )))
 }
 
 /// Returns the function `strftime_now`, whose now is this moment.

@@ -125,6 +125,11 @@ impl Renderer {
         Ok(RenderedChat { text, generated, parts, lines: lines.clone() })
     }
 
+    /// Returns the template's name.
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
     /// Returns the error for a conversation of which nothing would be learned.
     pub(super) fn nothing_learned(&self) -> ChatError {
         let line = self.lines.iter().flatten().flatten().next().copied();

@@ -242,13 +242,30 @@ pub(super) fn check(conversation: &Conversation, train_on: TrainOn) -> Result<()
     let wanted = wanted(conversation, train_on);
     if let Some(empty) = wanted.iter().map(|turn| &conversation.messages[*turn]).find(|message| message.is_empty()) {
         let place = &empty.place;
-        return Err(ChatError::Conversation(format!("`{place}` is a turn of the assistant without content")));
+        let problem = format!("`{place}` is a turn of the assistant without content: fill it, or leave the record out");
+        return Err(ChatError::Conversation(problem));
     }
     if wanted.is_empty() && train_on != TrainOn::All {
         let problem = "nothing of it is learned: the `weight` of each of these turns of the assistant is 0";
         return Err(ChatError::Conversation(problem.to_owned()));
     }
     Ok(())
+}
+
+/// Returns an error if the template has not written a system message, as those that know no system turn do without a word.
+pub(super) fn check_system(conversation: &Conversation, rendered: &str, template: &str) -> Result<(), ChatError> {
+    let is_written = |message: &&ChatMessage| {
+        let content = message.field("content").and_then(Value::as_str).unwrap_or_default();
+        // Templates strip a text, and may put something between its lines.
+        rendered.contains(content.trim().lines().next().unwrap_or_default().trim_end())
+    };
+    let mut system = conversation.messages.iter().filter(|message| message.role == "system");
+    let Some(lost) = system.find(|message| !is_written(message)) else { return Ok(()) };
+    Err(ChatError::Conversation(format!(
+        "template `{template}` does not write its system message `{}`: take that out of the record, or give a template that has a \
+         system turn with --template",
+        lost.place
+    )))
 }
 
 /// Returns the turns of the assistant that are learned.

@@ -1,5 +1,4 @@
-//! The profile as a self-contained HTML page: no script, nothing loaded, light and dark. Names and errors come from
-//! other people, so all text is escaped.
+//! The profile as a page, light and dark.
 
 mod timeline;
 
@@ -10,7 +9,10 @@ use super::{
     measure::{Measurement, ProfiledPart},
     report,
 };
-use crate::ctl::report::{bytes, count, grouped};
+use crate::ctl::{
+    html::{self, escaped},
+    report::{bytes, count, grouped},
+};
 
 const STYLE: &str = include_str!("style.css");
 
@@ -25,16 +27,8 @@ pub(super) fn html(profile: &Profile) -> String {
         count(profile.machine_cores as u64, "core", "cores"),
         bytes(*memory_bytes),
     );
-    let mut page = String::new();
-    let title = escaped(&format!("Profile of job {job}"));
-    let _ = write!(
-        page,
-        "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><title>{title}</title>\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
-         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\
-         <style>{STYLE}</style></head><body><main><h1>{title}</h1><p>{}</p>",
-        escaped(&about)
-    );
+    let mut page = html::begin(&format!("Profile of job {job}"), STYLE);
+    let _ = write!(page, "<p>{}</p>", escaped(&about));
     let _ = write!(page, "<p class=\"verdict\">{}</p>", escaped(&report::speed_up(profile)));
     for text in [Some(report::verdict(profile)), report::crowded(profile)].into_iter().flatten() {
         let _ = write!(page, "<p>{}</p>", escaped(&text));
@@ -46,7 +40,7 @@ pub(super) fn html(profile: &Profile) -> String {
     }
     page.push_str("</dl>");
     page.push_str(&timeline::section(measurements));
-    page.push_str("</main></body></html>\n");
+    page.push_str(html::END);
     page
 }
 
@@ -71,20 +65,4 @@ fn table(measurements: &[Measurement]) -> String {
         table.push_str("</tr>");
     }
     table + "</tbody></table></div>"
-}
-
-/// Escapes a text for use between tags and in attributes.
-fn escaped(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for letter in text.chars() {
-        match letter {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            '\'' => out.push_str("&#39;"),
-            letter => out.push(letter),
-        }
-    }
-    out
 }

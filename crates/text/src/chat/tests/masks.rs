@@ -1,7 +1,7 @@
-//! From learned pieces of a text to learned tokens, and how they are shown.
+//! From learned pieces of a text to learned tokens.
 
 use super::*;
-use crate::chat::{ChatDocument, TokenPieces, show};
+use crate::chat::{ChatDocument, TokenPieces};
 
 fn document(template: &str, tokenizer: &PipelineTokenizer, record: &Json) -> ChatDocument {
     chats(template, TrainOn::Assistant).document(&record.to_string(), tokenizer).unwrap()
@@ -57,19 +57,21 @@ fn a_token_across_the_border_is_learned() {
 }
 
 #[test]
-fn a_document_is_shown_with_what_is_learned() {
+fn a_document_has_parts_that_are_learned() {
     let tokenizer = tokenizer(&json!(null));
-    let document =
-        document(&stock(CHATML), &tokenizer, &json!({"messages": [user("a\u{1b}[2J\u{202e}"), assistant("b\u{e9}")]}));
-    let plain = "<|im_start|>user\na\\u{1b}[2J\\u{202e}<|im_end|>\n<|im_start|>assistant\n[[b\u{e9}<|im_end|>\n]]";
-    assert_eq!(show(&document, &tokenizer, false), plain);
-    let coloured = show(&document, &tokenizer, true);
-    assert!(
-        coloured.starts_with("\u{1b}[2m\u{1b}[4m<|im_start|>\u{1b}[0m\u{1b}[2muser\u{1b}[0m\n\u{1b}[2ma\\u{1b}"),
-        "{coloured:?}"
-    );
-    assert!(coloured.contains("\u{1b}[1;32mb\u{e9}\u{1b}[0m\u{1b}[1;32m\u{1b}[4m<|im_end|>\u{1b}[0m"), "{coloured:?}");
-    let visible =
-        coloured.split('\u{1b}').map(|part| part.split_once('m').map_or(part, |(_, text)| text)).collect::<String>();
-    assert_eq!(visible, plain.replace("[[", "").replace("]]", ""));
+    let record = json!({"messages": [user("a\u{1b}[2J\u{202e}"), assistant("b\u{e9}")]});
+    let parts = document(&stock(CHATML), &tokenizer, &record).parts(&tokenizer);
+    let shown: Vec<_> = parts.iter().map(|part| (part.text.as_str(), part.learned, part.is_added)).collect();
+    let expected = [
+        ("<|im_start|>", false, true),
+        ("user\na\u{1b}[2J\u{202e}", false, false),
+        ("<|im_end|>", false, true),
+        ("\n", false, false),
+        ("<|im_start|>", false, true),
+        ("assistant\n", false, false),
+        ("b\u{e9}", true, false),
+        ("<|im_end|>", true, true),
+        ("\n", true, false),
+    ];
+    assert_eq!(shown, expected);
 }

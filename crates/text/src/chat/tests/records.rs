@@ -48,6 +48,20 @@ fn calls_and_answers_of_tools_are_known_in_sharegpt() {
 }
 
 #[test]
+fn a_system_message_that_the_template_leaves_out_is_an_error() {
+    let without = "{% for m in messages if m.role != 'system' %}{{ m.role }}: {{ m.content }}\n{% endfor %}{% if add_generation_prompt %}assistant: {% endif %}";
+    let merged = "{% for m in messages[1:] %}{{ m.role }}: {{ (messages[0].content | trim ~ '|' if loop.first else '') ~ m.content }}\n{% endfor %}{% if add_generation_prompt %}assistant: {% endif %}";
+    let record = |system| json!({"messages": [{"role": "system", "content": system}, user("a"), assistant("b")]});
+    let error = rendered(without, TrainOn::Assistant, &record("Be terse.\nAlways.")).unwrap_err();
+    let expected =
+        "template `a.jinja` does not write its system message `messages[0]`: take that out of the record, or give";
+    assert!(error.starts_with(expected), "{error}");
+    assert_eq!(rendered(without, TrainOn::All, &record(" \n")).unwrap(), "[[user: a\nassistant: b\n]]");
+    let text = rendered(merged, TrainOn::Assistant, &record("\n Be terse.\n Always.\n")).unwrap();
+    assert_eq!(text, "user: Be terse.\n Always.|a\nassistant: [[b\n]]");
+}
+
+#[test]
 fn other_fields_reach_the_template() {
     let template = "{{ range(1)[0] }}{{ bos_token }}{{ style }}{{ enable_thinking }}{{ documents[0].title }}{% for m in messages %}{{ m.content }}{% endfor %}";
     let record = json!({
