@@ -68,7 +68,7 @@ impl WavHead {
                 (b"data", _) => return self.track(size, input).map(Some),
                 (b"ds64", Container::Rf64) if size >= 16 => {
                     let Some(sizes) = input.peek(8 + 16, "its chunk `ds64`")? else { return Ok(None) };
-                    self.data_bytes = sizes.get(16..24).map(|size| little_endian(size));
+                    self.data_bytes = sizes.get(16..24).map(little_endian);
                 }
                 (b"fmt ", _) => {
                     let header = self.header_bytes();

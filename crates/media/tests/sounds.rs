@@ -125,7 +125,7 @@ fn what_is_no_sound_that_can_be_decoded_is_named() {
             riff(&[[&format(1, 2, 8000, 16)[..22], &[6], &format(1, 2, 8000, 16)[23..]].concat(), data.clone()]),
             "a frame has another size",
         ),
-        (riff(&[data.clone()]), "the samples come before the chunk `fmt `"),
+        (riff(std::slice::from_ref(&data)), "the samples come before the chunk `fmt `"),
         (riff(&[format(1, 1, 8000, 16)]), "ends at byte 36, within its chunks: none has samples"),
         (riff(&[format(3, 1, 8000, 32), chunk(b"data", &nan)]), "not a finite number, in frame 1"),
         (FLAC[..30].to_vec(), "ends at byte 30, within its STREAMINFO"),

@@ -1,6 +1,6 @@
 //! The kind `audio`: decodes the frames of a sound file that a sample takes, and resamples them.
 
-use std::ops::Range;
+use std::{ops::Range, sync::Arc};
 
 use spdl_job::{AudioChannels, AudioColumn};
 use spdl_media::{ChannelMix, MediaError, SampleForm, SampleWriter, Sound, SoundScratch};
@@ -31,12 +31,18 @@ pub(super) struct TakenSound<'b> {
     sound: Sound<'b>,
     /// Sample rate of the result.
     pub(super) rate: u32,
-    resampler: Option<std::sync::Arc<SoundResampler>>,
     /// The frames of the whole sound after resampling.
     all_frames: u64,
     /// The first frame that is taken, and their number.
     first: u64,
     pub(super) frames: u64,
+}
+
+/// The change of a sound's sample rate.
+struct Resampling {
+    resampler: Arc<SoundResampler>,
+    /// The frames of the file that are needed for what is taken.
+    source: Range<usize>,
 }
 
 impl AudioDecoder {
@@ -67,8 +73,6 @@ impl AudioDecoder {
         }
         let from = sound.track().rate;
         let rate = self.column.rate.unwrap_or(from);
-        let resampler = (rate != from).then(|| self.resamplers.get(from, rate)).transpose();
-        let resampler = resampler.map_err(|error: SoundError| sound_problem(reason(error)))?;
         let all_frames = u128::from(sound.frames()) * u128::from(rate);
         let all_frames = u64::try_from(all_frames.div_ceil(from.into())).unwrap_or(u64::MAX);
         let most = self.column.max_frames;
@@ -80,18 +84,37 @@ impl AudioDecoder {
         }
         let mut draw = Draw::new(seed, key.epoch, key.id.0);
         let (first, frames) = self.column.part(all_frames, || draw.bits());
-        Ok(TakenSound { sound, rate, resampler, all_frames, first, frames })
+        Ok(TakenSound { sound, rate, all_frames, first, frames })
+    }
+
+    /// Returns what changes the sample rate, if the file has another one.
+    fn resampling(&self, taken: &TakenSound<'_>) -> Result<Option<Resampling>, SoundError> {
+        let from = taken.sound.track().rate;
+        if from == taken.rate {
+            return Ok(None);
+        }
+        debug_assert!(taken.first + taken.frames <= taken.all_frames, "frames of the sound");
+        let resampler = self.resamplers.get(from, taken.rate)?;
+        let last = to_usize(taken.sound.frames());
+        let needed = resampler.input_for(to_usize(taken.first)..to_usize(taken.first + taken.frames));
+        Ok(Some(Resampling { source: needed.start.min(last)..needed.end.min(last), resampler }))
     }
 
     /// Writes what is taken, without the silence behind it.
-    fn write(&self, taken: &TakenSound<'_>, scratch: &mut SoundScratch, out: &mut [u8]) -> Result<(), MediaError> {
+    fn write(
+        &self,
+        taken: &TakenSound<'_>,
+        resampling: Option<&Resampling>,
+        scratch: &mut SoundScratch,
+        out: &mut [u8],
+    ) -> Result<(), MediaError> {
         let mix = match self.column.channels {
             AudioChannels::Mean => ChannelMix::Mean,
             AudioChannels::First => ChannelMix::First,
             AudioChannels::Count(_) => ChannelMix::Keep,
         };
         let mut writer = SampleWriter::new(self.form(), out);
-        let Some((resampler, source)) = taken.resampler.as_ref().zip(taken.source()) else {
+        let Some(Resampling { resampler, source }) = resampling else {
             let frames = taken.first..taken.first + taken.frames;
             return taken.sound.decode(frames, mix, scratch, |samples| writer.write(samples));
         };
@@ -122,23 +145,12 @@ impl AudioDecoder {
     }
 
     /// Returns the bytes that decoding takes beside the place of a fixed column.
-    fn memory_bytes(&self, taken: &TakenSound<'_>, out_bytes: u64) -> u64 {
-        let source = taken.source().map_or(0, |source| {
+    fn memory_bytes(&self, taken: &TakenSound<'_>, resampling: Option<&Resampling>, out_bytes: u64) -> u64 {
+        let resampled = resampling.map_or(0, |Resampling { source, .. }| {
             // Each channel before and after it is resampled.
             4 * self.channels() * ((source.end - source.start) as u64 + taken.frames)
         });
-        PACKET_BYTES + source + if self.column.segment.is_none() { out_bytes } else { 0 }
-    }
-}
-
-impl TakenSound<'_> {
-    /// Returns the frames of the file that resampling needs for what is taken.
-    fn source(&self) -> Option<Range<usize>> {
-        let resampler = self.resampler.as_ref()?;
-        debug_assert!(self.first + self.frames <= self.all_frames, "frames of the sound");
-        let last = to_usize(self.sound.frames());
-        let needed = resampler.input_for(to_usize(self.first)..to_usize(self.first + self.frames));
-        Some(needed.start.min(last)..needed.end.min(last))
+        PACKET_BYTES + resampled + if self.column.segment.is_none() { out_bytes } else { 0 }
     }
 }
 
@@ -149,7 +161,10 @@ impl ColumnDecoder for AudioDecoder {
         let scratch = &mut scratch.sound;
         let taken = self.open((field, &file), (seed, key), scratch)?;
         let out_bytes = taken.frames * self.channels() * self.dtype.bytes() as u64;
-        let needed_bytes = self.memory_bytes(&taken, out_bytes);
+        let resampling = self.resampling(&taken);
+        let resampling =
+            resampling.map_err(|error| BadSampleProblem::Sound { field: field.to_owned(), problem: reason(error) })?;
+        let needed_bytes = self.memory_bytes(&taken, resampling.as_ref(), out_bytes);
         let _permit = resources.memory.take(needed_bytes).map_err(|NeverFits { max_bytes }| {
             BadSampleProblem::SoundMemory { field: field.to_owned(), needed_bytes, max_bytes }
         })?;
@@ -165,7 +180,7 @@ impl ColumnDecoder for AudioDecoder {
                 &mut made[..]
             }
         };
-        self.write(&taken, scratch, out).map_err(|error| of_media(field, &error))?;
+        self.write(&taken, resampling.as_ref(), scratch, out).map_err(|error| of_media(field, &error))?;
         if self.column.segment.is_none() {
             *target.ragged() = made.into();
         }

@@ -48,7 +48,7 @@ fn a_random_segment_begins_at_a_frame_that_seed_epoch_and_sample_decide() {
         assert_eq!(start, expected);
         // The first number that is drawn for the sample, as a place among the 991 possible ones.
         let drawn = u128::from(spdl_types::Draw::new(17, 1, id).bits());
-        assert_eq!(start[0] as u128, drawn * 991 >> 64);
+        assert_eq!(start[0] as u128, (drawn * 991) >> 64);
         starts.push(start[0]);
     }
     assert!(starts.iter().any(|start| *start < 50.0) && starts.iter().any(|start| *start > 940.0), "{starts:?}");
