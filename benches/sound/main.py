@@ -11,7 +11,7 @@ sys.path.insert(0, str(ROOT / "benches/peers"))
 
 import install  # noqa: E402
 
-PACKAGES = ("soxr==1.1.0", "kaldi-native-fbank==1.23.0", "numba", "tiktoken", "more-itertools", "tqdm", "transformers==5.23.0")
+PACKAGES = ("soxr==1.1.0", "kaldi-native-fbank==1.23.0", "numba", "tiktoken", "more-itertools", "tqdm", "transformers==5.24.0")
 #: They require torch, and so the CUDA libraries.
 BARE = ("torchaudio==2.11.1", "openai-whisper==20250625")
 
