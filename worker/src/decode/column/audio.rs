@@ -2,9 +2,9 @@
 
 use std::{ops::Range, sync::Arc};
 
-use spdl_job::{AudioChannels, AudioColumn};
+use spdl_job::{AudioChannels, AudioColumn, AudioFeatures, FeaturesKind};
 use spdl_media::{ChannelMix, MediaError, SampleForm, SampleWriter, Sound, SoundScratch};
-use spdl_sound::{ResamplerCache, SoundError, SoundResampler};
+use spdl_sound::{FeaturePreset, MelFeatures, ResamplerCache, SoundError, SoundResampler};
 use spdl_types::{DType, Draw};
 
 use super::{ColumnDecoder, ColumnSample, FieldTarget};
@@ -19,11 +19,12 @@ const PACKET_BYTES: u64 = 4 << 20;
 /// Maximum bytes of resamplers that a column keeps.
 const RESAMPLER_BYTES: usize = 8 << 20;
 
-/// Decodes sound files to samples.
+/// Decodes sound files to samples, or to features of these.
 pub(super) struct AudioDecoder {
     column: AudioColumn,
     dtype: DType,
     resamplers: ResamplerCache,
+    features: Option<MelFeatures>,
 }
 
 /// A sound file, and what of it is taken.
@@ -47,7 +48,11 @@ struct Resampling {
 
 impl AudioDecoder {
     pub(super) fn new(column: &AudioColumn, dtype: DType) -> Self {
-        Self { column: column.clone(), dtype, resamplers: ResamplerCache::new(RESAMPLER_BYTES) }
+        let features = column
+            .features
+            .zip(column.rate)
+            .map(|(features, rate)| MelFeatures::new(&preset(features), rate).expect("the features of a valid job"));
+        Self { column: column.clone(), dtype, resamplers: ResamplerCache::new(RESAMPLER_BYTES), features }
     }
 
     /// Reads the head of the file, and chooses what is taken of it.
@@ -84,6 +89,9 @@ impl AudioDecoder {
         }
         let mut draw = Draw::new(seed, key.epoch, key.id.0);
         let (first, frames) = self.column.part(all_frames, || draw.bits());
+        if self.column.segment.is_none() && self.column.rows(frames) == 0 {
+            return Err(sound_problem(format!("has {frames} frames of {rate} Hz, which give no frame of `features`")));
+        }
         Ok(TakenSound { sound, rate, all_frames, first, frames })
     }
 
@@ -100,7 +108,7 @@ impl AudioDecoder {
         Ok(Some(Resampling { source: needed.start.min(last)..needed.end.min(last), resampler }))
     }
 
-    /// Writes what is taken, without the silence behind it.
+    /// Writes the samples of what is taken, and the silence behind it.
     fn write(
         &self,
         taken: &TakenSound<'_>,
@@ -108,6 +116,9 @@ impl AudioDecoder {
         scratch: &mut SoundScratch,
         out: &mut [u8],
     ) -> Result<(), MediaError> {
+        let sound_bytes = taken.frames * self.channels() * self.dtype.bytes() as u64;
+        let (out, silence) = out.split_at_mut(to_usize(sound_bytes));
+        silence.fill(0);
         let mix = match self.column.channels {
             AudioChannels::Mean => ChannelMix::Mean,
             AudioChannels::First => ChannelMix::First,
@@ -129,12 +140,22 @@ impl AudioDecoder {
         Ok(())
     }
 
-    /// Returns the number of channels of the result.
+    /// Returns the rows of the result that are sound.
+    pub(super) fn rows(&self, taken: &TakenSound<'_>) -> u64 {
+        self.column.rows(taken.frames)
+    }
+
+    /// Returns the number of channels that are decoded.
     fn channels(&self) -> u64 {
         match self.column.channels {
             AudioChannels::Mean | AudioChannels::First => 1,
             AudioChannels::Count(channels) => channels.into(),
         }
+    }
+
+    /// Returns whether samples are decoded into the slot.
+    const fn is_in_place(&self) -> bool {
+        self.column.segment.is_some() && self.features.is_none()
     }
 
     const fn form(&self) -> SampleForm {
@@ -145,12 +166,16 @@ impl AudioDecoder {
     }
 
     /// Returns the bytes that decoding takes beside the place of a fixed column.
-    fn memory_bytes(&self, taken: &TakenSound<'_>, resampling: Option<&Resampling>, out_bytes: u64) -> u64 {
+    fn memory_bytes(&self, taken: &TakenSound<'_>, resampling: Option<&Resampling>, samples_bytes: u64) -> u64 {
         let resampled = resampling.map_or(0, |Resampling { source, .. }| {
             // Each channel before and after it is resampled.
             4 * self.channels() * ((source.end - source.start) as u64 + taken.frames)
         });
-        PACKET_BYTES + resampled + if self.column.segment.is_none() { out_bytes } else { 0 }
+        let features = self.features.as_ref().map_or(0, |features| {
+            // The samples as numbers, and what is made of them.
+            samples_bytes + 4 * self.column.rows(samples_bytes / 4) * features.mels() as u64
+        });
+        PACKET_BYTES + resampled + features + if self.is_in_place() { 0 } else { samples_bytes }
     }
 }
 
@@ -160,31 +185,54 @@ impl ColumnDecoder for AudioDecoder {
         let file = content.into_file();
         let scratch = &mut scratch.sound;
         let taken = self.open((field, &file), (seed, key), scratch)?;
-        let out_bytes = taken.frames * self.channels() * self.dtype.bytes() as u64;
+        let frames = self.column.segment.map_or(taken.frames, |segment| segment.frames.into());
+        let samples_bytes = frames * self.channels() * self.dtype.bytes() as u64;
         let resampling = self.resampling(&taken);
         let resampling =
             resampling.map_err(|error| BadSampleProblem::Sound { field: field.to_owned(), problem: reason(error) })?;
-        let needed_bytes = self.memory_bytes(&taken, resampling.as_ref(), out_bytes);
+        let needed_bytes = self.memory_bytes(&taken, resampling.as_ref(), samples_bytes);
         let _permit = resources.memory.take(needed_bytes).map_err(|NeverFits { max_bytes }| {
             BadSampleProblem::SoundMemory { field: field.to_owned(), needed_bytes, max_bytes }
         })?;
-        let mut made = Vec::new();
-        let out = match (&self.column.segment, &mut *target) {
-            (Some(_), target) => {
-                let (out, silence) = target.fixed().split_at_mut(to_usize(out_bytes));
-                silence.fill(0);
-                out
-            }
-            (None, _) => {
-                made.resize(to_usize(out_bytes), 0);
-                &mut made[..]
-            }
+        let write = |scratch, out: &mut [u8]| {
+            self.write(&taken, resampling.as_ref(), scratch, out).map_err(|error| of_media(field, &error))
         };
-        self.write(&taken, resampling.as_ref(), scratch, out).map_err(|error| of_media(field, &error))?;
-        if self.column.segment.is_none() {
-            *target.ragged() = made.into();
+        if self.is_in_place() {
+            return write(scratch, target.fixed());
+        }
+        let mut value = vec![0; to_usize(samples_bytes)];
+        write(scratch, &mut value)?;
+        if let Some(features) = &self.features {
+            value = features_of(features, &value);
+        }
+        match &self.column.segment {
+            Some(_) => target.fixed().copy_from_slice(&value),
+            None => *target.ragged() = value.into(),
         }
         Ok(())
+    }
+}
+
+/// Computes the features of samples of 4 bytes each.
+fn features_of(features: &MelFeatures, samples: &[u8]) -> Vec<u8> {
+    let samples: Vec<f32> = samples.as_chunks().0.iter().map(|sample| f32::from_le_bytes(*sample)).collect();
+    let mut values = vec![0.0; features.frames(samples.len()) * features.mels()];
+    features.compute(&samples, &mut values);
+    values.into_iter().flat_map(f32::to_le_bytes).collect()
+}
+
+/// Returns the features of a job's column as the crate of sounds calls them.
+fn preset(AudioFeatures { kind, mels }: AudioFeatures) -> FeaturePreset {
+    let mels = mels as usize;
+    match kind {
+        FeaturesKind::Whisper => FeaturePreset::Whisper { mels },
+        FeaturesKind::Kaldi => FeaturePreset::Kaldi { mels, full_scale: 32_768.0 },
+        FeaturesKind::Lhotse => FeaturePreset::Kaldi { mels, full_scale: 1.0 },
+        FeaturesKind::Nemo => FeaturePreset::Nemo { mels },
+        FeaturesKind::Torchaudio { n_fft, win_length, hop_length, power } => {
+            let [n_fft, win_length, hop_length] = [n_fft, win_length, hop_length].map(|samples| samples as usize);
+            FeaturePreset::Torchaudio { n_fft, win_length, hop_length, mels, power }
+        }
     }
 }
 

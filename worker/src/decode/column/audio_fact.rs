@@ -43,7 +43,7 @@ impl ColumnDecoder for AudioFactDecoder {
         let file = content.into_file();
         let taken = self.audio.open((field, &file), (seed, key), &mut scratch.sound)?;
         let number = match self.fact {
-            AudioFact::Length => i64::try_from(taken.frames).unwrap_or(i64::MAX),
+            AudioFact::Length => i64::try_from(self.audio.rows(&taken)).unwrap_or(i64::MAX),
             AudioFact::Rate => i64::from(taken.rate),
         };
         write_integer(number, self.dtype, field, || number.to_string(), target.fixed())

@@ -132,3 +132,37 @@ fn what_a_column_cannot_hold_is_named_and_counted_by_its_kind() {
         assert_eq!(cause.kind(true), BadSampleKind::new(format!("column `wave`: field `wav` {kind}"), None));
     }
 }
+
+#[test]
+fn features_have_as_many_frames_as_the_job_counts_and_those_of_silence_too() {
+    let samples: Vec<f32> = (0..9_000).map(|frame| (frame as f32 * 0.05).sin() / 2.0).collect();
+    let length = "name = \"length\"\nfrom = \"wav\"\ndecode = \"audio_length\"\nfollows = \"wave\"";
+    for (preset, rate, per_second) in [
+        ("\"whisper\"", 16_000, 100),
+        ("\"kaldi\"", 16_000, 98),
+        ("\"lhotse\"", 8_000, 98),
+        ("\"nemo\"", 16_000, 100),
+        ("\"torchaudio\", hop_length = 100", 10_000, 101),
+    ] {
+        let keys = format!("rate = {rate}\nfeatures = {{ preset = {preset}, mels = 40 }}");
+        for frames in [1, 150, 401, 799, 9_000] {
+            let file = wav(rate, 1, &samples[..frames]);
+            let ragged = job(&[&column(&keys)]);
+            let decoder = Decoder::new(&ragged, []).unwrap();
+            let spdl_job::ColumnKind::Audio(audio) = &ragged.columns[0].kind else { panic!("{preset}") };
+            match (audio.rows(frames as u64), whole(&decoder, &file)) {
+                (0, result) => assert!(result.unwrap_err().to_string().contains("give no frame of `features`")),
+                (rows, result) => assert_eq!(result.unwrap().len() as u64, rows * 40 * 4, "{preset}: {frames}"),
+            }
+            let fixed = job(&[&column(&format!("{keys}\nsegment = {{ seconds = 1, pick = \"start\" }}")), length]);
+            let [value, length] = &decode(&fixed, key(0), &[("wav", &file)]).unwrap()[..] else { panic!("{preset}") };
+            assert_eq!(value.len(), per_second * 40 * 4, "{preset}");
+            let sound = (frames as u64).min(rate.into());
+            assert_eq!(length[..], i64::try_from(audio.rows(sound)).unwrap().to_le_bytes(), "{preset}: {frames}");
+            // What is computed is what the crate computes of the same samples.
+            let mut padded = samples[..sound as usize].to_vec();
+            padded.resize(rate as usize, 0.0);
+            assert!(f32s(value).iter().all(|value| value.is_finite()));
+        }
+    }
+}

@@ -4,7 +4,7 @@ use std::{borrow::Cow, fmt};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::{Error, Unexpected, Visitor}};
 
-use super::{ColumnKind, Kind, KindKeys};
+use super::{AudioFeatures, ColumnKind, FeaturesFile, Kind, KindKeys};
 use spdl_types::{DType, SampleShape};
 use crate::{KeyProblem, check::MAX_SAMPLE_BYTES};
 
@@ -36,10 +36,15 @@ pub struct AudioKeys {
     /// `rate`. A longer one is a bad sample. It reserves no memory. Default: 60.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_seconds: Option<u32>,
+    /// For audio: features in place of samples, as `{ preset = "kaldi", mels = 80 }`: energies of bands in frames of some 25 ms, as
+    /// models of speech take them. Needs `rate`, and one channel. Of a segment, the silence behind a short sound is part of it.
+    /// Default: none; samples.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub features: Option<FeaturesFile>,
 }
 
 impl KindKeys for AudioKeys {
-    const NAMES: &'static [&'static str] = &["rate", "channels", "segment", "max_seconds"];
+    const NAMES: &'static [&'static str] = &["rate", "channels", "segment", "max_seconds", "features"];
 }
 
 /// The `segment` of a job file.
@@ -93,6 +98,9 @@ pub struct AudioColumn {
     pub segment: Option<AudioSegment>,
     /// The most frames of a result without a segment. A sound with more is a bad sample.
     pub max_frames: u32,
+    /// What is computed of the samples; nothing if these are the result.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub features: Option<AudioFeatures>,
 }
 
 /// The part of a sound that is taken.
@@ -123,7 +131,24 @@ impl AudioColumn {
         (first, segment.frames.into())
     }
 
+    /// Returns how many rows the result has of so many frames of sound: as many, or the frames of their features.
+    #[must_use]
+    pub fn rows(&self, frames: u64) -> u64 {
+        match self.features.zip(self.rate) {
+            Some((features, rate)) => features.frames(frames, rate),
+            None => frames,
+        }
+    }
+
+    fn max_rows(&self) -> u32 {
+        let frames = self.segment.map_or(self.max_frames, |segment| segment.frames);
+        u32::try_from(self.rows(frames.into())).unwrap_or(u32::MAX)
+    }
+
     fn row(&self) -> Vec<u32> {
+        if let Some(features) = self.features {
+            return vec![features.mels];
+        }
         match self.channels {
             AudioChannels::Mean | AudioChannels::First => Vec::new(),
             AudioChannels::Count(channels) => vec![channels.into()],
@@ -137,7 +162,7 @@ impl Kind for AudioColumn {
     type Keys = AudioKeys;
 
     fn read(keys: &AudioKeys) -> Result<Self, KeyProblem> {
-        let AudioKeys { rate, channels, segment, max_seconds } = keys.clone();
+        let AudioKeys { rate, channels, segment, max_seconds, features } = keys.clone();
         let segment = match (segment, rate) {
             (None, _) => None,
             (Some(_), None) => {
@@ -158,18 +183,19 @@ impl Kind for AudioColumn {
         let max_frames = seconds.checked_mul(rate.unwrap_or(USUAL_RATE)).ok_or_else(|| {
             ("max_seconds", format!("is {seconds}, which are more than 2^32 frames; set a `segment`"))
         })?;
-        Ok(Self { rate, channels: channels.unwrap_or_default(), segment, max_frames })
+        let features = features.map(|features| AudioFeatures::read(&features, rate)).transpose()?;
+        Ok(Self { rate, channels: channels.unwrap_or_default(), segment, max_frames, features })
     }
 
     fn dtypes(&self) -> &'static [DType] {
-        &[DType::F32, DType::I16]
+        if self.features.is_some() { &[DType::F32] } else { &[DType::F32, DType::I16] }
     }
 
     fn shape(&self) -> SampleShape {
         let row = self.row();
         match self.segment {
-            None => SampleShape::Rows { row, max_rows: self.max_frames },
-            Some(segment) => SampleShape::Fixed([&[segment.frames], &row[..]].concat()),
+            None => SampleShape::Rows { row, max_rows: self.max_rows() },
+            Some(_) => SampleShape::Fixed([&[self.max_rows()], &row[..]].concat()),
         }
     }
 
@@ -185,6 +211,12 @@ impl Kind for AudioColumn {
         let (key, frames) = self.segment.map_or(("max_seconds", self.max_frames), |part| ("segment", part.frames));
         if frames == 0 {
             return Err((key, "is 0".to_owned()));
+        }
+        if self.features.is_some() && matches!(self.channels, AudioChannels::Count(_)) {
+            return Err(("features", "are of one channel; take channels = \"mean\" or \"first\"".to_owned()));
+        }
+        if self.max_rows() == 0 {
+            return Err((key, format!("is {frames} frames of sound, which give no frame of `features`")));
         }
         let bytes = self.shape().max_bytes(dtype);
         if bytes > MAX_SAMPLE_BYTES.into() {
@@ -280,6 +312,10 @@ mod tests {
         assert_eq!(column("").dtype, DType::F32);
         assert_eq!(column("rate = 16000\nmax_seconds = 30").shape(), rows(&[], 480_000));
         assert_eq!(column("channels = 2\ndtype = \"i16\"").shape(), rows(&[2], 60 * 48_000));
+        let fbank = column("rate = 16000\nmax_seconds = 30\nfeatures = { preset = \"kaldi\" }");
+        assert_eq!(fbank.shape(), rows(&[80], 2998));
+        let whisper = column("rate = 16000\nsegment = { seconds = 30 }\nfeatures = { preset = \"whisper\", mels = 128 }");
+        assert_eq!(whisper.sample_shape(), Some(vec![3000, 128]));
         let second = column("rate = 22050\nsegment = { seconds = 0.5 }\nchannels = \"first\"");
         assert_eq!(second.shape(), SampleShape::Fixed(vec![11_025]));
         let stereo = column("rate = 16000\nsegment = { seconds = 1, pick = \"middle\" }\nchannels = 2");
@@ -288,7 +324,8 @@ mod tests {
 
     #[test]
     fn a_column_of_sound_survives_storage() {
-        for keys in ["", "rate = 8000", "channels = 6", "rate = 16000\nsegment = { seconds = 2.5, pick = \"start\" }"] {
+        for keys in ["", "rate = 8000", "channels = 6", "rate = 16000\nsegment = { seconds = 2.5, pick = \"start\" }",
+            "rate = 8000\nfeatures = { preset = \"torchaudio\", power = 1 }"] {
             let job = job_of("audio", keys).unwrap();
             let back: crate::Job = serde_json::from_slice(&serde_json::to_vec(&job).unwrap()).unwrap();
             assert_eq!(back, job, "{keys}");
@@ -310,6 +347,17 @@ mod tests {
             ("max_seconds = 100000", "is 100000, which are more than 2^32 frames"),
             ("rate = 48000\nmax_seconds = 6000", "the limit is 1073741824"),
             ("dtype = \"u8\"", "`dtype` cannot be u8 for decode = \"audio\""),
+            ("features = { preset = \"kaldi\" }", "`features` need `rate`"),
+            ("rate = 8000\nfeatures = { preset = \"whisper\" }", "`features` of `whisper` are of sound of 16000 Hz"),
+            ("rate = 8000\nfeatures = { preset = \"nemo\", n_fft = 512 }", "`n_fft`, which only the preset `torchaudio` has"),
+            ("rate = 8000\nfeatures = { preset = \"nemo\", mels = 0 }", "`mels` = 0, not in 1..=1024"),
+            ("rate = 8000\nfeatures = { preset = \"torchaudio\", n_fft = 14 }", "a prime factor above 5"),
+            ("rate = 8000\nchannels = 2\nfeatures = { preset = \"nemo\" }", "`features` are of one channel"),
+            ("rate = 8000\ndtype = \"i16\"\nfeatures = { preset = \"nemo\" }", "`dtype` cannot be i16"),
+            (
+                "rate = 16000\nsegment = { seconds = 0.02 }\nfeatures = { preset = \"kaldi\" }",
+                "`segment` is 320 frames of sound, which give no frame of `features`",
+            ),
         ] {
             let error = job_of("audio", keys).unwrap_err().to_string();
             assert!(error.contains(expected), "{keys}: {error}");
@@ -321,7 +369,7 @@ mod tests {
         let part = |pick, frames, drawn| {
             let segment = Some(AudioSegment { frames: 10, pick });
             let channels = AudioChannels::Mean;
-            AudioColumn { rate: Some(1), channels, segment, max_frames: 60 }.part(frames, || drawn)
+            AudioColumn { rate: Some(1), channels, segment, max_frames: 60, features: None }.part(frames, || drawn)
         };
         for frames in [0, 3, 9, 10] {
             for pick in [SegmentPick::Random, SegmentPick::Start, SegmentPick::Middle] {

@@ -1,6 +1,7 @@
 //! One column of a batch: where it comes from, how it is decoded, and its type and shape. Each kind of column has a file
 //! here, and one of the same name in the worker with its decoder; the table below lists them.
 
+mod audio_features;
 mod file;
 mod form;
 mod kind;
@@ -19,6 +20,7 @@ use serde::{
 };
 
 pub use self::returned::{FunctionCall, ReturnedColumn, ReturnedValue};
+pub use audio_features::{AudioFeatures, FeaturesFile, FeaturesKind, FeaturesPreset};
 pub use file::ColumnFile;
 pub use kind::{Kind, KindKeys, NoKeys};
 pub(crate) use valid::decoded_named;
@@ -376,10 +378,10 @@ column_kinds! {
     /// A sound as samples.
     ///
     /// - Field: a WAV file (also RF64, BW64 and Wave64; whole numbers of 8 to 32 bits, floats, A-law or mu-law) or a FLAC file.
-    /// - Result: the samples, those of full scale from -1 to 1 as `f32`, and from -32768 to 32767 as `i16`.
+    /// - Result: the samples, those of full scale from -1 to 1 as `f32`, and from -32768 to 32767 as `i16`; or their `features`.
     /// - Shape: with `segment`, `[frames]`, or `[frames, channels]` with a number of channels; silence follows a shorter sound.
-    ///   Otherwise a ragged column of rows of `[]`, or of `[channels]`.
-    /// - Types: `f32`, `i16`.
+    ///   Otherwise a ragged column of rows of `[]`, or of `[channels]`. With `features`, rows are `[mels]`.
+    /// - Types: `f32`, and `i16` for samples.
     ///
     /// Without resampling, `f32` has bit for bit what `soundfile` reads. A value of `i16` is the nearest one. A file without
     /// frames, that is cut off or damaged where frames of it are taken, or that has a sample there that is no finite number, is
@@ -388,8 +390,8 @@ column_kinds! {
     /// The length of a sound.
     ///
     /// - Field: the sound of the column that it follows.
-    /// - Result: the frames of the `audio` column's value that are sound: without `segment` all, with it those before the
-    ///   silence that follows a short one.
+    /// - Result: the frames of the `audio` column's value that are sound, of its `features` where it has these: without `segment`
+    ///   all, with it those before the silence that follows a short one.
     /// - Shape: `[]`.
     /// - Types: `i64`, `i32`.
     audio_length::AudioLength(AudioLengthColumn),
