@@ -34,7 +34,7 @@ DOCUMENT = re.compile(
     r"(?:; begins with its token (?P<first>[\d ]+))?(?P<cut>; its end is not here)? ---\n(?P<text>.*?)\n(?=^--- |^=== |\Z)",
     re.MULTILINE | re.DOTALL,
 )
-COLUMNS = [
+COLUMNS: list[dict[str, Any]] = [
     {"name": "tokens", "from": "tokens", "decode": "tokens", "vocab": 1000},
     {"name": "labels", "decode": "labels", "follows": "tokens"},
 ]
@@ -44,7 +44,7 @@ def write_job(folder: pathlib.Path, dataset: pathlib.Path, *columns: dict[str, A
     """Writes a job file of a dataset's sequences, and returns its path."""
     lines = ['name = "t"', f'dataset = "{dataset}"', "seed = 1", "epochs = 2", "global_batch = 1", "[sequence]"]
     lines += [f"{key} = {json.dumps(value)}" for key, value in {"seq_len": SEQ_LEN, **sequence}.items()]
-    for column in columns or COLUMNS:
+    for column in columns or tuple(COLUMNS):
         lines += ["[[column]]", *(f"{key} = {json.dumps(value)}" for key, value in column.items())]
     path = folder / "job.toml"
     path.write_text("\n".join(lines) + "\n")
@@ -87,7 +87,7 @@ def test_text_keys_and_learned_tokens_are_those_of_the_batches(
     documents = shown(job, "--tokenizer", TOKENIZER, "--from", "1:3", "--sequences", len(batches))
     names = [json.loads(line)["documents"] for line in ctl("plan", job, "--epoch", 1, "--from", 3, "--steps", 4, "--ids", "--keys").stdout.splitlines()]
     assert [document["key"] for document in documents] == [name["key"] for [of_step] in names for name in of_step]
-    sequences = []
+    sequences: list[list[dict[str, Any]]] = []
     for document in documents:
         if number(document["at"]) == 0:
             sequences.append([])

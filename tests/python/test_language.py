@@ -148,8 +148,7 @@ def test_the_page_leads_from_chats_to_a_fine_tuning(page: Recipe, tmp_path: path
     page.run("spdl-ctl job init", init)
     job = (tmp_path / "chat.toml").read_text()
     # The page tells people to set these.
-    job = re.sub(r"(?m)^(seq_len|global_batch) = \d+", lambda key: f"{key[1]} = {256 if key[1] == 'seq_len' else 8}", job)
-    (tmp_path / "chat.toml").write_text(job)
+    (tmp_path / "chat.toml").write_text(re.sub(r"(?m)^(seq_len|global_batch) = \d+", lambda key: f"{key[1]} = {256 if key[1] == 'seq_len' else 8}", job))
     planned = page.run("spdl-ctl plan", plan)
     assert re.search(r"^[\d ]+ tokens are learned in an epoch", planned, re.MULTILINE), planned
     assert re.search(r"^[\d ]+ tokens are in no sequence: 0 documents are cut, and 1 left out$", planned, re.MULTILINE), planned
@@ -157,9 +156,8 @@ def test_the_page_leads_from_chats_to_a_fine_tuning(page: Recipe, tmp_path: path
     told = page.run("spdl-ctl inspect chat.toml")
     assert told.count("=== sequence 0:") == 2 and "[[It is.<|im_end|>" in told and told.endswith("20 sequences in look.html\n")
     assert 'class="learned">It is.&lt;|im_end|&gt;' in (tmp_path / "look.html").read_text()
-    output = page.run("spdl-run --job chat.toml")
-    trained = losses(output)
-    assert [at for at, _ in trained] == [(0, 8 * step) for step in range(len(trained))] and len(trained) > 10, output
+    trained = losses(output := page.run("spdl-run --job chat.toml"))
+    assert [at for at, _ in trained] == [(0, 8 * step) for step in range(max(len(trained), 11))], output
     assert sum(loss for _, loss in trained[-5:]) < sum(loss for _, loss in trained[:5]) - 5, output
     page.end()
 

@@ -292,6 +292,12 @@ def test_ordinary_mistakes_name_the_file_and_what_to_do(tmp_path: pathlib.Path) 
     ]:
         (tmp_path / "tokenizer").write_bytes(content)
         assert problem in told(good, "a.jsonl", "--tokenizer", tmp_path / "tokenizer")
+    # Settings beside the tokenizer that cannot be read are no settings without `eos_token`.
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model/tokenizer.json").write_bytes(TOKENIZER.read_bytes())
+    for content, problem in [(b'{"eos_token": ', "tokenizer_config.json` is no JSON: EOF"), (b"\xff", "tokenizer_config.json` is no text in UTF-8")]:
+        (tmp_path / "model/tokenizer_config.json").write_bytes(content)
+        assert problem in told(good, "a.jsonl", "--tokenizer", tmp_path / "model")
     assert "`append` is `<x>`, which is no token of" in told(good, "a.jsonl", *SMALL, "--append", "<x>")
 
 
