@@ -84,6 +84,8 @@ class Column(_ColumnRequired, total=False):
     dtype: Literal["u8", "i32", "i64", "f16", "bf16", "f32", "f64", "i8", "u16", "i16", "u32", "u64", "bool"] | None
     #: For tensor: how the field stores the array. Default: `numpy`.
     encoding: Literal["numpy", "raw"] | None
+    #: For audio: features in place of samples, as `{ preset = "kaldi", mels = 80 }`: energies of bands in frames of some 25 ms, as models of speech take them. Needs `rate`, and one channel. Of a segment, the silence behind a short sound is part of it. Default: none; samples.
+    features: Features | None
     #: For mask: the name of the `image` column that the mask is of. Required. For boxes: the name of the `image` column that they are of. Required. For box_labels: the name of the `boxes` column. Required. For geometry and image_size: the name of the `image` column that it is of. Required. For labels, positions, document_lengths, document_ids, loss_mask and global_lengths: the name of the `tokens` column. Required. For audio_length and audio_rate: the name of the `audio` column that it is of. Required.
     follows: str | None
     #: For boxes: the numbers that give a box in the batch. Default: `xyxy`.
@@ -136,6 +138,26 @@ class Column(_ColumnRequired, total=False):
     transform: str | Callable[..., Any]
     #: For tokens: the number of ids that the tokenizer has, 1 to 2147483648. A sample with an id below 0, or not below this number, is a bad sample. Default: none; a sample with an id that `dtype` cannot hold is a bad sample.
     vocab: int | None
+
+
+class _FeaturesRequired(TypedDict):
+    #: Whose features: `whisper` (for 16,000 Hz), `kaldi`, `lhotse` (Kaldi's, of samples from -1 to 1), `nemo`, or `torchaudio`, which is `MelSpectrogram` without a logarithm.
+    preset: Literal["whisper", "kaldi", "lhotse", "nemo", "torchaudio"]
+
+
+class Features(_FeaturesRequired, total=False):
+    """The `features` of a job file."""
+
+    #: For `torchaudio`: samples from frame to frame. Default: half of `win_length`.
+    hop_length: int | None
+    #: The number of bands. Default: 80; for `torchaudio` 128.
+    mels: int | None
+    #: For `torchaudio`: samples of the transform, an even number without a prime factor above 5. Default: 400.
+    n_fft: int | None
+    #: For `torchaudio`: 1 for magnitudes, 2 for their squares. Default: 2.
+    power: int | None
+    #: For `torchaudio`: samples of the window, at most `n_fft`. Default: `n_fft`.
+    win_length: int | None
 
 
 class _NormaliseRequired(TypedDict):

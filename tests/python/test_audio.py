@@ -204,6 +204,35 @@ def test_files_of_another_rate_are_resampled_and_segments_are_parts_of_that(tmp_
             assert error < 0.003, (number, error)
 
 
+@pytest.mark.parametrize("preset", ["whisper", "kaldi", "lhotse", "torchaudio"])
+def test_features_are_those_of_the_code_that_they_are_named_after(clips: pathlib.Path, preset: str) -> None:
+    torch = pytest.importorskip("torch")
+    torchaudio = pytest.importorskip("torchaudio")
+
+    def expected(wave: NDArray[Any]) -> NDArray[Any]:
+        sound = torch.from_numpy(wave)
+        if preset == "torchaudio":
+            return torchaudio.transforms.MelSpectrogram(RATE, n_fft=400, hop_length=160, n_mels=40)(sound).T.numpy()
+        if preset == "whisper":
+            banks = torchaudio.functional.melscale_fbanks(201, 0, 8000, 40, RATE, norm="slaney", mel_scale="slaney")
+            spectrum = torch.stft(sound, 400, 160, window=torch.hann_window(400), return_complex=True)[:, :-1].abs() ** 2
+            logs = (banks.T @ spectrum).clamp(min=1e-10).log10()
+            return ((logs.maximum(logs.max() - 8) + 4) / 4).T.numpy()
+        scale = 32768 if preset == "kaldi" else 1
+        return torchaudio.compliance.kaldi.fbank(scale * sound[None], num_mel_bins=40, sample_frequency=RATE).numpy()
+
+    sides = {"hop_length": 160} if preset == "torchaudio" else {}
+    features = {**WAVE, "name": "features", "features": {"preset": preset, "mels": 40, **sides}}
+    length = {**LENGTH, "follows": "features"}
+    with spdl_cluster.local(job(clips, WAVE, features, length), tensors="numpy") as loader:
+        for one in samples(loader):
+            wanted = expected(one["wave"])
+            assert one["features"].shape == wanted.shape == (one["length"], 40)
+            # Energies of silent bands are rounding errors, which logarithms enlarge.
+            loud = wanted > wanted.max() - 8 if preset != "torchaudio" else wanted > -1
+            assert abs(one["features"] - wanted)[loud].max() <= 1e-3 * max(1, abs(wanted).max())
+
+
 def broken(folder: pathlib.Path) -> dict[str, str]:
     """Writes ten good sounds and some that are not; returns what is said of these."""
     for number in range(10):

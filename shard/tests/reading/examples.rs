@@ -6,11 +6,11 @@ use serde_json::Value;
 use spdl_job::{
     ArgumentsFile, AudioChannels, AudioKeys, AudioLengthKeys, AudioRateKeys, BadSamples, BoxFormat, BoxLabelsKeys,
     BoxStorage, BoxesKeys, BytesColumn, BytesKeys, CategoryKeys, CenterCrop, ClassesFile, ColumnFile, ColumnKind,
-    CropBox, DEFAULT_BAD_FRACTION, DecodeFile, DefaultFile, DocumentIdsKeys, DocumentLengthsKeys, Fill, FunctionFile,
-    GeometryKeys, GlobalLengthsKeys, ImageKeys, ImageOp, ImageSizeKeys, Interpolation, JobFile, JsonKeys, LabelsKeys,
-    LossMaskKeys, MaskKeys, NoKeys, OneHotKeys, OrderFile, PositionsKeys, RandomFlip, RandomResizedCrop, Resize,
-    ReturnedFile, ReturnsFile, SegmentFile, SegmentPick, Size, SourceDigest, TensorEncoding, TensorKeys, TextKeys,
-    TokensKeys, ValueKeys,
+    CropBox, DEFAULT_BAD_FRACTION, DecodeFile, DefaultFile, DocumentIdsKeys, DocumentLengthsKeys, FeaturesFile,
+    FeaturesPreset, Fill, FunctionFile, GeometryKeys, GlobalLengthsKeys, ImageKeys, ImageOp, ImageSizeKeys,
+    Interpolation, JobFile, JsonKeys, LabelsKeys, LossMaskKeys, MaskKeys, NoKeys, OneHotKeys, OrderFile, PositionsKeys,
+    RandomFlip, RandomResizedCrop, Resize, ReturnedFile, ReturnsFile, SegmentFile, SegmentPick, Size, SourceDigest,
+    TensorEncoding, TensorKeys, TextKeys, TokensKeys, ValueKeys,
 };
 use spdl_order::{DatasetFacts, EpochEnd};
 use spdl_types::{DType, Fingerprint, ImageColor, ImageDepth, ImageLayout, Normalise};
@@ -90,6 +90,14 @@ fn with_every_key() -> JobFile {
             channels: Some(AudioChannels::First),
             segment: Some(SegmentFile { seconds: 1.0, pick: Some(SegmentPick::Random) }),
             max_seconds: Some(1),
+            features: Some(FeaturesFile {
+                preset: FeaturesPreset::Torchaudio,
+                mels: Some(1),
+                n_fft: Some(2),
+                win_length: Some(1),
+                hop_length: Some(1),
+                power: Some(1),
+            }),
         }),
         DecodeFile::AudioLength(AudioLengthKeys { follows: Some(String::new()) }),
         DecodeFile::AudioRate(AudioRateKeys { follows: Some(String::new()) }),

@@ -2,13 +2,14 @@
 
 use proptest::{collection::vec, option, prelude::*};
 use spdl_job::{
-    Arguments, AudioChannels, AudioColumn, AudioLengthColumn, AudioRateColumn, AudioSegment, BadSamples, BoolColumn,
-    BoxClassColumn, BoxFormat, BoxLabelsColumn, BoxStorage, BoxesColumn, BytesColumn, Callable, CategoryColumn,
-    ColorJitter, Column, ColumnKind, ColumnValue, DefaultValue, DocumentIdsColumn, DocumentLengthsColumn, Fill,
-    FloatColumn, FunctionCall, GeometryColumn, GlobalLengthsColumn, ImageColumn, ImageOp, ImageSizeColumn, IntColumn,
-    Interpolation, Job, JsonColumn, LabelsColumn, LossMaskColumn, MaskColumn, Mix, NumberOrRange, OneHotColumn,
-    PictureList, PositionsColumn, RandomResizedCrop, ReturnedColumn, ReturnedValue, Returns, SegmentPick, Sequence,
-    Size, SourceDigest, TensorColumn, TensorEncoding, TextColumn, TokensColumn, Transform,
+    Arguments, AudioChannels, AudioColumn, AudioFeatures, AudioLengthColumn, AudioRateColumn, AudioSegment, BadSamples,
+    BoolColumn, BoxClassColumn, BoxFormat, BoxLabelsColumn, BoxStorage, BoxesColumn, BytesColumn, Callable,
+    CategoryColumn, ColorJitter, Column, ColumnKind, ColumnValue, DefaultValue, DocumentIdsColumn,
+    DocumentLengthsColumn, FeaturesKind, Fill, FloatColumn, FunctionCall, GeometryColumn, GlobalLengthsColumn,
+    ImageColumn, ImageOp, ImageSizeColumn, IntColumn, Interpolation, Job, JsonColumn, LabelsColumn, LossMaskColumn,
+    MaskColumn, Mix, NumberOrRange, OneHotColumn, PictureList, PositionsColumn, RandomResizedCrop, ReturnedColumn,
+    ReturnedValue, Returns, SegmentPick, Sequence, Size, SourceDigest, TensorColumn, TensorEncoding, TextColumn,
+    TokensColumn, Transform,
 };
 use spdl_order::{EpochEnd, MixParams, OrderParams};
 use spdl_sequence::{LongDocument, PackMethod};
@@ -110,8 +111,14 @@ fn kind() -> impl Strategy<Value = ColumnKind> {
         }),
         text().prop_map(|follows| ColumnKind::Geometry(GeometryColumn { follows })),
         text().prop_map(|follows| ColumnKind::ImageSize(ImageSizeColumn { follows })),
-        (option::of(any::<u32>()), any::<u16>(), option::of((any::<u32>(), 0..3_usize)), any::<u32>()).prop_map(
-            |(rate, channels, segment, max_frames)| {
+        (
+            option::of(any::<u32>()),
+            any::<u16>(),
+            option::of((any::<u32>(), 0..3_usize)),
+            any::<u32>(),
+            option::of((any::<[u32; 3]>(), any::<u8>(), any::<u32>())),
+        )
+            .prop_map(|(rate, channels, segment, max_frames, features)| {
                 let pick = |nth: usize| [SegmentPick::Random, SegmentPick::Start, SegmentPick::Middle][nth];
                 let segment = segment.map(|(frames, nth)| AudioSegment { frames, pick: pick(nth) });
                 let channels = match channels {
@@ -119,9 +126,18 @@ fn kind() -> impl Strategy<Value = ColumnKind> {
                     1 => AudioChannels::First,
                     count => AudioChannels::Count(count),
                 };
-                ColumnKind::Audio(AudioColumn { rate, channels, segment, max_frames })
-            }
-        ),
+                let features = features.map(|([n_fft, win_length, hop_length], power, mels)| AudioFeatures {
+                    kind: match power {
+                        0 => FeaturesKind::Whisper,
+                        3 => FeaturesKind::Kaldi,
+                        4 => FeaturesKind::Lhotse,
+                        5 => FeaturesKind::Nemo,
+                        power => FeaturesKind::Torchaudio { n_fft, win_length, hop_length, power },
+                    },
+                    mels,
+                });
+                ColumnKind::Audio(AudioColumn { rate, channels, segment, max_frames, features })
+            }),
         text().prop_map(|follows| ColumnKind::AudioLength(AudioLengthColumn { follows })),
         text().prop_map(|follows| ColumnKind::AudioRate(AudioRateColumn { follows })),
         (text(), any::<u16>(), any::<[u32; 2]>())
