@@ -2,10 +2,18 @@
 
 use std::ops::Range;
 
-use crate::{MediaError, Track, flac::FlacHead, wav::WavHead};
+use crate::{
+    MediaError, Track,
+    flac::FlacHead,
+    input::{Cursor, Input},
+    wav::WavHead,
+};
 
 /// The bytes that a first request asks for: enough for all of the heads that most programs write.
 const REQUEST_BYTES: u64 = 4096;
+
+/// The bytes that formats are recognised by.
+const FIRST_BYTES: u64 = 16;
 
 /// Reads the head of a file. [`wants`](Self::wants) is the range of bytes that it needs next, and [`read`](Self::read)
 /// takes them, until that returns a track. What lies between the parts of a head, such as pictures, is not asked for.
@@ -37,35 +45,17 @@ enum HeadFormat {
     Flac(FlacHead),
 }
 
-/// The place that has been reached in the head, and what is needed to go on.
-#[derive(Clone, Debug)]
-pub(crate) struct Cursor {
-    /// Length of the file.
-    file_bytes: u64,
-    at: u64,
-    needed: u64,
-}
-
-/// Bytes of a file from a [`Cursor`] on.
-pub(crate) struct Input<'c, 'b> {
-    cursor: &'c mut Cursor,
-    bytes: &'b [u8],
-    /// Place of the first of the bytes in the file.
-    start: u64,
-}
-
 impl HeadReader {
     /// Begins to read the head of a file of `file_bytes` bytes.
     #[must_use]
     pub const fn new(file_bytes: u64) -> Self {
-        Self { format: HeadFormat::Unknown, cursor: Cursor { file_bytes, at: 0, needed: 16 } }
+        Self { format: HeadFormat::Unknown, cursor: Cursor::new(file_bytes, FIRST_BYTES) }
     }
 
     /// Returns the range of bytes that [`read`](Self::read) takes next. It lies in the file, and is empty only for an empty one.
     #[must_use]
     pub fn wants(&self) -> Range<u64> {
-        let Cursor { file_bytes, at, needed } = self.cursor;
-        at..at.saturating_add(needed.max(REQUEST_BYTES)).min(file_bytes)
+        self.cursor.wants(REQUEST_BYTES)
     }
 
     /// Reads `bytes`, which begin at the first byte that is wanted, and returns what the head says once all of it was there.
@@ -74,15 +64,14 @@ impl HeadReader {
     /// # Errors
     /// If the file is of another format, of a kind that is not decoded, cut off within its head, or damaged there.
     pub fn read(&mut self, bytes: &[u8]) -> Result<Option<Track>, MediaError> {
-        let start = self.cursor.at;
-        let mut input = Input { cursor: &mut self.cursor, bytes, start };
+        let mut input = Input::new(&mut self.cursor, bytes);
         loop {
             match &mut self.format {
                 HeadFormat::Wav(head) => return head.read(&mut input),
                 HeadFormat::Flac(head) => return head.read(&mut input),
                 HeadFormat::Unknown => {}
             }
-            let most = input.cursor.file_bytes.min(16);
+            let most = input.file_bytes().min(FIRST_BYTES);
             let Some(begins) = input.peek(most, "its first bytes")? else { return Ok(None) };
             self.format = if let Some(head) = WavHead::recognise(begins) {
                 HeadFormat::Wav(head)
@@ -98,42 +87,5 @@ impl HeadReader {
                 return Err(MediaError::NotSound { begins: begins.escape_ascii().to_string() });
             };
         }
-    }
-}
-
-impl<'b> Input<'_, 'b> {
-    /// Returns the next `count` bytes, without passing them; `None` if they have to be fetched first. Without them, the file
-    /// ends within `what`.
-    pub(crate) fn peek(&mut self, count: u64, what: &'static str) -> Result<Option<&'b [u8]>, MediaError> {
-        let Cursor { file_bytes, at, .. } = *self.cursor;
-        if at.checked_add(count).is_none_or(|end| end > file_bytes) {
-            return Err(MediaError::Truncated { bytes: file_bytes, what });
-        }
-        let found = usize::try_from(at - self.start).ok().zip(usize::try_from(count).ok());
-        let found = found.and_then(|(from, count)| self.bytes.get(from..)?.get(..count));
-        if found.is_none() {
-            self.cursor.needed = count;
-        }
-        Ok(found)
-    }
-
-    /// Passes `count` bytes, which need not be there.
-    pub(crate) const fn skip(&mut self, count: u64) {
-        self.cursor.at = self.cursor.at.saturating_add(count);
-    }
-
-    /// Returns the place of the next byte in the file.
-    pub(crate) const fn at(&self) -> u64 {
-        self.cursor.at
-    }
-
-    /// Returns the length of the file.
-    pub(crate) const fn file_bytes(&self) -> u64 {
-        self.cursor.file_bytes
-    }
-
-    /// Returns an error about the next byte.
-    pub(crate) const fn malformed(&self, problem: &'static str) -> MediaError {
-        MediaError::Malformed { byte: self.cursor.at, problem }
     }
 }

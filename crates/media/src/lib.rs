@@ -16,6 +16,7 @@
 mod error;
 mod flac;
 mod head;
+mod input;
 mod mix;
 mod pcm;
 mod sound;

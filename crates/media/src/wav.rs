@@ -3,7 +3,7 @@
 //! Sizes that recorders left open or that are beyond the end of the file are read as `libsndfile` reads them: the samples
 //! go to the end of the file.
 
-use crate::{MediaError, PcmSample, SoundCodec, Track, head::Input};
+use crate::{MediaError, PcmSample, SoundCodec, Track, input::Input};
 
 /// The most channels, as in `libsndfile`.
 const MAX_CHANNELS: u64 = 1024;

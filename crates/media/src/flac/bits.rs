@@ -1,6 +1,6 @@
 //! Bits of a packet, the most significant of a byte first.
 
-use super::packet::PacketProblem;
+use super::problem::PacketProblem;
 
 /// Reads bits of a slice.
 pub(super) struct BitReader<'b> {

@@ -1,6 +1,6 @@
 //! The header of a packet.
 
-use super::{bits::BitReader, checksum::crc8, packet::PacketProblem};
+use super::{bits::BitReader, checksum::crc8, problem::PacketProblem};
 use crate::Track;
 
 /// What the header of a packet says.

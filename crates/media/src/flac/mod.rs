@@ -5,13 +5,14 @@ mod checksum;
 mod header;
 mod packet;
 mod predict;
+mod problem;
 mod residual;
 mod seek;
 
 pub(crate) use packet::{Packet, PacketScratch};
 pub(crate) use seek::PacketSearch;
 
-use crate::{FlacStream, MediaError, SoundCodec, Track, head::Input};
+use crate::{FlacStream, MediaError, SoundCodec, Track, input::Input};
 
 /// The most metadata blocks that are passed.
 const MAX_BLOCKS: u32 = 4096;

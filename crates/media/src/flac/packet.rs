@@ -4,21 +4,11 @@ use super::{
     bits::BitReader,
     checksum::crc16,
     header::{PacketChannels, PacketHeader},
-    predict, residual,
+    predict,
+    problem::PacketProblem,
+    residual,
 };
 use crate::{FlacStream, Track};
-
-/// What is wrong with a packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum PacketProblem {
-    Ends,
-    NoHeader,
-    Changes,
-    TooLong,
-    Block,
-    Residual,
-    Checksum,
-}
 
 /// A packet whose header has been read.
 pub(crate) struct Packet<'b> {
@@ -30,21 +20,6 @@ pub(crate) struct Packet<'b> {
 #[derive(Debug, Default)]
 pub(crate) struct PacketScratch {
     samples: Vec<i32>,
-}
-
-impl PacketProblem {
-    /// Returns the problem in words.
-    pub(crate) const fn text(self) -> &'static str {
-        match self {
-            Self::Ends => "the file ends within this packet",
-            Self::NoHeader => "no packet begins here",
-            Self::Changes => "the packet has another number of channels or of bits than the head of the file",
-            Self::TooLong => "the packet has more frames than the head of the file allows",
-            Self::Block => "the packet has a block of an unknown kind",
-            Self::Residual => "the packet has residuals that are not valid",
-            Self::Checksum => "the packet has a wrong checksum",
-        }
-    }
 }
 
 impl<'b> Packet<'b> {

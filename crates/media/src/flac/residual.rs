@@ -1,6 +1,6 @@
 //! The residual of a channel: what its prediction lacks.
 
-use super::{bits::BitReader, packet::PacketProblem};
+use super::{bits::BitReader, problem::PacketProblem};
 
 /// Reads the residuals of all frames but the first `order`, into the rest of `samples`.
 pub(super) fn read(reader: &mut BitReader<'_>, order: usize, samples: &mut [i32]) -> Result<(), PacketProblem> {

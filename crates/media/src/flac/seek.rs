@@ -1,6 +1,6 @@
 //! Finds the packet that has a frame, by bisection: a header says which frames follow it.
 
-use super::{Packet, PacketScratch, packet::PacketProblem};
+use super::{Packet, PacketScratch, problem::PacketProblem};
 use crate::{FlacStream, Track};
 
 /// The packets of a file.

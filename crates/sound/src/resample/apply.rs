@@ -8,10 +8,8 @@ use std::array;
 
 use fearless_simd::{Simd, f32x8, prelude::*};
 
-use super::kernel::PhaseWeights;
+use super::kernel::{LANES, PhaseWeights};
 
-/// Sums that a frame is added up in.
-pub(super) const LANES: usize = 8;
 /// Frames of the same phase that are computed together: each weight is loaded once for all of them, and additions need not wait
 /// for each other. More of them do not fit the registers.
 const TOGETHER: usize = 8;

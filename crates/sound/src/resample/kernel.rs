@@ -2,9 +2,10 @@
 
 use spdl_types::elementary::sin_cos;
 
-use super::apply::LANES;
 use crate::SoundError;
 
+/// Sums that a frame is added up in.
+pub(super) const LANES: usize = 8;
 /// Zero crossings of the sinc on each side.
 const ZERO_CROSSINGS: f64 = 6.0;
 /// The cut-off, in parts of the lower of the two Nyquist frequencies.

@@ -12,7 +12,7 @@ use super::{
     ahead::PlannedBatch,
     buffer::BatchBuffer,
     decode::{ReadySamples, decode_samples, shared_for},
-    records::{self, FetchedGroup},
+    records::{self, FetchedGroup, NeededElements},
     sample::{BatchSample, Reason, SampleGroup, Undecoded},
     sequence::{self, FoundPieces, PackedBatch},
     settle::remedy,
@@ -135,9 +135,14 @@ impl Filling {
         }
     }
 
+    /// Returns what is needed of arrays, if the samples are sequences.
+    fn needed(&self) -> Option<Arc<dyn NeededElements>> {
+        self.packed.clone().map(|packed| packed as Arc<dyn NeededElements>)
+    }
+
     fn fetch_bytes(&mut self, group: SampleGroup) {
         let block = group[0].block;
-        let fetched = records::fetch(self.feed.clone(), group, self.packed.clone());
+        let fetched = records::fetch(self.feed.clone(), group, self.needed());
         self.await_bytes(block, for_batch(Some(self.batch()), fetched));
     }
 
@@ -169,10 +174,10 @@ impl Filling {
         let fetches = group.iter().map(|sample| sample.wrong.fetches).max().unwrap_or(1);
         let backoff = self.feed.fetcher.requests.backoff();
         let delay = backoff.full_jitter(fetches + 1, rand::random());
-        let (feed, packed, batch) = (self.feed.clone(), self.packed.clone(), self.batch());
+        let (feed, needed, batch) = (self.feed.clone(), self.needed(), self.batch());
         self.await_bytes(group[0].block, async move {
             tokio::time::sleep(delay).await;
-            for_batch(Some(batch), records::fetch(feed, group, packed)).await
+            for_batch(Some(batch), records::fetch(feed, group, needed)).await
         });
     }
 

@@ -10,7 +10,6 @@ use spdl_types::DType;
 use super::{
     parts,
     sample::{BatchSample, CutField, Reason, SampleGroup, WantedField},
-    sequence::PackedBatch,
 };
 use crate::{
     decode::ReadElements,
@@ -50,19 +49,25 @@ pub(super) fn in_memory(feed: &Feed, group: SampleGroup) -> Result<FetchedGroup,
     found().ok_or(group)
 }
 
-/// Fetches the records of a group; of the documents of `packed` what their pieces need, where the index knows where that is.
+/// Says what samples need of arrays.
+pub(super) trait NeededElements: Send + Sync {
+    /// Returns which elements of a field a sample needs; `None` if it needs all of it.
+    fn needed(&self, feed: &Feed, sample: &BatchSample, field: &str) -> Option<Range<u64>>;
+}
+
+/// Fetches the records of a group; of arrays what is `needed`, where the index knows where that is.
 pub(super) async fn fetch(
     feed: Arc<Feed>,
     group: SampleGroup,
-    packed: Option<Arc<PackedBatch>>,
+    needed: Option<Arc<dyn NeededElements>>,
 ) -> Result<FetchedGroup, FeedError> {
     let block = group[0].block;
     let index = feed.dataset.index(feed.dataset.block(block).shard).await?;
     let mut fields = Vec::new();
     let samples = find(&feed, &*index, &group, |sample, mut field| {
-        if let Some(packed) = &packed {
+        if let Some(needed) = &needed {
             let record = index.record(field.record);
-            let needed = packed.needed(&feed, sample, index.field(&record, field.nth).name);
+            let needed = needed.needed(&feed, sample, index.field(&record, field.nth).name);
             let part = needed.zip(index.array_length(&record, field.nth));
             let part =
                 part.and_then(|(needed, all)| elements_of(&index.field(&record, field.nth), all, &needed)?.range());

@@ -19,7 +19,7 @@ use super::{
     buffer::{BatchBuffer, entry},
     decode::ReadySamples,
     fields::GroupFields,
-    records::{self, FetchedGroup},
+    records::{self, FetchedGroup, NeededElements},
     sample::{BatchSample, Reason, SampleGroup, Undecoded},
     threads::{SampleSource, steal},
 };
@@ -74,6 +74,13 @@ pub(super) fn blocks_of(feed: &Feed, sequences: &DatasetSequences, items: &[Item
         .collect()
 }
 
+impl NeededElements for PackedBatch {
+    fn needed(&self, feed: &Feed, sample: &BatchSample, field: &str) -> Option<Range<u64>> {
+        let writer = writer_of(feed);
+        writer.is_of_tokens(field).then(|| writer.needed(&self.pieces[sample.entry as usize]))
+    }
+}
+
 /// A batch of sequences whose pieces are found.
 pub(super) struct FoundPieces {
     pub(super) packed: Arc<PackedBatch>,
@@ -106,12 +113,6 @@ pub(super) async fn find(feed: &Arc<Feed>, step: &Step, items: &[Item]) -> Resul
 }
 
 impl PackedBatch {
-    /// Returns which elements of a field the piece of a sample needs; `None` if it needs all of it.
-    pub(super) fn needed(&self, feed: &Feed, sample: &BatchSample, field: &str) -> Option<Range<u64>> {
-        let writer = writer_of(feed);
-        writer.is_of_tokens(field).then(|| writer.needed(&self.pieces[sample.entry as usize]))
-    }
-
     /// Finds the pieces of a batch's samples, which are sequences of these pools. Also returns their documents, by block.
     fn of(
         feed: &Feed,

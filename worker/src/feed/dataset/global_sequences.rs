@@ -7,7 +7,7 @@ use spdl_job::Job;
 use spdl_order::{Item, Plan, Step};
 use tokio::sync::OnceCell;
 
-use super::{DatasetSequences, sequences::OpenPools};
+use super::{DatasetSequences, OpenPools};
 use crate::feed::FeedError;
 
 /// Number of steps that are kept: those that ranks of a worker fill at once, and some more.
