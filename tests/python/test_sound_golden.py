@@ -9,6 +9,7 @@ np = pytest.importorskip("numpy")
 
 MAKE = pathlib.Path(__file__).resolve().parents[2] / "crates/sound/tests/golden/make.py"
 SPEC = importlib.util.spec_from_file_location("sound_golden", MAKE)
+assert SPEC and SPEC.loader
 make = importlib.util.module_from_spec(SPEC)
 SPEC.loader.exec_module(make)
 
@@ -19,7 +20,7 @@ WITHIN_LOGARITHMS = {"kaldi": 1e-4, "nemo": 1e-4}
 
 
 @pytest.mark.parametrize("name", make.GOLDEN)
-def test_the_golden_values_are_what_the_libraries_compute(name):
+def test_the_golden_values_are_what_the_libraries_compute(name: str) -> None:
     for module in ("torch", "torchaudio", "librosa", "transformers") if name == "nemo" else ("torch", "torchaudio", "transformers"):
         pytest.importorskip(module, reason=f"{module}, which computes them, is not installed")
     expected = np.asarray(make.GOLDEN[name]()).ravel()
