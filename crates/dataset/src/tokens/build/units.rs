@@ -110,7 +110,7 @@ impl UnitWork {
         None
     }
 
-    /// Tokenizes a unit unless its run is there.
+    /// Tokenizes a unit unless its run is there. If all has to end meanwhile, it leaves the unit undone: whatever ended it is the error.
     fn unit(&self, unit: u32) -> Result<(), DatasetError> {
         let runtime = Handle::current();
         if let Some(known) = runtime.block_on(checked(&self.to, &self.plan, unit))? {
@@ -120,8 +120,10 @@ impl UnitWork {
         let mut sorter = Sorter::new(&self.to.temporary_folder(), SORT_BYTES);
         let (mut number, mut tokens, mut empty) = (0_u64, 0_u64, 0_u64);
         let mut stored = self.encoding.documents();
-        self.source.read(unit as usize, &mut |ids, learned| {
-            if self.has_to_end.load(Relaxed) {
+        let mut is_ended = false;
+        let read = self.source.read(unit as usize, &mut |ids, learned| {
+            is_ended = self.has_to_end.load(Relaxed);
+            if is_ended {
                 return Err(stopped(&self.to));
             }
             if ids.is_empty() {
@@ -142,7 +144,11 @@ impl UnitWork {
             tokens += ids.len() as u64;
             self.counts.add_document(ids.len() as u64);
             Ok(None)
-        })?;
+        });
+        if is_ended {
+            return Ok(());
+        }
+        read?;
         let pieces = RunPieces::new(&self.plan, unit, sorter.finish()?.iter()?, tokens, empty);
         runtime.block_on(put_pieces(&self.to, &run_name(unit), pieces))
     }
