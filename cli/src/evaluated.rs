@@ -179,8 +179,8 @@ impl PackedDocuments {
         Some(Self { table, params, seed: job.seed, pools: HashMap::new(), kept_pools })
     }
 
-    /// Returns the documents of a sequence, as samples of the dataset, and what it has of each, in the order of their places. `at` is the folder of the
-    /// manifest.
+    /// Returns the documents of a sequence, as samples of the dataset, and what it has of each, in the order of their places. `at` is the folder
+    /// of the manifest.
     ///
     /// # Errors
     /// If the lengths of documents cannot be read, or are not those that were packed.

@@ -36,6 +36,13 @@ pub(crate) struct ReadElements {
     pub(crate) all: Option<u64>,
 }
 
+impl ReadElements {
+    /// All elements of an array.
+    pub(crate) const fn whole(value: FieldValue) -> Self {
+        Self { value, first: 0, all: None }
+    }
+}
+
 /// The fields of a record.
 pub(crate) trait FieldLookup {
     /// Returns the value of the field `name`, if the record has it.
@@ -43,7 +50,7 @@ pub(crate) trait FieldLookup {
 
     /// Returns elements `wanted` of the array of one dimension in the field `name`, as far as the array has them, or more of them.
     fn elements(&self, name: &str, _wanted: Range<u64>) -> Option<ReadElements> {
-        Some(ReadElements { value: self.value(name)?, first: 0, all: None })
+        Some(ReadElements::whole(self.value(name)?))
     }
 
     /// Returns the names of the record's fields, if they are known.

@@ -98,7 +98,7 @@ impl<'b> BitReader<'b> {
         let zeros = self.cache.leading_zeros();
         let length = zeros + 1 + low_bits;
         let folded = if length <= self.cached_bits {
-            // The bits up to the last one of the number, of which the first one that is set is part.
+            // The zeros, the set bit that ends them, and the low bits.
             let bits = self.cache >> (64 - length);
             self.cache = self.cache << (length - 1) << 1;
             self.cached_bits -= length;

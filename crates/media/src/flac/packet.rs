@@ -43,7 +43,10 @@ impl<'b> Packet<'b> {
     }
 
     /// Decodes the samples, and returns them with the bytes of the packet.
-    pub(crate) fn decode<'s>(&self, scratch: &'s mut PacketScratch) -> Result<(Blocks<'s>, usize), PacketProblem> {
+    pub(crate) fn decode<'s>(
+        &self,
+        scratch: &'s mut PacketScratch,
+    ) -> Result<(PacketBlocks<'s>, usize), PacketProblem> {
         let PacketHeader { frames, channels, bits, bytes, .. } = self.header;
         let frames = frames as usize;
         let samples = &mut scratch.samples;
@@ -65,17 +68,17 @@ impl<'b> Packet<'b> {
         if let Some((left, right)) = samples.split_at_mut_checked(frames) {
             restore(channels, left, right);
         }
-        Ok((Blocks { samples, frames }, end + 2))
+        Ok((PacketBlocks { samples, frames }, end + 2))
     }
 }
 
 /// The samples of a packet.
-pub(crate) struct Blocks<'s> {
+pub(crate) struct PacketBlocks<'s> {
     samples: &'s [i32],
     frames: usize,
 }
 
-impl<'s> Blocks<'s> {
+impl<'s> PacketBlocks<'s> {
     /// Returns the samples of each channel.
     pub(crate) fn channels(&self) -> impl ExactSizeIterator<Item = &'s [i32]> {
         self.samples.chunks_exact(self.frames)

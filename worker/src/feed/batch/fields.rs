@@ -52,7 +52,7 @@ impl FieldLookup for GroupFields<'_> {
 
     fn elements(&self, name: &str, wanted: Range<u64>) -> Option<ReadElements> {
         let Some(part) = self.group.elements(&self.record, name, wanted) else {
-            return Some(ReadElements { value: self.value(name)?, first: 0, all: None });
+            return Some(ReadElements::whole(self.value(name)?));
         };
         match part {
             Ok(read) => {

@@ -67,10 +67,9 @@ pub(super) async fn fetch(
     let samples = find(&feed, &*index, &group, |sample, mut field| {
         if let Some(needed) = &needed {
             let record = index.record(field.record);
-            let needed = needed.needed(&feed, sample, index.field(&record, field.nth).name);
-            let part = needed.zip(index.array_length(&record, field.nth));
-            let part =
-                part.and_then(|(needed, all)| elements_of(&index.field(&record, field.nth), all, &needed)?.range());
+            let array = index.field(&record, field.nth);
+            let needed = needed.needed(&feed, sample, array.name).zip(index.array_length(&record, field.nth));
+            let part = needed.and_then(|(needed, all)| elements_of(&array, all, &needed)?.range());
             field.range = part.unwrap_or(field.range);
         }
         fields.push(field);

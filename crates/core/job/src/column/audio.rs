@@ -2,11 +2,14 @@
 
 use std::{borrow::Cow, fmt};
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de::{Error, Unexpected, Visitor}};
+use serde::{
+    Deserialize, Deserializer, Serialize, Serializer,
+    de::{Error, Unexpected, Visitor},
+};
 
-use super::{AudioFeatures, ColumnKind, FeaturesFile, Kind, KindKeys};
-use spdl_types::{DType, SampleShape};
+use super::{AudioFeatures, ColumnKind, FeaturesFile, Kind, KindKeys, kind::not_of_kind};
 use crate::{KeyProblem, check::MAX_SAMPLE_BYTES};
+use spdl_types::{DType, SampleShape};
 
 /// The highest sample rate, in Hz.
 const MAX_RATE: u32 = 384_000;
@@ -17,8 +20,7 @@ const DEFAULT_MAX_SECONDS: u32 = 60;
 const USUAL_RATE: u32 = 48_000;
 
 /// The keys of an `audio` column in a job file.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[derive(schemars::JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct AudioKeys {
     /// For audio: the sample rate of the result, in Hz, 1 to 384000. Files of another rate are resampled, with the filter of
     /// `torchaudio.functional.resample`. Default: none; each file keeps its own.
@@ -48,8 +50,7 @@ impl KindKeys for AudioKeys {
 }
 
 /// The `segment` of a job file.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[derive(schemars::JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SegmentFile {
     /// Its length, in seconds: rounded to frames of `rate`.
@@ -61,8 +62,7 @@ pub struct SegmentFile {
 }
 
 /// Where a segment begins.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[derive(schemars::JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum SegmentPick {
     /// At a frame that is drawn for each sample and epoch.
@@ -166,18 +166,27 @@ impl Kind for AudioColumn {
         let segment = match (segment, rate) {
             (None, _) => None,
             (Some(_), None) => {
-                return Err(("segment", "needs `rate`, which says how many frames a second has; add rate = 16000".to_owned()));
+                return Err((
+                    "segment",
+                    "needs `rate`, which says how many frames a second has; add rate = 16000".to_owned(),
+                ));
             }
             (Some(SegmentFile { seconds, pick }), Some(rate)) => {
                 let frames = (seconds * f64::from(rate)).round();
                 if !(1.0..=f64::from(u32::MAX)).contains(&frames) {
-                    return Err(("segment", format!("is {seconds} seconds; at least one frame of {rate} Hz and at most 2^32 are a segment")));
+                    return Err((
+                        "segment",
+                        format!("is {seconds} seconds; at least one frame of {rate} Hz and at most 2^32 are a segment"),
+                    ));
                 }
                 Some(AudioSegment { frames: frames as u32, pick: pick.unwrap_or_default() })
             }
         };
         if segment.is_some() && max_seconds.is_some() {
-            return Err(("max_seconds", "is for whole sounds, and `segment` takes a part of each; leave one out".to_owned()));
+            return Err((
+                "max_seconds",
+                "is for whole sounds, and `segment` takes a part of each; leave one out".to_owned(),
+            ));
         }
         let seconds = max_seconds.unwrap_or(DEFAULT_MAX_SECONDS);
         let max_frames = seconds.checked_mul(rate.unwrap_or(USUAL_RATE)).ok_or_else(|| {
@@ -220,7 +229,10 @@ impl Kind for AudioColumn {
         }
         let bytes = self.shape().max_bytes(dtype);
         if bytes > MAX_SAMPLE_BYTES.into() {
-            return Err((key, format!("is {frames} frames, which take {bytes} bytes; the limit is {MAX_SAMPLE_BYTES}")));
+            return Err((
+                key,
+                format!("is {frames} frames, which take {bytes} bytes; the limit is {MAX_SAMPLE_BYTES}"),
+            ));
         }
         Ok(())
     }
@@ -232,9 +244,7 @@ impl Kind for AudioColumn {
 /// The problem of a column that follows another kind.
 pub(super) fn followed_audio<'c>(name: &str, followed: &'c ColumnKind) -> Result<&'c AudioColumn, KeyProblem> {
     let ColumnKind::Audio(audio) = followed else {
-        let kind = followed.name();
-        let problem = format!("is `{name}`, a column of decode = \"{kind}\"; it has to be of decode = \"audio\"");
-        return Err(("follows", problem));
+        return Err(not_of_kind(name, followed, "audio"));
     };
     Ok(audio)
 }
@@ -306,7 +316,8 @@ mod tests {
 
     #[test]
     fn whole_sounds_are_ragged_and_segments_have_one_length() {
-        let column = |keys: &str| job_of("audio", keys).unwrap_or_else(|error| panic!("{keys}: {error}")).columns.remove(0);
+        let column =
+            |keys: &str| job_of("audio", keys).unwrap_or_else(|error| panic!("{keys}: {error}")).columns.remove(0);
         let rows = |row: &[u32], max_rows| SampleShape::Rows { row: row.to_vec(), max_rows };
         assert_eq!(column("").shape(), rows(&[], 60 * 48_000));
         assert_eq!(column("").dtype, DType::F32);
@@ -314,7 +325,8 @@ mod tests {
         assert_eq!(column("channels = 2\ndtype = \"i16\"").shape(), rows(&[2], 60 * 48_000));
         let fbank = column("rate = 16000\nmax_seconds = 30\nfeatures = { preset = \"kaldi\" }");
         assert_eq!(fbank.shape(), rows(&[80], 2998));
-        let whisper = column("rate = 16000\nsegment = { seconds = 30 }\nfeatures = { preset = \"whisper\", mels = 128 }");
+        let whisper =
+            column("rate = 16000\nsegment = { seconds = 30 }\nfeatures = { preset = \"whisper\", mels = 128 }");
         assert_eq!(whisper.sample_shape(), Some(vec![3000, 128]));
         let second = column("rate = 22050\nsegment = { seconds = 0.5 }\nchannels = \"first\"");
         assert_eq!(second.shape(), SampleShape::Fixed(vec![11_025]));
@@ -324,8 +336,13 @@ mod tests {
 
     #[test]
     fn a_column_of_sound_survives_storage() {
-        for keys in ["", "rate = 8000", "channels = 6", "rate = 16000\nsegment = { seconds = 2.5, pick = \"start\" }",
-            "rate = 8000\nfeatures = { preset = \"torchaudio\", power = 1 }"] {
+        for keys in [
+            "",
+            "rate = 8000",
+            "channels = 6",
+            "rate = 16000\nsegment = { seconds = 2.5, pick = \"start\" }",
+            "rate = 8000\nfeatures = { preset = \"torchaudio\", power = 1 }",
+        ] {
             let job = job_of("audio", keys).unwrap();
             let back: crate::Job = serde_json::from_slice(&serde_json::to_vec(&job).unwrap()).unwrap();
             assert_eq!(back, job, "{keys}");
@@ -349,7 +366,10 @@ mod tests {
             ("dtype = \"u8\"", "`dtype` cannot be u8 for decode = \"audio\""),
             ("features = { preset = \"kaldi\" }", "`features` need `rate`"),
             ("rate = 8000\nfeatures = { preset = \"whisper\" }", "`features` of `whisper` are of sound of 16000 Hz"),
-            ("rate = 8000\nfeatures = { preset = \"nemo\", n_fft = 512 }", "`n_fft`, which only the preset `torchaudio` has"),
+            (
+                "rate = 8000\nfeatures = { preset = \"nemo\", n_fft = 512 }",
+                "`n_fft`, which only the preset `torchaudio` has",
+            ),
             ("rate = 8000\nfeatures = { preset = \"nemo\", mels = 0 }", "`mels` = 0, not in 1..=1024"),
             ("rate = 8000\nfeatures = { preset = \"torchaudio\", n_fft = 14 }", "a prime factor above 5"),
             ("rate = 8000\nchannels = 2\nfeatures = { preset = \"nemo\" }", "`features` are of one channel"),

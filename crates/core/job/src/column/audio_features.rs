@@ -111,36 +111,33 @@ impl AudioFeatures {
             value if (least..=most).contains(&value) => Ok(value),
             value => Err(("features", format!("have `{key}` = {value}, not in {least}..={most}"))),
         };
-        let kind = if preset == FeaturesPreset::Torchaudio {
-            let n_fft = within("n_fft", n_fft.unwrap_or(400), 2, MAX_TRANSFORM)?;
-            if !n_fft.is_multiple_of(2) || !is_smooth(n_fft) {
-                return wrong(format!(
-                    "have `n_fft` = {n_fft}, which is odd or has a prime factor above 5; take 400 or 512"
-                ));
+        let sides =
+            [("n_fft", n_fft), ("win_length", win_length), ("hop_length", hop_length), ("power", power.map(u32::from))];
+        if preset != FeaturesPreset::Torchaudio
+            && let Some((key, _)) = sides.into_iter().find(|(_, value)| value.is_some())
+        {
+            return wrong(format!("have `{key}`, which only the preset `torchaudio` has"));
+        }
+        let kind = match preset {
+            FeaturesPreset::Whisper if rate != WHISPER_RATE => {
+                return wrong(format!("of `whisper` are of sound of {WHISPER_RATE} Hz, and `rate` is {rate}"));
             }
-            let win_length = within("win_length", win_length.unwrap_or(n_fft), 1, n_fft)?;
-            let hop_length = within("hop_length", hop_length.unwrap_or((win_length / 2).max(1)), 1, MAX_TRANSFORM)?;
-            let power = power.unwrap_or(2);
-            within("power", power.into(), 1, 2)?;
-            FeaturesKind::Torchaudio { n_fft, win_length, hop_length, power }
-        } else {
-            let sides = [
-                ("n_fft", n_fft),
-                ("win_length", win_length),
-                ("hop_length", hop_length),
-                ("power", power.map(u32::from)),
-            ];
-            if let Some((key, _)) = sides.into_iter().find(|(_, value)| value.is_some()) {
-                return wrong(format!("have `{key}`, which only the preset `torchaudio` has"));
-            }
-            match preset {
-                FeaturesPreset::Whisper if rate != WHISPER_RATE => {
-                    return wrong(format!("of `whisper` are of sound of {WHISPER_RATE} Hz, and `rate` is {rate}"));
+            FeaturesPreset::Whisper => FeaturesKind::Whisper,
+            FeaturesPreset::Kaldi => FeaturesKind::Kaldi,
+            FeaturesPreset::Lhotse => FeaturesKind::Lhotse,
+            FeaturesPreset::Nemo => FeaturesKind::Nemo,
+            FeaturesPreset::Torchaudio => {
+                let n_fft = within("n_fft", n_fft.unwrap_or(400), 2, MAX_TRANSFORM)?;
+                if !n_fft.is_multiple_of(2) || !is_smooth(n_fft) {
+                    return wrong(format!(
+                        "have `n_fft` = {n_fft}, which is odd or has a prime factor above 5; take 400 or 512"
+                    ));
                 }
-                FeaturesPreset::Whisper => FeaturesKind::Whisper,
-                FeaturesPreset::Kaldi => FeaturesKind::Kaldi,
-                FeaturesPreset::Lhotse => FeaturesKind::Lhotse,
-                FeaturesPreset::Nemo | FeaturesPreset::Torchaudio => FeaturesKind::Nemo,
+                let win_length = within("win_length", win_length.unwrap_or(n_fft), 1, n_fft)?;
+                let hop_length = within("hop_length", hop_length.unwrap_or((win_length / 2).max(1)), 1, MAX_TRANSFORM)?;
+                let power = power.unwrap_or(2);
+                within("power", power.into(), 1, 2)?;
+                FeaturesKind::Torchaudio { n_fft, win_length, hop_length, power }
             }
         };
         let usual = if preset == FeaturesPreset::Torchaudio { 128 } else { DEFAULT_MELS };

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{BoxStorage, CategoryColumn, ColumnKind, Kind, KindKeys, kind::no_names};
+use super::{BoxStorage, CategoryColumn, ColumnKind, Kind, KindKeys, kind::{no_names, not_of_kind}};
 use spdl_types::{SampleShape, DType};
 use crate::KeyProblem;
 
@@ -62,9 +62,7 @@ impl Kind for BoxLabelsColumn {
 
     fn follow(&mut self, followed: &ColumnKind) -> Result<(), KeyProblem> {
         let ColumnKind::Boxes(boxes) = followed else {
-            let (name, kind) = (&self.follows, followed.name());
-            let problem = format!("is `{name}`, a column of decode = \"{kind}\"; it has to be of decode = \"boxes\"");
-            return Err(("follows", problem));
+            return Err(not_of_kind(&self.follows, followed, "boxes"));
         };
         self.max_rows = boxes.max_rows;
         Ok(())

@@ -83,15 +83,19 @@ pub trait Kind: Serialize + DeserializeOwned {
     }
 }
 
+/// Returns the problem of a column that follows `name`, which is of another kind than it has to be.
+pub(super) fn not_of_kind(name: &str, followed: &ColumnKind, wanted: &str) -> KeyProblem {
+    let kind = followed.name();
+    ("follows", format!("is `{name}`, a column of decode = \"{kind}\"; it has to be of decode = \"{wanted}\""))
+}
+
 /// Returns the `image` column `name`, which a column follows.
 ///
 /// # Errors
 /// The problem of a column that follows another kind, or lists of pictures.
 pub(super) fn followed_image<'c>(name: &str, followed: &'c ColumnKind) -> Result<&'c ImageColumn, KeyProblem> {
     let ColumnKind::Image(image) = followed else {
-        let kind = followed.name();
-        let problem = format!("is `{name}`, a column of decode = \"{kind}\"; it has to be of decode = \"image\"");
-        return Err(("follows", problem));
+        return Err(not_of_kind(name, followed, "image"));
     };
     if image.list.is_some() {
         let problem = format!("is `{name}`, whose samples are lists of pictures; follow a column of one picture");
@@ -120,9 +124,7 @@ pub(super) fn followed_picture<'c>(name: &str, followed: &'c ColumnKind) -> Resu
 /// The problem of a column that follows another kind, or documents that are not packed.
 pub(super) fn followed_tokens(name: &str, followed: &ColumnKind) -> Result<u32, KeyProblem> {
     let ColumnKind::Tokens(tokens) = followed else {
-        let kind = followed.name();
-        let problem = format!("is `{name}`, a column of decode = \"{kind}\"; it has to be of decode = \"tokens\"");
-        return Err(("follows", problem));
+        return Err(not_of_kind(name, followed, "tokens"));
     };
     tokens.seq_len.ok_or_else(|| {
         let problem = format!(
