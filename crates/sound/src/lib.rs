@@ -1,7 +1,8 @@
-//! Sound as samples: resampling, random changes for training, and the features that models of speech take. Pure functions of numbers in memory; files and codecs are other crates' matter.
+//! Sound as samples: resampling, random changes for training, and the features that models of speech take. Pure functions of numbers in
+//! memory; files and codecs are other crates' matter.
 //!
-//! Samples are `f32`, full scale is from -1 to 1, and one call works on one channel: whoever wants one channel of several mixes
-//! them first, which is less work than resampling each. A *frame* is what all channels have at one time, so a channel has one
+//! Samples are `f32`, full scale is from -1 to 1, and a call works on a single channel. To get a mono result, mix the channels first: that
+//! is less work than resampling each. A *frame* is what all channels have at one time, so a channel has one
 //! sample for each frame.
 //!
 //! All arithmetic of samples is in this crate, so that only it has to be compiled with all optimisations. Sums are taken in one
