@@ -8,6 +8,7 @@ import gzip
 import json
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import time
@@ -146,10 +147,30 @@ def test_a_killed_command_goes_on_to_the_same_bytes(tmp_path: pathlib.Path, orde
         ]
         # It is killed at this moment, and, where it goes on, at the next one.
         killed += sum(kill_when(moment, "tokenize", source, out, *options) for moment in moments[number : number + 2])
-        if not (out / ".spdl/manifest.spdl").exists() or (out / ".spdl/tokens").exists():
+        if not (out / ".spdl/manifest.spdl").exists() or (out / ".spdl/tokens/runs.json").exists():
             ctl("tokenize", source, out, *options)
         assert files(out) == made, number
     assert killed >= 4, "most moments come before the end"
+
+
+def test_a_command_killed_while_it_removes_its_runs_is_done(tmp_path: pathlib.Path) -> None:
+    source = write_folder(tmp_path / "text", corpus())
+    out, work = tmp_path / "set", tmp_path / "work"
+    ctl("tokenize", source, out, *SMALL, "--part", "0/1")
+    shutil.copytree(out / ".spdl", work)
+    ctl("tokenize", source, out, *SMALL)
+    made = files(out)
+    runs = sorted(work.glob("tokens/run-*"))
+    # The plan goes last.
+    for left in (runs[len(runs) // 2 :], [], None):
+        shutil.copytree(work / "tokens", out / ".spdl/tokens")
+        if left is not None:
+            shutil.copy(work / "unfinished.spdl", out / ".spdl")
+        for run in runs:
+            if run not in (left or []):
+                (out / ".spdl/tokens" / run.name).unlink()
+        ctl("tokenize", source, out, *SMALL)
+        assert files(out) == made and not (out / ".spdl/tokens").exists(), left
 
 
 def test_a_damaged_run_is_made_again(tmp_path: pathlib.Path) -> None:

@@ -37,7 +37,7 @@ use super::{
     },
     in_parts::names::remove_part_names,
     listing::Listing,
-    tokens::remove_runs,
+    tokens::remove_plan_and_runs,
 };
 use crate::tar::TAR_SUFFIX;
 
@@ -310,6 +310,9 @@ pub(super) async fn recover_and(to: &DatasetStore, runs: Runs) -> Result<Option<
         leave_beside(to).await?;
     }
     remove_unused(to, in_place).await?;
+    if runs == Runs::Remove {
+        remove_plan_and_runs(to).await?;
+    }
     if let Some(list) = unfinished(to).await? {
         remove_left(to, &list, manifest.as_ref(), runs).await?;
     }
@@ -340,11 +343,9 @@ async fn remove_left(
     }
     match runs {
         // They are still listed then.
-        Runs::Keep if list.is_of_runs() => return Ok(()),
-        Runs::Remove if list.is_of_runs() => remove_runs(to).await?,
-        _ => {}
+        Runs::Keep if list.is_of_runs() => Ok(()),
+        _ => remove_unfinished(to).await,
     }
-    remove_unfinished(to).await
 }
 
 /// Removes staged shards and indexes, and indexes of shards that the manifest does not name.

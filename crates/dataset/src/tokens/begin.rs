@@ -2,7 +2,7 @@
 
 use spdl_shard::store::DatasetStore;
 
-use super::build::remove_runs;
+use super::build::{remove_plan_and_runs, remove_runs};
 use crate::{
     DatasetError, Listing, Overwrite,
     folder::in_use,
@@ -44,8 +44,10 @@ pub(crate) async fn begin_runs(to: &DatasetStore, overwrite: Overwrite) -> Resul
     put_unfinished(to, format!("{UNFINISHED_TITLE}\n{}\n{ALL_RUNS}\n", ALL_TOKENS.join("\n"))).await
 }
 
-/// Removes everything that building files of tokens has written besides these.
+/// Removes everything that building files of tokens has written besides these. The plan is the last, since by it the same command
+/// knows that it has only this left to do.
 pub(crate) async fn end_runs(to: &DatasetStore) -> Result<(), DatasetError> {
     remove_runs(to).await?;
-    remove_unfinished(to).await
+    remove_unfinished(to).await?;
+    remove_plan_and_runs(to).await
 }

@@ -9,7 +9,7 @@ mod index_files;
 mod pack;
 mod writer;
 
-pub(crate) use build::remove_runs;
+pub(crate) use build::remove_plan_and_runs;
 pub use build::{
     DocumentSource, EachDocument, TokenBuildOptions, TokenBuildProgress, TokenBuildReport, TokenPartReport,
     build_token_part, build_tokens, merge_tokens,

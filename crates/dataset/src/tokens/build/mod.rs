@@ -33,12 +33,12 @@ use crate::{
 };
 
 use counts::BuildCounts;
-use shards::{RunTotals, plan_shards, write_shards};
+use shards::{plan_shards, write_shards};
 use units::UnitWork;
-use work::{BuildPlan, remove_unfinished_runs, unit_of};
+use work::{BuildPlan, RunTotals, remove_unfinished_runs, unit_of};
 
 pub use counts::TokenBuildProgress;
-pub(crate) use work::remove_runs;
+pub(crate) use work::{remove_plan_and_runs, remove_runs};
 
 /// Gets the ids of a document, and, if the encoding has masks, which of them are learned; of an empty one, it counts it. Returns what is wrong
 /// with the document, to follow its name; an error ends the reading.
@@ -247,8 +247,7 @@ async fn begin(
     if options.overwrite == Overwrite::Refuse
         && let Some(begun) = BuildPlan::read(to).await?
     {
-        begun.check(to, &plan)?;
-        return Ok(plan);
+        return begun.go_on(to, plan);
     }
     begin_runs(to, options.overwrite).await?;
     plan.write(to).await?;
@@ -276,11 +275,13 @@ async fn finish(
         let names = write_shards(to, encoding, shards, threads, counts).await?;
         Ok((names, totals))
     };
-    let (names, RunTotals { tokens, empty, .. }) = tokio::select! {
+    let (names, totals) = tokio::select! {
         biased;
         () = &mut stop => return Err(stopped(to)),
         merged = with_reports(merging, || progress(counts.progress(0, 0))) => merged?,
     };
+    // Once there is a manifest, runs may be missing.
+    plan.with_totals(totals).write(to).await?;
     let options = IndexOptions {
         format: Some(encoding.format()),
         shards: ShardList::Named(names),
@@ -292,7 +293,7 @@ async fn finish(
     let indexed = index_as(to, to, &options, None, &|_| {}, &mut stop).await;
     let dataset = indexed.map_err(|failed| failed.error)?;
     end_runs(to).await?;
-    Ok(TokenBuildReport { dataset, tokens, empty_documents: empty })
+    Ok(TokenBuildReport { dataset, tokens: totals.tokens, empty_documents: totals.empty })
 }
 
 /// Calls `report` now and then until the work is done.
@@ -316,7 +317,7 @@ async fn finished(to: &DatasetStore, plan: &BuildPlan) -> Result<TokenBuildRepor
     if manifest.format().name() != plan.encoding()?.format().name() {
         return in_use(to, &manifest.place().path(MANIFEST_NAME));
     }
-    let (_, RunTotals { tokens, empty, .. }) = plan_shards(to, plan).await.unwrap_or_default();
+    let RunTotals { tokens, empty, .. } = plan.totals().unwrap_or_default();
     end_runs(to).await?;
     let bytes = manifest.shards().map(|shard| shard.bytes).sum();
     let dataset = DatasetTally { bytes, ..DatasetTally::default() }.report(to.url(), &manifest);

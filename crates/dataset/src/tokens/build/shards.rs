@@ -17,7 +17,7 @@ use tokio::task::JoinSet;
 use super::{
     BuildCounts,
     run::{HEAD_BYTES, SliceStart, index, range},
-    work::{BuildPlan, run_name},
+    work::{BuildPlan, RunTotals, run_name},
 };
 use crate::{
     DatasetError,
@@ -40,14 +40,6 @@ pub(super) struct PlannedTokens {
     documents: u64,
     /// Bytes of its tokens with their masks.
     bytes: u64,
-}
-
-/// What all runs have together.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct RunTotals {
-    pub(super) documents: u64,
-    pub(super) tokens: u64,
-    pub(super) empty: u64,
 }
 
 /// Assigns slices to shards of at most so many bytes, unless a slice alone has more.

@@ -53,6 +53,9 @@ pub(super) struct BuildPlan {
     source: String,
     /// What else decides it, in words.
     facts: BTreeMap<String, String>,
+    /// What all runs have together, noted before the manifest is written and runs are removed. It decides nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    totals: Option<RunTotals>,
 }
 
 /// All that decides the bytes of a unit's run.
@@ -67,6 +70,15 @@ struct RunIdentity<'p> {
     facts: &'p BTreeMap<String, String>,
     unit: u32,
     fingerprint: Fingerprint,
+}
+
+/// What all runs have together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RunTotals {
+    pub(super) documents: u64,
+    pub(super) tokens: u64,
+    pub(super) empty: u64,
 }
 
 /// What the manifest will note of the tokenizer.
@@ -107,12 +119,23 @@ impl BuildPlan {
             }),
             source: source.source(),
             facts: source.facts(),
+            totals: None,
         })
+    }
+
+    /// Returns the plan with a note of what all runs have together.
+    pub(super) fn with_totals(&self, totals: RunTotals) -> Self {
+        Self { totals: Some(totals), ..self.clone() }
     }
 
     /// Returns the number of units.
     pub(super) fn units(&self) -> u32 {
         self.units.len() as u32
+    }
+
+    /// Returns what all runs have together, if that was noted.
+    pub(super) fn totals(&self) -> Option<RunTotals> {
+        self.totals
     }
 
     /// Returns how ids are stored.
@@ -175,9 +198,10 @@ impl BuildPlan {
             .or_else(|| (self != other).then(|| "the files or the units of the source are others".to_owned()))
     }
 
-    /// Fails if what was begun in the folder has another plan.
-    pub(super) fn check(&self, to: &DatasetStore, other: &Self) -> Result<(), DatasetError> {
-        let Some(difference) = self.difference(other) else { return Ok(()) };
+    /// Goes on with this plan, of what was begun in the folder, if `other`, of now, is the same.
+    pub(super) fn go_on(self, to: &DatasetStore, other: Self) -> Result<Self, DatasetError> {
+        let other = Self { totals: self.totals, ..other };
+        let Some(difference) = self.difference(&other) else { return Ok(other) };
         let problem = format!(
             "holds a dataset of tokens that was begun otherwise: {difference}; give the source and the options with which it was begun, \
              another folder, or --force to go on with these, where what was done and still fits is kept"
@@ -227,13 +251,14 @@ pub(super) fn unit_of(name: &str) -> Option<u32> {
     number.parse().ok().filter(|unit| run_name(*unit) == name)
 }
 
-fn is_ours(name: &str) -> bool {
-    name == path_of(PLAN) || unit_of(name).is_some()
+/// Removes all runs.
+pub(crate) async fn remove_runs(to: &DatasetStore) -> Result<(), DatasetError> {
+    remove_work(to, FOLDER, |name| unit_of(name).is_some()).await
 }
 
-/// Removes the plan and all runs.
-pub(crate) async fn remove_runs(to: &DatasetStore) -> Result<(), DatasetError> {
-    remove_work(to, FOLDER, is_ours).await
+/// Removes the plan too.
+pub(crate) async fn remove_plan_and_runs(to: &DatasetStore) -> Result<(), DatasetError> {
+    remove_work(to, FOLDER, |name| name == path_of(PLAN) || unit_of(name).is_some()).await
 }
 
 /// Removes what a killed process left of unfinished runs of these units.
@@ -256,6 +281,5 @@ mod tests {
         {
             assert_eq!(unit_of(name), None, "{name}");
         }
-        assert!(is_ours(".spdl/tokens/runs.json") && !is_ours(".spdl/tokens/other"));
     }
 }
