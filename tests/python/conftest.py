@@ -43,19 +43,22 @@ for name in [name for name in os.environ if name.startswith("SPDL_") and not nam
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "drawn(count): of the cases of this test, or of the tests of this file, so many run where `SPDL_TEST_DRAW` is set to the number that draws them")
+    config.addinivalue_line("markers", "drawn(count, group=None): of the cases of this test, of the tests of this file, or of all tests of a group, so many run where `SPDL_TEST_DRAW` is set to the number that draws them")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Draws among tests that take minutes, and their cases, where `SPDL_TEST_DRAW` has a number. CI draws others each time; the same number draws the same."""
+    """Draws among tests that take minutes, and their cases, where `SPDL_TEST_DRAW` has a number. CI draws others each time; the same number draws the same.
+    All run of the files that `SPDL_TEST_WHOLE` names."""
     number = os.environ.get("SPDL_TEST_DRAW")
     if not number:
         return
+    whole = {pathlib.Path(__file__).parents[2] / name for name in os.environ.get("SPDL_TEST_WHOLE", "").split()}
     cases: dict[str, list[pytest.Item]] = {}
     for item in items:
-        if item.get_closest_marker("drawn"):
+        if (marker := item.get_closest_marker("drawn")) and item.path not in whole:
             own = any(marker.name == "drawn" for marker in item.own_markers)
-            cases.setdefault(item.nodeid.split("[" if own else "::")[0], []).append(item)
+            group = marker.kwargs.get("group") or item.nodeid.split("[" if own else "::")[0]
+            cases.setdefault(group, []).append(item)
     left_out = set()
     for name, of_test in cases.items():
         marker = of_test[0].get_closest_marker("drawn")

@@ -17,6 +17,8 @@ from conftest import LIMIT_S
 BENCHES = pathlib.Path(__file__).parents[2] / "benches"
 PEERS = BENCHES / "peers"
 CASES = ["function-1-1", "async-4-4", "decode"]
+#: Each runs a benchmark as a program of its own.
+MEASURES = pytest.mark.drawn(1, group="benchmarks")
 
 
 def run_case(case: str, pictures: pathlib.Path) -> Any:
@@ -28,6 +30,7 @@ def run_case(case: str, pictures: pathlib.Path) -> Any:
     return json.loads(done.stdout)
 
 
+@MEASURES
 def test_the_benchmark_of_pipelines_measures_and_reports_every_case(
     dataset: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -150,6 +153,7 @@ def test_the_arrays_of_accelerators_have_the_bytes_that_are_stated_and_columns_i
         assert sum(sizes) == sample_bytes, name
 
 
+@MEASURES
 def test_the_training_on_a_device_is_fed_by_each_of_its_feeds() -> None:
     pytest.importorskip("torchvision")
     command = [sys.executable, str(BENCHES / "gpu_training.py"), "--device", "cpu", "--models", "squeezenet1_1"]
@@ -162,6 +166,7 @@ def test_the_training_on_a_device_is_fed_by_each_of_its_feeds() -> None:
     assert all(float(row[1]) > 0 for row in rows), done.stdout
 
 
+@MEASURES
 def test_the_training_over_epochs_runs_on_both_packings() -> None:
     pytest.importorskip("torch")
     command = [sys.executable, str(BENCHES / "epoch_borders.py"), "--documents", "100", "--epochs", "2"]

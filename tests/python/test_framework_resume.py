@@ -78,7 +78,7 @@ def test_two_ranks_share_the_steps_of_one(undisturbed: Callable[[int], list[Step
 
 
 # A case takes more than a minute.
-@pytest.mark.drawn(3)
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("world", [1, 2])
 @pytest.mark.parametrize("every", [6, 4], ids=["after an epoch", "in its middle"])
 @pytest.mark.parametrize("program", ["lightning", "lightning_without_state", "transformers", "accelerate"])

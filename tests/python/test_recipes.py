@@ -32,6 +32,8 @@ FILE = re.compile(r"# ([\w-]+\.\w+)(:.*)?")
 #: Kinds of blocks.
 LANGUAGES = {"sh", "toml", "python"}
 MAX_LINES = 150
+#: Each takes a minute or two.
+TRAINS = pytest.mark.drawn(3, group="trainings of recipes")
 ABSENT = os.environ.get("SPDL_TEST_NO_FRAMEWORKS", "it is not installed")
 
 
@@ -165,6 +167,7 @@ def imagenet(folder: pathlib.Path) -> None:
     (folder / "LOC_val_solution.csv").write_text("".join(lines))
 
 
+@TRAINS
 @pytest.mark.xdist_group("slurm")
 def test_imagenet_is_packed_and_trained_on_two_nodes_of_slurm(
     cluster: slurm.Slurm, tmp_path: pathlib.Path, temporary: pathlib.Path
@@ -199,6 +202,7 @@ def test_imagenet_is_packed_and_trained_on_two_nodes_of_slurm(
     assert (tmp_path / "checkpoint.pt").exists()
 
 
+@TRAINS
 def test_coco_is_indexed_where_it_lies_and_a_detector_resumes(tmp_path: pathlib.Path, temporary: pathlib.Path) -> None:
     needs_torch()
     pytest.importorskip("torchmetrics", reason=ABSENT)
@@ -229,6 +233,7 @@ def test_coco_is_indexed_where_it_lies_and_a_detector_resumes(tmp_path: pathlib.
     recipe.end()
 
 
+@TRAINS
 def test_captions_are_read_from_shards_in_a_bucket(tmp_path: pathlib.Path, temporary: pathlib.Path) -> None:
     needs_torch()
     bucket = tmp_path / "bucket/shards"
@@ -265,6 +270,7 @@ def test_captions_are_read_from_shards_in_a_bucket(tmp_path: pathlib.Path, tempo
         recipe.end()
 
 
+@TRAINS
 def test_a_dataset_of_the_hub_is_trained_on_and_resumed(tmp_path: pathlib.Path, temporary: pathlib.Path) -> None:
     needs_torch()
     pyarrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
@@ -336,6 +342,7 @@ def killed_after(command: str, file: str) -> str:
     return f"{command} & program=$!\nuntil [ -s {file} ]; do kill -0 $program; sleep 0.05; done\nkill -9 $program\nwait $program || true\n"
 
 
+@TRAINS
 @pytest.mark.parametrize(
     ("page", "framework", "begins", "changes"),
     [
@@ -357,6 +364,7 @@ def test_a_classifier_on_two_ranks_stops_in_an_epoch_and_goes_on(
     recipe.end()
 
 
+@TRAINS
 def test_trainer_is_killed_in_an_epoch_and_goes_on_with_more_ranks(tmp_path: pathlib.Path, temporary: pathlib.Path) -> None:
     pytest.importorskip("transformers", reason=ABSENT)
     changes = {
@@ -383,6 +391,7 @@ def test_trainer_is_killed_in_an_epoch_and_goes_on_with_more_ranks(tmp_path: pat
     recipe.end()
 
 
+@TRAINS
 def test_a_model_of_timm_is_killed_in_an_epoch_and_goes_on(tmp_path: pathlib.Path, temporary: pathlib.Path) -> None:
     pytest.importorskip("timm", reason=ABSENT)
     import torch
