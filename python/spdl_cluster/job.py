@@ -132,6 +132,8 @@ class Column(_ColumnRequired, total=False):
     shifted: bool | None
     #: The digest of the source of the Python function, if that is found. A worker with another source refuses the job. Default: set when the job is created.
     source_digest: str | None
+    #: For audio: the part of each file that is the sound, where files are long recordings of which records name parts, as `{ start = "offset", seconds = "duration" }`: fields with numbers of seconds. What else is said of the sound, such as `segment`, is of this part, and only it is decoded. Default: none; the whole file.
+    span: Span | None
     #: For boxes: how the field stores them. Required.
     stored_as: Literal["voc", "coco", "xyxy", "xywh", "cxcywh"] | None
     #: A function in Python, as `package.module:function`, that is called with each decoded value, or a class, whose object is. Or a function in Rust, as `module::function@version`. Default: none.
@@ -623,6 +625,15 @@ class Segment(_SegmentRequired, total=False):
 
     #: Where it begins: `random` draws a frame anew for each epoch, `start` is the first one, and `middle` leaves as much before as behind. Default: `random`.
     pick: Literal["random", "start", "middle"] | None
+
+
+class Span(TypedDict, total=False):
+    """The `span` of a job file: fields of the record, numbers of seconds."""
+
+    #: The field that says how long the sound is; an empty text says that it goes on to the end of the file. Default: none; the end of the file.
+    seconds: str | None
+    #: The field that says where the sound begins in the file; an empty text says that it begins with the file. Default: none; the beginning of the file.
+    start: str | None
 
 
 class _FunctionRequired(TypedDict):

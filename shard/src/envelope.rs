@@ -149,10 +149,20 @@ pub(crate) fn check_expected(kind: &'static FileKind, bytes: &[u8], expected: Fi
 /// their hash.
 pub(crate) fn sealed<T>(
     kind: &'static FileKind,
+    file: Vec<u8>,
+    open: impl FnOnce(Bytes, Fingerprint) -> Result<T, FormatError>,
+) -> Result<(Bytes, Fingerprint), FormatError> {
+    sealed_as(kind, kind.version, file, open)
+}
+
+/// Seals a file like [`sealed`], laid out as `version` defines.
+pub(crate) fn sealed_as<T>(
+    kind: &'static FileKind,
+    version: u32,
     mut file: Vec<u8>,
     open: impl FnOnce(Bytes, Fingerprint) -> Result<T, FormatError>,
 ) -> Result<(Bytes, Fingerprint), FormatError> {
-    seal(kind, kind.version, &mut file);
+    seal(kind, version, &mut file);
     let (hash, file) = (Fingerprint::of(&file), Bytes::from(file));
     open(file.clone(), hash).map_err(|error| FormatError::Unwritable(error.to_string()))?;
     Ok((file, hash))

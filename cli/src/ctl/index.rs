@@ -25,9 +25,9 @@ pub(crate) struct IndexArgs {
     format: Option<&'static dyn Format>,
     /// For loose files: a table with a row for each record, and any fields. A list of paths, values with tabs
     /// or commas (`.csv`) between them and a header line that names a column `file` or `file_name`, JSON lines (`.jsonl`) with the key `file`, or COCO's annotations (`.json`),
-    /// which become the field `objects`. Paths are relative to the folder. Only these files are indexed, with those that
-    /// have their stems.
-    #[arg(long, value_name = "FILE")]
+    /// which become the field `objects`. Of speech: a manifest of NeMo, a table of Common Voice, or a data folder of Kaldi. Paths are
+    /// relative to the folder. Only these files are indexed, with those that have their stems.
+    #[arg(long, value_name = "PATH")]
     table: Option<PathBuf>,
     /// Folder or URL for the manifest and the record indexes, when the shards' folder is read-only: the manifest names
     /// it. A folder that does not exist is made.
@@ -86,8 +86,8 @@ pub(crate) struct IndexArgs {
 /// Runs `index`.
 pub(crate) fn run(args: IndexArgs) -> CtlResult {
     allocator::return_large_buffers();
-    let table = args.table.as_deref().map(FileTable::read).transpose()?;
     let (dataset, shards) = ShardList::of_paths(&args.dataset, args.shards.as_deref().map(ShardList::of_texts))?;
+    let table = args.table.as_deref().map(|table| FileTable::read(table, &dataset)).transpose()?;
     let options = IndexOptions {
         format: args.format.or(table.as_ref().and_then(|_| format_called("files"))),
         table: table.map(Arc::new),

@@ -23,6 +23,9 @@ const DEFAULT_SECONDS: u64 = 60;
 const BOXES: u32 = 100;
 /// The most ids that a column of tokens holds by default.
 const DEFAULT_TOKENS: u64 = spdl_job::DEFAULT_TOKENS as u64;
+/// The fields that say where a sound begins in a recording, and how long it is, as lists of segments have them.
+const STARTS: [&str; 2] = ["offset", "start"];
+const SECONDS: &str = "duration";
 /// Words of fields that hold the class of each pixel.
 const MASKS: [&str; 6] = ["mask", "masks", "seg", "segmentation", "semantic", "labelmap"];
 
@@ -120,7 +123,7 @@ impl<'f> SuggestedColumns<'f> {
         if !names.is_empty() {
             let decode = match column {
                 "image" => format!("image\"\nops = [{}]", self.ops()),
-                _ => of_sounds(fields().map(|(_, field)| field)),
+                _ => of_sounds(fields().map(|(_, field)| field), self.span()),
             };
             self.push(column, &names.join("|"), &decode);
         }
@@ -161,7 +164,7 @@ impl<'f> SuggestedColumns<'f> {
             return Ok((self.free("image"), format!("image\"\nops = [{}]", self.ops())));
         }
         if field.is_sound() {
-            return Ok((self.free("wave"), of_sounds([field])));
+            return Ok((self.free("wave"), of_sounds([field], self.span())));
         }
         let Some(kind) = field.kind() else {
             let is_number = field.kinds.keys().all(|kind| matches!(kind, ValueKind::WholeNumber | ValueKind::Number));
@@ -202,6 +205,19 @@ impl<'f> SuggestedColumns<'f> {
             }
         };
         Ok((None, decode))
+    }
+
+    /// Returns the fields that say which part of a recording the sound of a record is, as a column has them, if there are such.
+    fn span(&self) -> Option<String> {
+        let is_number = |name: &&str| {
+            let kinds = self.facts.fields.get(*name).map(|field| &field.kinds);
+            kinds.is_some_and(|kinds| {
+                kinds.keys().all(|kind| matches!(kind, ValueKind::WholeNumber | ValueKind::Number))
+            })
+        };
+        let start = STARTS.into_iter().find(is_number)?;
+        let seconds = Some(SECONDS).filter(is_number).map(|seconds| format!(", seconds = {}", quoted(seconds)));
+        Some(format!("{{ start = {}{} }}", quoted(start), seconds.unwrap_or_default()))
     }
 
     /// Returns the operations on pictures.
@@ -263,14 +279,17 @@ fn is_mask(name: &str, field: &FieldFacts) -> bool {
             .any(|word| MASKS.contains(&word.to_ascii_lowercase().as_str()))
 }
 
-/// Returns a column of sounds at the lowest rate that was seen, which holds all of them and some longer ones.
-fn of_sounds<'f>(fields: impl IntoIterator<Item = &'f FieldFacts>) -> String {
+/// Returns a column of sounds at the lowest rate that was seen, which holds all of them and some longer ones; with a `span`, only that
+/// part of each is held.
+fn of_sounds<'f>(fields: impl IntoIterator<Item = &'f FieldFacts>, span: Option<String>) -> String {
     let sides: Vec<&[Vec<u64>; 2]> = fields.into_iter().filter_map(FieldFacts::sides).collect();
     let lowest = sides.iter().filter_map(|[least, _]| least.first()).min().copied().unwrap_or(1).max(1);
     let seconds = |[_, most]: &&[Vec<u64>; 2]| most.get(2).map_or(0, |frames| frames.div_ceil(lowest));
     let longest = sides.iter().map(seconds).max().unwrap_or(0);
     let mut column = format!("audio\"\nrate = {lowest:<16} # Hz; files of another rate are resampled");
-    if longest > DEFAULT_SECONDS {
+    if let Some(span) = span {
+        column.push_str(&format!("\nspan = {span}"));
+    } else if longest > DEFAULT_SECONDS {
         column.push_str(&format!("\nmax_seconds = {}", longest.next_power_of_two()));
     }
     column

@@ -16,7 +16,7 @@ pub(super) fn check_block_bytes(block_bytes: u64) -> Result<(), DatasetError> {
 /// Cuts the records of one shard, which arrive in order, into blocks.
 ///
 /// A block is closed before the record that would make it longer than the target, so only a block of a single record
-/// can be longer. A last block of less than half the target joins the block before it. Records without samples lie
+/// can be longer, or one of records that share their bytes. A last block of less than half the target joins the block before it. Records without samples lie
 /// between a block's records or between blocks, never at the ends of a block.
 #[derive(Debug)]
 pub(crate) struct BlockCutter {
@@ -58,7 +58,9 @@ impl BlockCutter {
         let new =
             CutBlock { start, end, first_record: record, records_end: record + 1, samples: samples.into(), objects };
         let fits = |last: &CutBlock| {
-            end - last.start <= self.target_bytes && last.objects.saturating_add(objects) <= self.target_objects
+            let is_of_last = start < last.end;
+            let is_small = end - last.start <= self.target_bytes;
+            is_of_last || (is_small && last.objects.saturating_add(objects) <= self.target_objects)
         };
         match self.blocks.last_mut() {
             Some(last) if fits(last) => *last = last.joined(new),
@@ -83,7 +85,7 @@ impl BlockCutter {
 impl CutBlock {
     fn joined(self, next: Self) -> Self {
         let (samples, objects) = (self.samples + next.samples, self.objects + next.objects);
-        Self { end: next.end, records_end: next.records_end, samples, objects, ..self }
+        Self { end: self.end.max(next.end), records_end: next.records_end, samples, objects, ..self }
     }
 
     fn facts(&self) -> Option<BlockFacts> {
@@ -147,6 +149,22 @@ mod tests {
         let mut cutter = BlockCutter::new(1000).with_objects(4);
         (0..5).for_each(|record| cutter.record_of_objects(record, 0, 0, 1, 1));
         assert_eq!(cutter.finish().unwrap().len(), 1, "empty files form blocks, too, and a short rest joins");
+    }
+
+    #[test]
+    fn records_that_share_their_bytes_are_in_one_block() {
+        let mut cutter = BlockCutter::new(10).with_objects(2);
+        for (record, (start, end, objects)) in
+            [(0, 4, 1), (4, 50, 1), (4, 50, 0), (4, 20, 0), (50, 55, 1), (50, 55, 0), (55, 62, 1)]
+                .into_iter()
+                .enumerate()
+        {
+            cutter.record_of_objects(record as u32, start, end, 1, objects);
+        }
+        let blocks = cutter.finish().unwrap().into_iter();
+        let found: Vec<_> =
+            blocks.map(|block| (block.offset, block.bytes, block.first_record, block.records)).collect();
+        assert_eq!(found, [(0, 4, 0, 1), (4, 46, 1, 3), (50, 5, 4, 2), (55, 7, 6, 1)]);
     }
 
     #[test]

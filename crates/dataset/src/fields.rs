@@ -124,6 +124,7 @@ async fn read(source: Arc<FieldSource>, (part, memory): (ShardPart, Memory)) -> 
             piece.map(|piece| ReadContent::Piece(place, at, piece))
         }
         PartContent::Block(records, range) => source.block(&shard, records, range).await,
+        PartContent::Repeated(others) => Ok(ReadContent::Fields { fields: Vec::new(), others, bytes: 0 }),
         PartContent::Nothing(error) => error.map_or(Ok(ReadContent::Nothing), Err),
     };
     match content {

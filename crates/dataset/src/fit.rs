@@ -117,6 +117,14 @@ impl NamedField {
             let from = vec![LabelRule::of(&column.kind)?.loss_from?.to_owned()];
             Some(Self { key: key_of(column, "loss_from"), from, has_default: false })
         });
+        let spans = decoded_columns(&job.columns).filter_map(|column| match &column.kind {
+            ColumnKind::Audio(audio) => Some((column, audio.span.as_ref()?)),
+            _ => None,
+        });
+        let of_spans = spans.flat_map(|(column, span)| {
+            let key = key_of(column, "span");
+            span.fields().map(move |field| Self { key: key.clone(), from: vec![field.to_owned()], has_default: false })
+        });
         let calls = job.columns.iter().filter_map(Column::returned).filter(|returned| returned.number == 0);
         let of_calls = calls.flat_map(|returned| {
             let call = &returned.call;
@@ -125,7 +133,7 @@ impl NamedField {
             fields.map(move |field| Self { key: key.clone(), from: field.from, has_default: false })
         });
         let is_of_record = |name: &String| [KEY_NAME, SHARD_NAME].contains(&name.as_str());
-        let named = of_columns.chain(masks.take(1)).chain(of_calls);
+        let named = of_columns.chain(masks.take(1)).chain(of_spans).chain(of_calls);
         named.filter(|field| !field.from.is_empty() && !field.from.iter().any(is_of_record)).collect()
     }
 }

@@ -382,7 +382,11 @@ fn too_many_bad(tally: &DatasetTally, from: &DatasetStore, allowed: String, last
 async fn list(from: &DatasetStore, options: &IndexOptions) -> Result<Listing, DatasetError> {
     match &options.shards {
         ShardList::All => match options.table.as_ref().filter(|_| !from.can_list()) {
-            Some(table) => Listing::of_names(from, &table.files().map(str::to_owned).collect::<Vec<_>>()).await,
+            Some(table) => {
+                let mut names: Vec<String> = table.files().map(str::to_owned).collect();
+                names.dedup();
+                Listing::of_names(from, &names).await
+            }
             None => Listing::of(from, |name| !is_metadata(name)).await,
         },
         ShardList::Named(names) => chosen(from, names).await,

@@ -77,6 +77,8 @@ pub(super) enum PartContent {
     Files(Vec<FieldPlace>),
     /// A range of a file of such a shard.
     Piece(FieldPlace, Range<u64>),
+    /// So many fields whose files are those of records before, which were read already.
+    Repeated(u64),
     /// A block whose records are decoded together: their numbers, and the block's range in the shard.
     Block(Range<u32>, Range<u64>),
     /// The shard has nothing to read, or cannot be opened.
@@ -92,7 +94,7 @@ impl ShardPart {
             }
             PartContent::Compressed(bytes) => *bytes,
             PartContent::Files(places) => places.iter().map(|place| self.shard.field(*place).bytes()).sum(),
-            PartContent::Nothing(_) => 0,
+            PartContent::Repeated(_) | PartContent::Nothing(_) => 0,
         }
     }
 }
@@ -191,6 +193,15 @@ impl ReadShard {
         !self.index().has_plain_fields() || field.bytes() <= MAX_WHOLE_BYTES && is_wanted
     }
 
+    /// Returns whether a field is a file of the record before, so that it is checked already, and its content is not wanted.
+    fn is_read_before(&self, place: FieldPlace, field: &IndexedField<'_>, wanted: &WantedOf) -> bool {
+        let Some(before) = place.record.checked_sub(1).filter(|_| field.field.shared_by > 1) else { return false };
+        let is_same = |other: Field<'_>| other.range() == field.field.range() && other.name == field.field.name;
+        wanted(field.key, &field.field, field.segments) == WantedContent::Nothing
+            && field.bytes() > 0
+            && self.index().record(before).fields().any(is_same)
+    }
+
     fn blocks(&self) -> Vec<PartContent> {
         let blocks = self.manifest.shard_blocks(self.number).map(|number| self.manifest.block(number));
         let part = |block: Block| {
@@ -202,9 +213,13 @@ impl ReadShard {
 
     /// Divides the files of the shard into parts.
     fn files(&self, wanted: &WantedOf) -> Vec<PartContent> {
-        let (mut parts, mut files, mut bytes) = (Vec::new(), Vec::new(), 0);
+        let (mut parts, mut files, mut bytes, mut repeated) = (Vec::new(), Vec::new(), 0, 0);
         for place in FieldPlace::all(self.index()) {
             let field = self.field(place);
+            if self.is_read_before(place, &field, wanted) {
+                repeated += 1;
+                continue;
+            }
             let is_full = files.len() == PART_FILES || bytes + field.bytes() > RANGE_BYTES;
             if is_full && !files.is_empty() {
                 parts.push(PartContent::Files(std::mem::take(&mut files)));
@@ -222,6 +237,9 @@ impl ReadShard {
         }
         if !files.is_empty() {
             parts.push(PartContent::Files(files));
+        }
+        if repeated > 0 {
+            parts.push(PartContent::Repeated(repeated));
         }
         parts
     }

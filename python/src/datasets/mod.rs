@@ -167,7 +167,10 @@ pub(crate) fn index(
         let known = || format_names().collect::<Vec<_>>().join(", ");
         format_called(name).ok_or_else(|| setting(&format!("`format` is `{name}`; known are: {}", known())))
     };
-    let table = table.as_deref().map(FileTable::read).transpose().map_err(|error| of_dataset(py, &error))?;
+    let divided = ShardList::of_paths(&dataset, shards.map(ShardList::Named));
+    let (dataset, shards) = divided.map_err(|error| of_dataset(py, &error))?;
+    let table = table.as_deref().map(|table| FileTable::read(table, &dataset)).transpose();
+    let table = table.map_err(|error| of_dataset(py, &error))?;
     let format = match &format {
         Some(name) => Some(called(name)?),
         None => table.as_ref().and_then(|_| format_called("files")),
@@ -177,8 +180,6 @@ pub(crate) fn index(
         .map(|name| KeyEnd::named(name).map_err(|known| setting(&format!("`key_ends_at` is `{name}`; {known}"))));
     let dtype =
         dtype.as_deref().map(|name| raw_dtype(name).map_err(|known| setting(&format!("`dtype` is `{name}`; {known}"))));
-    let divided = ShardList::of_paths(&dataset, shards.map(ShardList::Named));
-    let (dataset, shards) = divided.map_err(|error| of_dataset(py, &error))?;
     let options = IndexOptions {
         format,
         table: table.map(Arc::new),

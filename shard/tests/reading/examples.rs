@@ -10,7 +10,7 @@ use spdl_job::{
     FeaturesPreset, Fill, FunctionFile, GeometryKeys, GlobalLengthsKeys, ImageKeys, ImageOp, ImageSizeKeys,
     Interpolation, JobFile, JsonKeys, LabelsKeys, LossMaskKeys, MaskKeys, NoKeys, OneHotKeys, OrderFile, PositionsKeys,
     RandomFlip, RandomResizedCrop, Resize, ReturnedFile, ReturnsFile, SegmentFile, SegmentPick, Size, SourceDigest,
-    TensorEncoding, TensorKeys, TextKeys, TokensKeys, ValueKeys,
+    SpanFile, TensorEncoding, TensorKeys, TextKeys, TokensKeys, ValueKeys,
 };
 use spdl_order::{DatasetFacts, EpochEnd};
 use spdl_types::{DType, Fingerprint, ImageColor, ImageDepth, ImageLayout, Normalise};
@@ -89,6 +89,7 @@ fn with_every_key() -> JobFile {
             rate: Some(1),
             channels: Some(AudioChannels::First),
             segment: Some(SegmentFile { seconds: 1.0, pick: Some(SegmentPick::Random) }),
+            span: Some(SpanFile { start: Some(String::new()), seconds: Some(String::new()) }),
             max_seconds: Some(1),
             features: Some(FeaturesFile {
                 preset: FeaturesPreset::Torchaudio,

@@ -87,6 +87,7 @@ impl BadSampleCause {
             BadSampleProblem::Sound { field, .. } => (field, "is no sound that the column can hold"),
             BadSampleProblem::SoundTooLong { field, .. } => (field, "is a longer sound than `max_seconds`"),
             BadSampleProblem::SoundMemory { field, .. } => (field, "takes too much memory to decode"),
+            BadSampleProblem::Span { field, .. } => (field, "names no part of the sound"),
             BadSampleProblem::Boxes { field, .. } => (field, "has no boxes that the column can hold"),
             BadSampleProblem::MaskSize { field, .. } => (field, "is a mask of another size than the picture"),
             BadSampleProblem::Malformed { field, .. } => (field, "is not what its format has there"),
@@ -170,6 +171,8 @@ pub enum BadSampleProblem {
          budget)"
     )]
     SoundMemory { field: String, needed_bytes: u64, max_bytes: u64 },
+    #[error("field `{field}` {problem}")]
+    Span { field: String, problem: String },
     #[error("field `{field}` is a mask of {width}x{height}, and the picture has {picture_width}x{picture_height}")]
     MaskSize { field: String, width: u32, height: u32, picture_width: u32, picture_height: u32 },
     #[error("field `{field}` {problem}")]

@@ -95,7 +95,7 @@ pub(super) fn open_text(path: &Path) -> Result<BufReader<File>, DatasetError> {
 }
 
 /// Returns the text of a file from line `line` on, without a byte order mark.
-pub(super) fn text_of(path: &Path, text: Vec<u8>, line: usize) -> Result<String, DatasetError> {
+pub(crate) fn text_of(path: &Path, text: Vec<u8>, line: usize) -> Result<String, DatasetError> {
     if line == 1 && (text.starts_with(&[0xff, 0xfe]) || text.starts_with(&[0xfe, 0xff])) {
         return Err(wrong(path, "is UTF-16; save it as UTF-8"));
     }

@@ -17,33 +17,34 @@ use spdl_types::Fingerprint;
 const GOLDEN_INDEX: &[u8] = include_bytes!("../golden/files-v1.idx");
 const GOLDEN_MANIFEST: &[u8] = include_bytes!("../golden/manifest-v2.spdl");
 
-fn quiet(_: DatasetProgress) {}
+pub(crate) fn quiet(_: DatasetProgress) {}
 
-fn write(path: impl AsRef<Path>, content: impl AsRef<[u8]>) {
+pub(crate) fn write(path: impl AsRef<Path>, content: impl AsRef<[u8]>) {
     fs::create_dir_all(path.as_ref().parent().unwrap()).unwrap();
     fs::write(path, content).unwrap();
 }
 
-fn at(folder: &Path) -> DatasetStore {
+pub(crate) fn at(folder: &Path) -> DatasetStore {
     DatasetStore::create_with(folder.to_str().unwrap(), &StoreOptions::default()).unwrap()
 }
 
-async fn indexed(folder: &Path, options: &IndexOptions) -> Result<DatasetReport, DatasetError> {
+pub(crate) async fn indexed(folder: &Path, options: &IndexOptions) -> Result<DatasetReport, DatasetError> {
     index(&at(folder), &at(folder), options, &quiet).await
 }
 
 fn with_table(path: &Path) -> Result<IndexOptions, DatasetError> {
-    let table = Some(Arc::new(FileTable::read(path)?));
+    let dataset = path.parent().unwrap().join("data");
+    let table = Some(Arc::new(FileTable::read(path, dataset.to_str().unwrap())?));
     Ok(IndexOptions { format: format_called("files"), table, ..IndexOptions::default() })
 }
 
-async fn faults(folder: &Path) -> Vec<String> {
+pub(crate) async fn faults(folder: &Path) -> Vec<String> {
     let report = verify(&at(folder), &VerifyOptions::default(), &quiet).await.unwrap();
     report.faults.into_iter().map(|fault| format!("{}: {}", fault.record.unwrap_or_default(), fault.problem)).collect()
 }
 
 /// The fields of every record by its key, as `unpack` writes them.
-async fn unpacked(folder: &Path) -> BTreeMap<String, String> {
+pub(crate) async fn unpacked(folder: &Path) -> BTreeMap<String, String> {
     let target = tempfile::tempdir().unwrap();
     unpack(&at(folder), target.path(), &quiet).await.unwrap();
     let mut found = BTreeMap::new();
@@ -62,7 +63,7 @@ async fn unpacked(folder: &Path) -> BTreeMap<String, String> {
     found
 }
 
-fn texts<const N: usize>(expected: [(&str, &str); N]) -> BTreeMap<String, String> {
+pub(crate) fn texts<const N: usize>(expected: [(&str, &str); N]) -> BTreeMap<String, String> {
     expected.into_iter().map(|(name, text)| (name.to_owned(), text.to_owned())).collect()
 }
 

@@ -1,6 +1,7 @@
 //! Datasets that are made and checked: views, and the files of all formats, with golden files, hostile bytes and damage.
 
 mod array_record;
+mod corpora;
 mod counting;
 mod dataset;
 mod dots;

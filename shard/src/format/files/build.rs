@@ -6,10 +6,10 @@ use bytes::Bytes;
 use spdl_store::ListedObject;
 use spdl_types::Fingerprint;
 
-use super::index::{EtagForm, FieldKind, FileIndex, HEADER_BYTES, KIND, MAX_NAMES};
+use super::index::{EtagForm, FieldKind, FileIndex, HEADER_BYTES, KIND, MAX_NAMES, VERSION_OF_PATHS};
 use crate::{
     FormatError,
-    envelope::{HEAD_BYTES, sealed},
+    envelope::{HEAD_BYTES, sealed_as},
 };
 
 /// Collects the records of a shard in order and writes its file index.
@@ -25,6 +25,16 @@ pub struct FileIndexBuilder {
     file_count: u32,
     field_count: u32,
     shard_bytes: u64,
+    /// The last record with files of its own.
+    owner: OwnFiles,
+    has_keys: bool,
+}
+
+/// The files of a record: where they begin in the shard, and the number of the field and the size of each.
+#[derive(Debug, Default)]
+struct OwnFiles {
+    offset: u64,
+    files: Vec<(String, u32, u32)>,
 }
 
 impl FileIndexBuilder {
@@ -57,24 +67,96 @@ impl FileIndexBuilder {
         files: impl Iterator<Item = (&'r str, ListedObject<'r>)>,
         values: impl Iterator<Item = (&'r str, &'r str)>,
     ) -> Result<(), FormatError> {
-        self.records.extend(self.shard_bytes.to_le_bytes());
+        self.begin(self.shard_bytes, key_bytes);
+        self.files(files)?;
+        self.end(values)
+    }
+
+    /// Appends a record with a key of its own.
+    ///
+    /// # Errors
+    /// If the index cannot hold it.
+    pub fn record_called<'r>(
+        &mut self,
+        key: &str,
+        files: impl Iterator<Item = (&'r str, ListedObject<'r>)>,
+        values: impl Iterator<Item = (&'r str, &'r str)>,
+    ) -> Result<(), FormatError> {
+        self.begin(self.shard_bytes, 0);
+        self.files(files)?;
+        self.end(values)?;
+        self.key(key)
+    }
+
+    /// Appends a record with a key of its own whose files are those of the last record that has files, without those in the
+    /// fields `without`.
+    ///
+    /// # Errors
+    /// If the index cannot hold it.
+    ///
+    /// # Panics
+    /// If no record was appended before.
+    pub fn record_sharing<'r>(
+        &mut self,
+        key: &str,
+        without: impl Fn(&str) -> bool,
+        values: impl Iterator<Item = (&'r str, &'r str)>,
+    ) -> Result<(), FormatError> {
+        self.begin(self.owner.offset, 0);
+        let owner = std::mem::take(&mut self.owner);
+        assert!(!owner.files.is_empty(), "there is no record whose files `{key}` could share");
+        for (nth, (name, field, bytes)) in owner.files.iter().enumerate() {
+            if nth == 0 || !without(name) {
+                self.text.extend(field.to_le_bytes());
+                self.field(name, FieldKind::Shared, *bytes).ok_or_else(|| too_much(key))?;
+            }
+        }
+        self.owner = owner;
+        self.end(values)?;
+        self.key(key)
+    }
+
+    fn begin(&mut self, offset: u64, key_bytes: usize) {
+        self.records.extend(offset.to_le_bytes());
         self.records.extend(self.field_count.to_le_bytes());
         self.records.extend((key_bytes as u32).to_le_bytes());
+    }
+
+    fn files<'r>(&mut self, files: impl Iterator<Item = (&'r str, ListedObject<'r>)>) -> Result<(), FormatError> {
+        self.owner = OwnFiles { offset: self.shard_bytes, files: Vec::new() };
         for (name, file) in files {
             self.text.extend_from_slice(file.name.as_bytes());
             let form = self.etag(file.etag);
             let bytes = u32::try_from(file.bytes).map_err(|_| too_much(file.name))?;
+            self.owner.files.push((name.to_owned(), self.field_count, bytes));
             self.field(name, FieldKind::File(form), bytes).ok_or_else(|| too_much(file.name))?;
             self.shard_bytes += file.bytes;
             self.file_count += 1;
         }
+        Ok(())
+    }
+
+    fn end<'r>(&mut self, values: impl Iterator<Item = (&'r str, &'r str)>) -> Result<(), FormatError> {
         for (name, value) in values {
-            self.text.extend_from_slice(value.as_bytes());
-            let bytes = u32::try_from(value.len()).map_err(|_| too_much(name))?;
-            self.field(name, FieldKind::Value, bytes).ok_or_else(|| too_much(name))?;
+            self.text(name, FieldKind::Value, value)?;
         }
         self.record_count += 1;
         Ok(())
+    }
+
+    /// Appends the key of the record that has just ended.
+    fn key(&mut self, key: &str) -> Result<(), FormatError> {
+        let Some((name, ..)) = self.owner.files.first() else {
+            return Err(FormatError::Unwritable(format!("`{key}` has no file")));
+        };
+        self.has_keys = true;
+        self.text(&name.clone(), FieldKind::Key, key)
+    }
+
+    fn text(&mut self, name: &str, kind: FieldKind, text: &str) -> Result<(), FormatError> {
+        self.text.extend_from_slice(text.as_bytes());
+        let bytes = u32::try_from(text.len()).map_err(|_| too_much(name))?;
+        self.field(name, kind, bytes).ok_or_else(|| too_much(name))
     }
 
     /// Writes the index and opens it again to verify that it is valid. Returns the index and its hash.
@@ -92,7 +174,8 @@ impl FileIndexBuilder {
         for section in [&self.records, &self.fields, &self.name_ends, self.name_text.as_bytes(), &self.text] {
             file.extend(section);
         }
-        sealed(&KIND, file, FileIndex::open)
+        let version = if self.has_keys { KIND.version } else { VERSION_OF_PATHS };
+        sealed_as(&KIND, version, file, FileIndex::open)
     }
 
     /// Appends the entry of a field whose text was written.

@@ -1,7 +1,7 @@
 //! The file index: which files a shard of loose files has, how they form records, and the values that a table or their
 //! folders give these records. `docs/spec/formats/files.md` has the layout.
 
-use std::{collections::HashSet, ops::Range};
+use std::ops::Range;
 
 use bytes::Bytes;
 use spdl_types::Fingerprint;
@@ -10,10 +10,12 @@ use crate::{
     FormatError,
     envelope::{FileKind, check_expected, section_offsets, text, u32_at, u64_at, wrong},
     format::{Field, ObjectRange, ObjectRole, Record, ShardIndex, StoredObject},
-    manifest::{Shard, is_relative_path},
+    manifest::Shard,
 };
 
-pub(super) const KIND: FileKind = FileKind { name: "file index", magic: *b"SPDLFIL\n", version: 1 };
+pub(super) const KIND: FileKind = FileKind { name: "file index", magic: *b"SPDLFIL\n", version: 2 };
+/// The version without keys of their own and shared files, which is written if no record has either.
+pub(super) const VERSION_OF_PATHS: u32 = 1;
 pub(super) const HEADER_BYTES: usize = 72;
 pub(super) const RECORD_BYTES: usize = 16;
 pub(super) const FIELD_BYTES: usize = 12;
@@ -26,6 +28,10 @@ pub(super) enum FieldKind {
     File(EtagForm),
     /// A value, which is in the index.
     Value,
+    /// The same file as that of an earlier field, whose number is where a file has its etag.
+    Shared,
+    /// The record's key, where it is not the beginning of its first file's path. It is the last entry of its record, and no field.
+    Key,
 }
 
 /// How an etag is written.
@@ -45,64 +51,74 @@ impl FieldKind {
             Self::File(EtagForm::Md5) => 1,
             Self::File(EtagForm::Text(bytes)) => 2 | u16::from(bytes) << 8,
             Self::Value => 3,
+            Self::Shared => 4,
+            Self::Key => 5,
         }
     }
 
-    fn of(code: u16) -> Option<Self> {
+    pub(super) fn of(code: u16) -> Option<Self> {
         let [kind, etag_bytes] = code.to_le_bytes();
         Some(match (kind, etag_bytes) {
             (0, 0) => Self::File(EtagForm::None),
             (1, 0) => Self::File(EtagForm::Md5),
             (2, 1..) => Self::File(EtagForm::Text(etag_bytes)),
             (3, 0) => Self::Value,
+            (4, 0) => Self::Shared,
+            (5, 0) => Self::Key,
             _ => return None,
         })
     }
 
-    const fn etag_bytes(self) -> usize {
+    pub(super) const fn etag_bytes(self) -> usize {
         match self {
             Self::File(EtagForm::Md5) => 16,
             Self::File(EtagForm::Text(bytes)) => bytes as usize,
-            Self::File(EtagForm::None) | Self::Value => 0,
+            Self::Shared => 4,
+            Self::File(EtagForm::None) | Self::Value | Self::Key => 0,
         }
+    }
+
+    /// Returns whether the field is a file.
+    pub(super) const fn is_file(self) -> bool {
+        matches!(self, Self::File(_) | Self::Shared)
     }
 }
 
 /// A file index, which was checked when it was opened.
 #[derive(Clone)]
 pub(super) struct FileIndex {
-    bytes: Bytes,
-    records: u32,
-    fields: u32,
-    names: u32,
+    pub(super) bytes: Bytes,
+    pub(super) records: u32,
+    pub(super) fields: u32,
+    pub(super) names: u32,
+    /// Whether records share files.
+    has_shared: bool,
     record_table: usize,
     field_table: usize,
-    name_ends: usize,
-    name_text: usize,
+    pub(super) name_ends: usize,
+    pub(super) name_text: usize,
     /// Paths, etags and values.
-    text: usize,
+    pub(super) text: usize,
 }
 
 /// One entry of the table of fields.
 #[derive(Clone, Copy)]
-struct FieldEntry<'i> {
+pub(super) struct FieldEntry<'i> {
     /// Size of the file, or of the value.
-    bytes: u32,
-    name: u16,
-    kind: FieldKind,
+    pub(super) bytes: u32,
+    pub(super) name: u16,
+    pub(super) kind: FieldKind,
     /// The path or the value.
-    text: &'i [u8],
-    etag: &'i [u8],
+    pub(super) text: &'i [u8],
+    pub(super) etag: &'i [u8],
 }
 
 impl FileIndex {
     /// Opens the file index whose hash in the manifest is `expected`.
     pub(super) fn open(bytes: Bytes, expected: Fingerprint) -> Result<Self, FormatError> {
         check_expected(&KIND, &bytes, expected)?;
-        let index = Self::sections(bytes)?;
-        index.check_names()?;
-        index.check_fields()?;
-        index.check_records()?;
+        let mut index = Self::sections(bytes)?;
+        index.has_shared = index.check()?;
         Ok(index)
     }
 
@@ -124,113 +140,37 @@ impl FileIndex {
         let sections = section_offsets(HEADER_BYTES as u64, lengths);
         match sections.filter(|(_, end)| *end == bytes.len() as u64) {
             Some(([record_table, field_table, name_ends, name_text, text], _)) => {
-                Ok(Self { bytes, records, fields, names, record_table, field_table, name_ends, name_text, text })
+                let has_shared = false;
+                Ok(Self {
+                    bytes,
+                    records,
+                    fields,
+                    names,
+                    has_shared,
+                    record_table,
+                    field_table,
+                    name_ends,
+                    name_text,
+                    text,
+                })
             }
             None => Err(wrong("its sections do not add up to its size")),
         }
     }
 
-    fn check_names(&self) -> Result<(), FormatError> {
-        let whole = &self.bytes[self.name_text..self.text];
-        let whole = std::str::from_utf8(whole).map_err(|_| wrong("its names of fields are not UTF-8"))?;
-        let (mut start, mut names) = (0, HashSet::new());
-        for name in 0..self.names {
-            let end = u32_at(&self.bytes, self.name_ends + 4 * name as usize) as usize;
-            let name = whole.get(start..end).filter(|name| !name.is_empty());
-            let name = name.ok_or_else(|| wrong("its table of names of fields is out of order"))?;
-            if !names.insert(name) {
-                return Err(wrong(&format!("it has the name `{name}` of a field twice")));
-            }
-            start = end;
-        }
-        if start == whole.len() { Ok(()) } else { Err(wrong("its table of names of fields has unused bytes")) }
-    }
-
-    /// Checks that every field has a known name and kind, and text that follows the text of the field before it: a path
-    /// inside the folder, or a value.
-    fn check_fields(&self) -> Result<(), FormatError> {
-        let text_bytes = self.bytes.len() - self.text;
-        let mut start = 0;
-        for field in 0..self.fields {
-            let entry = self.entry_bytes(field);
-            let kind = FieldKind::of(u16_at(entry, 10));
-            let kind = kind.ok_or_else(|| wrong(&format!("field {field} has an unknown kind")))?;
-            let (bytes, end, name) = (u32_at(entry, 0), u32_at(entry, 4) as usize, u32::from(u16_at(entry, 8)));
-            let path_end = end.checked_sub(kind.etag_bytes()).filter(|path_end| start <= *path_end);
-            let Some(path_end) = path_end.filter(|_| end <= text_bytes && name < self.names) else {
-                return Err(wrong(&format!("field {field} does not follow the field before it")));
-            };
-            let whole = std::str::from_utf8(&self.bytes[self.text + start..self.text + path_end]);
-            let whole = whole.map_err(|_| wrong(&format!("the text of field {field} is not UTF-8")))?;
-            match kind {
-                FieldKind::Value if whole.len() != bytes as usize => {
-                    return Err(wrong(&format!("the value of field {field} has another size than its text")));
-                }
-                FieldKind::File(_) if whole.is_empty() || !is_relative_path(whole) => {
-                    let path = whole.escape_debug();
-                    return Err(wrong(&format!("`{path}` cannot be a file's place in the dataset's folder")));
-                }
-                FieldKind::File(EtagForm::Text(_))
-                    if std::str::from_utf8(&self.bytes[self.text + path_end..self.text + end]).is_err() =>
-                {
-                    return Err(wrong(&format!("the etag of field {field} is not UTF-8")));
-                }
-                _ => {}
-            }
-            start = end;
-        }
-        if start == text_bytes { Ok(()) } else { Err(wrong("its text has unused bytes")) }
-    }
-
-    /// Checks that records follow each other without gaps, that each begins with a file whose path begins with its key,
-    /// that values come after files, and that no record has a field twice.
-    fn check_records(&self) -> Result<(), FormatError> {
-        let (mut field, mut offset) = (0, 0);
-        let mut seen_in = vec![u32::MAX; self.names as usize];
-        for number in 0..self.records {
-            let [first_field, fields_end] = [self.first_field(number), self.first_field(number + 1)];
-            let follows = first_field == field && fields_end > first_field && fields_end <= self.fields;
-            if !follows || self.offset(number) != offset {
-                return Err(wrong(&format!("record {number} does not follow the one before it")));
-            }
-            let first = self.entry(first_field);
-            let key_bytes = u32_at(self.record_entry(number), 12) as usize;
-            let is_key = key_bytes > 0 && text(first.text).is_char_boundary(key_bytes) && key_bytes <= first.text.len();
-            if first.kind == FieldKind::Value || !is_key {
-                return Err(wrong(&format!("record {number} does not begin with a file that has its key")));
-            }
-            let mut has_value = false;
-            for entry in (first_field..fields_end).map(|field| self.entry(field)) {
-                if has_value && entry.kind != FieldKind::Value {
-                    return Err(wrong(&format!("record {number} has a file behind a value")));
-                }
-                has_value = entry.kind == FieldKind::Value;
-                if std::mem::replace(&mut seen_in[usize::from(entry.name)], number) == number {
-                    return Err(wrong(&format!("record {number} has a field twice")));
-                }
-                if entry.kind != FieldKind::Value {
-                    offset += u64::from(entry.bytes);
-                }
-            }
-            field = fields_end;
-        }
-        let is_whole = field == self.fields && offset == self.shard_bytes();
-        if is_whole { Ok(()) } else { Err(wrong("its files do not add up to the size of the shard")) }
-    }
-
-    fn record_entry(&self, record: u32) -> &[u8] {
+    pub(super) fn record_entry(&self, record: u32) -> &[u8] {
         &self.bytes[self.record_table + RECORD_BYTES * record as usize..][..RECORD_BYTES]
     }
 
-    fn offset(&self, record: u32) -> u64 {
+    pub(super) fn offset(&self, record: u32) -> u64 {
         u64_at(self.record_entry(record), 0)
     }
 
-    fn first_field(&self, record: u32) -> u32 {
+    pub(super) fn first_field(&self, record: u32) -> u32 {
         if record == self.records { self.fields } else { u32_at(self.record_entry(record), 8) }
     }
 
-    fn entry_bytes(&self, field: u32) -> &[u8] {
+    pub(super) fn entry_bytes(&self, field: u32) -> &[u8] {
         &self.bytes[self.field_table + FIELD_BYTES * field as usize..][..FIELD_BYTES]
     }
 
@@ -238,7 +178,7 @@ impl FileIndex {
         u32_at(self.entry_bytes(field), 4) as usize
     }
 
-    fn entry(&self, field: u32) -> FieldEntry<'_> {
+    pub(super) fn entry(&self, field: u32) -> FieldEntry<'_> {
         let entry = self.entry_bytes(field);
         let kind = FieldKind::of(u16_at(entry, 10)).expect("kinds are checked when the index is opened");
         let start = if field == 0 { 0 } else { self.text_end(field - 1) };
@@ -246,6 +186,40 @@ impl FileIndex {
         let whole = &self.bytes[self.text + start..self.text + end];
         let (text, etag) = whole.split_at(whole.len() - kind.etag_bytes());
         FieldEntry { bytes: u32_at(entry, 0), name: u16_at(entry, 8), kind, text, etag }
+    }
+
+    /// Returns the number of the field that has the file of field number `field`: its own, if the file is not shared.
+    pub(super) fn owner_of(&self, field: u32) -> u32 {
+        let entry = self.entry(field);
+        match entry.kind {
+            FieldKind::Shared => u32_at(entry.etag, 0),
+            _ => field,
+        }
+    }
+
+    /// Returns the first record that begins at the same place as `record`: that with the files of its own, if files are shared.
+    fn first_at(&self, record: u32) -> u32 {
+        let offset = self.offset(record);
+        self.first_record(|other| other >= offset)
+    }
+
+    /// Returns the number of records whose files are those of `record`.
+    fn sharing(&self, record: u32) -> u32 {
+        if !self.has_shared {
+            return 1;
+        }
+        let offset = self.offset(record);
+        (self.first_record(|other| other > offset) - self.first_at(record)).max(1)
+    }
+
+    /// Returns the first record for whose place in the shard `is_reached`.
+    fn first_record(&self, is_reached: impl Fn(u64) -> bool) -> u32 {
+        let (mut low, mut high) = (0, self.records);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if is_reached(self.offset(middle)) { high = middle } else { low = middle + 1 }
+        }
+        low
     }
 
     fn name(&self, name: u16) -> &str {
@@ -270,14 +244,15 @@ impl FileIndex {
             return;
         }
         // Empty records begin where the one after them begins; none of their bytes are wanted.
-        let first = self.record_at(range.start);
+        let last = self.record_at(range.start);
+        let first = if self.has_shared { self.first_at(last) } else { last };
         let mut at = self.offset(first);
         for field in self.first_field(first)..self.fields {
             if at >= range.end {
                 break;
             }
             let entry = self.entry(field);
-            if entry.kind == FieldKind::Value {
+            if !matches!(entry.kind, FieldKind::File(_)) {
                 continue;
             }
             let end = at + u64::from(entry.bytes);
@@ -299,7 +274,7 @@ impl FieldEntry<'_> {
                 Some(format!("\"{number:032x}\""))
             }
             FieldKind::File(EtagForm::Text(_)) => Some(text(self.etag).to_owned()),
-            FieldKind::File(EtagForm::None) | FieldKind::Value => None,
+            _ => None,
         };
         let (url, bytes) = (text(self.text).to_owned(), u64::from(self.bytes));
         StoredObject { url, bytes, etag, role: ObjectRole::File }
@@ -322,30 +297,39 @@ impl ShardIndex for FileIndex {
     fn record(&self, record: u32) -> Record<'_> {
         assert!(record < self.records, "record {record} of {}", self.records);
         let first_field = self.first_field(record);
+        let mut fields = self.first_field(record + 1) - first_field;
         let key_bytes = u32_at(self.record_entry(record), 12) as usize;
-        let start = if first_field == 0 { 0 } else { self.text_end(first_field - 1) };
+        let key = if key_bytes == 0 {
+            fields -= 1;
+            self.entry(first_field + fields).text
+        } else {
+            &self.entry(first_field).text[..key_bytes]
+        };
         Record {
             index: self,
             number: record,
-            key: text(&self.bytes[self.text + start..][..key_bytes]).into(),
+            key: text(key).into(),
             first_sample: record,
             samples: 1,
             first_field,
-            fields: self.first_field(record + 1) - first_field,
+            fields,
         }
     }
 
     fn field(&self, record: &Record<'_>, nth: u32) -> Field<'_> {
         let entry = self.entry(record.first_field + nth);
         let is_value = entry.kind == FieldKind::Value;
-        // The files of a record come before its values.
-        let before = (0..nth).map(|nth| self.entry_bytes(record.first_field + nth));
-        let before: u64 = before.map(|entry| u64::from(u32_at(entry, 0))).sum();
+        let offset = || {
+            // The files of a record come before its values.
+            let [first, file] = [record.first_field, record.first_field + nth].map(|field| self.owner_of(field));
+            let before: u64 = (first..file).map(|field| u64::from(u32_at(self.entry_bytes(field), 0))).sum();
+            self.offset(record.number) + before
+        };
         Field {
             name: self.name(entry.name),
-            offset: if is_value { 0 } else { self.offset(record.number) + before },
+            offset: if is_value { 0 } else { offset() },
             bytes: entry.bytes,
-            shared_by: 1,
+            shared_by: if is_value { 1 } else { self.sharing(record.number) },
             crc32c: None,
             value: is_value.then_some(entry.text),
         }
@@ -368,6 +352,6 @@ impl std::fmt::Debug for FileIndex {
     }
 }
 
-fn u16_at(bytes: &[u8], at: usize) -> u16 {
+pub(super) fn u16_at(bytes: &[u8], at: usize) -> u16 {
     u16::from_le_bytes(*bytes[at..].first_chunk().expect("offsets are checked when the file is opened"))
 }

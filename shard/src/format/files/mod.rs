@@ -6,6 +6,7 @@
 //! its etag.
 
 mod build;
+mod check;
 mod index;
 
 use std::sync::Arc;

@@ -2,16 +2,17 @@
 
 use std::{ops::Range, sync::Arc};
 
-use spdl_job::{AudioChannels, AudioColumn, AudioFeatures, FeaturesKind};
+use spdl_job::{AudioChannels, AudioColumn, AudioFeatures, AudioSpan, FeaturesKind};
 use spdl_media::{ChannelMix, MediaError, SampleForm, SampleWriter, Sound, SoundScratch};
 use spdl_sound::{FeaturePreset, MelFeatures, ResamplerCache, SoundError, SoundResampler};
 use spdl_types::{DType, Draw};
 
-use super::{ColumnDecoder, ColumnSample, FieldTarget};
+use super::{ColumnDecoder, ColumnSample, FieldTarget, audio_span};
 use crate::decode::{
     SampleKey,
     cause::{BadSampleProblem, reason},
     memory::NeverFits,
+    record::SampleRecord,
 };
 
 /// The most bytes that decoding needs beside the samples: a packet of FLAC, the largest that its format allows.
@@ -34,7 +35,7 @@ pub(super) struct TakenSound<'b> {
     pub(super) rate: u32,
     /// The frames of the whole sound after resampling.
     all_frames: u64,
-    /// The first frame that is taken, and their number.
+    /// The first frame that is taken of it, and their number.
     first: u64,
     pub(super) frames: u64,
 }
@@ -59,6 +60,7 @@ impl AudioDecoder {
     pub(super) fn open<'b>(
         &self,
         (field, file): (&str, &'b [u8]),
+        record: &SampleRecord<'_>,
         (seed, key): (u64, SampleKey),
         scratch: &mut SoundScratch,
     ) -> Result<TakenSound<'b>, BadSampleProblem> {
@@ -80,19 +82,23 @@ impl AudioDecoder {
         let rate = self.column.rate.unwrap_or(from);
         let all_frames = u128::from(sound.frames()) * u128::from(rate);
         let all_frames = u64::try_from(all_frames.div_ceil(from.into())).unwrap_or(u64::MAX);
+        let sound_frames = match &self.column.span {
+            Some(span) => audio_span::frames(span, record, all_frames, rate)?,
+            None => 0..all_frames,
+        };
+        let has = sound_frames.end - sound_frames.start;
         let most = self.column.max_frames;
-        if self.column.segment.is_none() && all_frames > most.into() {
-            let problem = format!(
-                "has {all_frames} frames of {rate} Hz; `max_seconds` allows {most}: raise it, or take a `segment`"
-            );
+        if self.column.segment.is_none() && has > most.into() {
+            let problem =
+                format!("has {has} frames of {rate} Hz; `max_seconds` allows {most}: raise it, or take a `segment`");
             return Err(BadSampleProblem::SoundTooLong { field: field.to_owned(), problem });
         }
         let mut draw = Draw::new(seed, key.epoch, key.id.0);
-        let (first, frames) = self.column.part(all_frames, || draw.bits());
+        let (first, frames) = self.column.part(has, || draw.bits());
         if self.column.segment.is_none() && self.column.rows(frames) == 0 {
             return Err(sound_problem(format!("has {frames} frames of {rate} Hz, which give no frame of `features`")));
         }
-        Ok(TakenSound { sound, rate, all_frames, first, frames })
+        Ok(TakenSound { sound, rate, all_frames, first: sound_frames.start + first, frames })
     }
 
     /// Returns what changes the sample rate, if the file has another one.
@@ -180,11 +186,15 @@ impl AudioDecoder {
 }
 
 impl ColumnDecoder for AudioDecoder {
+    fn fields(&self) -> Vec<&str> {
+        self.column.span.iter().flat_map(AudioSpan::fields).collect()
+    }
+
     fn decode(&self, sample: ColumnSample<'_, '_>, target: &mut FieldTarget<'_>) -> Result<(), BadSampleProblem> {
-        let ColumnSample { field, content, seed, key, resources, scratch, .. } = sample;
+        let ColumnSample { field, content, seed, key, record, resources, scratch } = sample;
         let file = content.into_file();
         let scratch = &mut scratch.sound;
-        let taken = self.open((field, &file), (seed, key), scratch)?;
+        let taken = self.open((field, &file), record, (seed, key), scratch)?;
         let frames = self.column.segment.map_or(taken.frames, |segment| segment.frames.into());
         let samples_bytes = frames * self.channels() * self.dtype.bytes() as u64;
         let resampling = self.resampling(&taken);

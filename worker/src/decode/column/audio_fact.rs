@@ -38,10 +38,14 @@ impl AudioFactDecoder {
 }
 
 impl ColumnDecoder for AudioFactDecoder {
+    fn fields(&self) -> Vec<&str> {
+        self.audio.fields()
+    }
+
     fn decode(&self, sample: ColumnSample<'_, '_>, target: &mut FieldTarget<'_>) -> Result<(), BadSampleProblem> {
-        let ColumnSample { field, content, seed, key, scratch, .. } = sample;
+        let ColumnSample { field, content, seed, key, record, scratch, .. } = sample;
         let file = content.into_file();
-        let taken = self.audio.open((field, &file), (seed, key), &mut scratch.sound)?;
+        let taken = self.audio.open((field, &file), record, (seed, key), &mut scratch.sound)?;
         let number = match self.fact {
             AudioFact::Length => i64::try_from(self.audio.rows(&taken)).unwrap_or(i64::MAX),
             AudioFact::Rate => i64::from(taken.rate),

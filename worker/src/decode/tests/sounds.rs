@@ -55,6 +55,63 @@ fn a_random_segment_begins_at_a_frame_that_seed_epoch_and_sample_decide() {
 }
 
 #[test]
+fn fields_of_the_record_say_which_part_of_the_file_is_the_sound() {
+    let ramp: Vec<f32> = (0_u16..1000).map(f32::from).collect();
+    let file = wav(100, 1, &ramp);
+    let span = "rate = 100\nspan = { start = \"offset\", seconds = \"duration\" }";
+    let length = "name = \"length\"\nfrom = \"wav\"\ndecode = \"audio_length\"\nfollows = \"wave\"";
+    let whole_job = job(&[&column(span)]);
+    let of = |job: &Job, fields: &[(&str, &[u8])]| {
+        let decoder = Decoder::new(job, CLASSES).unwrap();
+        let mut value = Bytes::new();
+        let lookup = |name: &str| {
+            let found = fields.iter().find(|(field, _)| *field == name)?;
+            Some(Bytes::copy_from_slice(found.1).into())
+        };
+        decoder.decode_sample(key(0), &lookup, &mut [FieldTarget::Ragged(&mut value)])?;
+        Ok::<_, BadSampleCause>(f32s(&value))
+    };
+    for (offset, duration, expected) in [
+        ("2.5", "1", 250..350),
+        ("", "1.004", 0..100),
+        ("9", "", 900..1000),
+        ("", " ", 0..1000),
+        // A list may round what it says.
+        ("9", "1.4", 900..1000),
+    ] {
+        let fields = [("wav", &file[..]), ("offset", offset.as_bytes()), ("duration", duration.as_bytes())];
+        let found = of(&whole_job, &fields).unwrap();
+        assert_eq!(found, expected.map(|frame| frame as f32).collect::<Vec<_>>(), "{offset:?} {duration:?}");
+    }
+    for (offset, duration, expected) in [
+        ("10", "1", "field `offset` begins the sound at 10 seconds, and the file has 10"),
+        ("-1", "1", "field `offset` begins the sound at -1 seconds"),
+        ("9", "1.6", "field `duration` ends the sound at 10.6 seconds, and the file has 10"),
+        ("9", "0", "field `duration` is 0 seconds, less than a frame of 100 Hz"),
+        ("soon", "1", "field `offset` is \"soon\", not a number"),
+        ("nan", "1", "field `offset` is \"nan\", not a number"),
+    ] {
+        let fields = [("wav", &file[..]), ("offset", offset.as_bytes()), ("duration", duration.as_bytes())];
+        let error = of(&whole_job, &fields).unwrap_err().to_string();
+        assert!(error.contains(expected), "{expected}: {error}");
+    }
+    let error = of(&whole_job, &[("wav", &file), ("offset", b"0")]).unwrap_err().to_string();
+    assert!(error.contains("record has no field `duration`"), "{error}");
+    // A random segment is one of the part.
+    let segments = job(&[&column(&format!("{span}\nsegment = {{ seconds = 0.5 }}")), length]);
+    let mut starts = Vec::new();
+    for id in 0..400 {
+        let fields = [("wav", &file[..]), ("offset", &b"2"[..]), ("duration", &b"1.0"[..])];
+        let columns = decode(&segments, key(id), &fields).unwrap();
+        let found = f32s(&columns[0]);
+        assert!(found[0] >= 200.0 && found[49] < 300.0 && found.is_sorted(), "{found:?}");
+        assert_eq!(columns[1], 50_i64.to_le_bytes());
+        starts.push(found[0]);
+    }
+    assert!(starts.contains(&200.0) && starts.contains(&250.0), "{starts:?}");
+}
+
+#[test]
 fn silence_follows_a_short_sound_and_its_length_is_told() {
     let follower = |name: &str| format!("name = \"{name}\"\nfrom = \"wav\"\ndecode = \"{name}\"\nfollows = \"wave\"");
     let (length, rate) = (follower("audio_length"), follower("audio_rate"));

@@ -7,7 +7,7 @@ use serde::{
     de::{Error, Unexpected, Visitor},
 };
 
-use super::{AudioFeatures, ColumnKind, FeaturesFile, Kind, KindKeys, kind::not_of_kind};
+use super::{AudioFeatures, AudioSpan, ColumnKind, FeaturesFile, Kind, KindKeys, SpanFile, kind::not_of_kind};
 use crate::{KeyProblem, check::MAX_SAMPLE_BYTES};
 use spdl_types::{DType, SampleShape};
 
@@ -34,6 +34,11 @@ pub struct AudioKeys {
     /// which only a part is wanted, only that part is decoded. Default: none; the whole sound.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub segment: Option<SegmentFile>,
+    /// For audio: the part of each file that is the sound, where files are long recordings of which records name parts, as
+    /// `{ start = "offset", seconds = "duration" }`: fields with numbers of seconds. What else is said of the sound, such as
+    /// `segment`, is of this part, and only it is decoded. Default: none; the whole file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub span: Option<SpanFile>,
     /// For audio: the length of the longest sound without `segment`, in seconds of the result, or of 48,000 frames without
     /// `rate`. A longer one is a bad sample. It reserves no memory. Default: 60.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -46,7 +51,7 @@ pub struct AudioKeys {
 }
 
 impl KindKeys for AudioKeys {
-    const NAMES: &'static [&'static str] = &["rate", "channels", "segment", "max_seconds", "features"];
+    const NAMES: &'static [&'static str] = &["rate", "channels", "segment", "span", "max_seconds", "features"];
 }
 
 /// The `segment` of a job file.
@@ -96,6 +101,9 @@ pub struct AudioColumn {
     pub channels: AudioChannels,
     /// The part that is taken; without it, everything.
     pub segment: Option<AudioSegment>,
+    /// The part of the file that is the sound; without it, all of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub span: Option<AudioSpan>,
     /// The most frames of a result without a segment. A sound with more is a bad sample.
     pub max_frames: u32,
     /// What is computed of the samples; nothing if these are the result.
@@ -162,7 +170,7 @@ impl Kind for AudioColumn {
     type Keys = AudioKeys;
 
     fn read(keys: &AudioKeys) -> Result<Self, KeyProblem> {
-        let AudioKeys { rate, channels, segment, max_seconds, features } = keys.clone();
+        let AudioKeys { rate, channels, segment, span, max_seconds, features } = keys.clone();
         let segment = match (segment, rate) {
             (None, _) => None,
             (Some(_), None) => {
@@ -193,7 +201,8 @@ impl Kind for AudioColumn {
             ("max_seconds", format!("is {seconds}, which are more than 2^32 frames; set a `segment`"))
         })?;
         let features = features.map(|features| AudioFeatures::read(&features, rate)).transpose()?;
-        Ok(Self { rate, channels: channels.unwrap_or_default(), segment, max_frames, features })
+        let span = span.map(AudioSpan::read).transpose()?;
+        Ok(Self { rate, channels: channels.unwrap_or_default(), segment, span, max_frames, features })
     }
 
     fn dtypes(&self) -> &'static [DType] {
@@ -217,6 +226,7 @@ impl Kind for AudioColumn {
         {
             return Err(("channels", format!("is {channels}, not in 1..={MAX_CHANNELS}")));
         }
+        self.span.as_ref().map_or(Ok(()), AudioSpan::check)?;
         let (key, frames) = self.segment.map_or(("max_seconds", self.max_frames), |part| ("segment", part.frames));
         if frames == 0 {
             return Err((key, "is 0".to_owned()));
@@ -342,6 +352,8 @@ mod tests {
             "channels = 6",
             "rate = 16000\nsegment = { seconds = 2.5, pick = \"start\" }",
             "rate = 8000\nfeatures = { preset = \"torchaudio\", power = 1 }",
+            "span = { start = \"offset\" }",
+            "rate = 8000\nsegment = { seconds = 1 }\nspan = { start = \"a\", seconds = \"b\" }",
         ] {
             let job = job_of("audio", keys).unwrap();
             let back: crate::Job = serde_json::from_slice(&serde_json::to_vec(&job).unwrap()).unwrap();
@@ -360,6 +372,9 @@ mod tests {
             ("rate = 8000\nsegment = { seconds = nan }", "`segment` is NaN seconds"),
             ("rate = 8000\nsegment = { seconds = 1e9 }", "seconds; at least one frame"),
             ("rate = 8000\nmax_seconds = 4\nsegment = { seconds = 1 }", "`max_seconds` is for whole sounds"),
+            ("span = {}", "`span` names no field; write { start = "),
+            ("span = { start = \"\" }", "`span` names ``, which cannot be a field"),
+            ("span = { seconds = 2.0 }", "span: seconds expects a text in quotes, not 2.0"),
             ("max_seconds = 0", "`max_seconds` is 0"),
             ("max_seconds = 100000", "is 100000, which are more than 2^32 frames"),
             ("rate = 48000\nmax_seconds = 6000", "the limit is 1073741824"),
@@ -389,7 +404,8 @@ mod tests {
         let part = |pick, frames, drawn| {
             let segment = Some(AudioSegment { frames: 10, pick });
             let channels = AudioChannels::Mean;
-            AudioColumn { rate: Some(1), channels, segment, max_frames: 60, features: None }.part(frames, || drawn)
+            let column = AudioColumn { rate: Some(1), channels, segment, span: None, max_frames: 60, features: None };
+            column.part(frames, || drawn)
         };
         for frames in [0, 3, 9, 10] {
             for pick in [SegmentPick::Random, SegmentPick::Start, SegmentPick::Middle] {

@@ -2,6 +2,7 @@
 //! here, and one of the same name in the worker with its decoder; the table below lists them.
 
 mod audio_features;
+mod audio_span;
 mod file;
 mod form;
 mod kind;
@@ -21,6 +22,7 @@ use serde::{
 
 pub use self::returned::{FunctionCall, ReturnedColumn, ReturnedValue};
 pub use audio_features::{AudioFeatures, FeaturesFile, FeaturesKind, FeaturesPreset};
+pub use audio_span::{AudioSpan, SpanFile};
 pub use file::ColumnFile;
 pub use kind::{Kind, KindKeys, NoKeys};
 pub(crate) use valid::decoded_named;

@@ -2,9 +2,12 @@
 
 mod coco;
 mod delimited;
+mod kaldi;
+mod paths;
 mod records;
 mod scan;
 mod table;
+mod transcripts;
 
 pub use records::is_picture_file;
 use records::is_sound_file;

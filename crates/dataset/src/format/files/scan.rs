@@ -19,6 +19,7 @@ use spdl_shard::{
 use super::{
     records::{ListedRecord, by_folder, group, has_field, is_picture_file, is_sound_file, neighbours},
     table::{CLASS_COLUMN, FileTable, RowFields},
+    transcripts::{TEXT_FIELD, Transcripts},
 };
 use crate::{
     BlockCutter, DatasetError, DatasetOddities, LABEL_FIELD, LeftOutReason, Listing, Outline, Scan, ScannedShard,
@@ -28,6 +29,8 @@ use crate::{
 /// Number of files at which a shard is closed. When raised, a worker reads longer indexes for a few samples; when
 /// lowered, there are more of them.
 const SHARD_FILES: u32 = 8192;
+/// Number of records at which a shard is closed, where records share files.
+const SHARD_RECORDS: u32 = 65_536;
 /// Number of files at which a block is closed, if it has not reached its size by then. Every file is a request, so a block
 /// of small files saves nothing by being longer; a shorter one shuffles better and waits for fewer requests.
 const BLOCK_FILES: u32 = 64;
@@ -45,8 +48,14 @@ fn is_index(name: &str) -> bool {
 }
 
 pub(super) fn scan(scan: Scan<'_>) -> BoxStream<'_, Result<ShardResult, DatasetError>> {
-    let shards = Shards::start(scan).map(stream::iter);
-    stream::iter([shards]).try_flatten().map_ok(|shard| ShardResult::Scanned(Box::new(shard))).boxed()
+    let shards = async move {
+        let mut shards = Shards::start(scan)?;
+        if matches!(shards.makes_record, MakesRecord::Sounds) {
+            shards.transcripts = Transcripts::read(shards.scan.from, &shards.files).await?;
+        }
+        Ok::<_, DatasetError>(stream::iter(shards))
+    };
+    stream::once(shards).try_flatten().map_ok(|shard| ShardResult::Scanned(Box::new(shard))).boxed()
 }
 
 /// The shards of a folder, one after the other.
@@ -54,6 +63,7 @@ struct Shards<'s> {
     scan: Scan<'s>,
     files: Listing,
     labels: LabelSource<'s>,
+    transcripts: Transcripts,
     makes_record: MakesRecord<'s>,
     /// The first file that was not grouped into records so far.
     next_file: usize,
@@ -64,6 +74,8 @@ struct Shards<'s> {
     odd: DatasetOddities,
     /// Whether a record with several pictures was noted.
     has_noted_pictures: bool,
+    /// Whether a sound without a text among transcripts was noted.
+    has_noted_text: bool,
     is_over: bool,
 }
 
@@ -94,7 +106,7 @@ impl MakesRecord<'_> {
             Self::Pictures => is_picture_file(path),
             Self::Sounds => is_sound_file(path),
             Self::All => true,
-            Self::Rows(table) => table.row(path).is_some(),
+            Self::Rows(table) => !table.rows(path).is_empty(),
         }
     }
 }
@@ -147,12 +159,14 @@ impl<'s> Shards<'s> {
             scan,
             files,
             labels,
+            transcripts: Transcripts::default(),
             makes_record,
             next_file: 0,
             pending: VecDeque::new(),
             number: 0,
             odd,
             has_noted_pictures: false,
+            has_noted_text: false,
             is_over: false,
         })
     }
@@ -162,11 +176,14 @@ impl<'s> Shards<'s> {
         let mut index = FileIndexBuilder::default();
         let mut blocks = BlockCutter::new(self.scan.block_bytes).with_objects(BLOCK_FILES);
         let unwritable = |source: FormatError, number| DatasetError::Unwritable { url: shard_name(number), source };
-        while index.file_count() < SHARD_FILES {
+        while index.file_count() < SHARD_FILES && index.record_count() < SHARD_RECORDS {
             let Some(record) = self.next_record() else { break };
-            let (number, start, files) = (index.record_count(), index.shard_bytes(), index.file_count());
-            self.record(&record, &mut index)?.map_err(|source| unwritable(source, self.number))?;
-            blocks.record_of_objects(number, start, index.shard_bytes(), 1, index.file_count() - files);
+            let start = index.shard_bytes();
+            for row in self.rows(&record) {
+                let (number, files) = (index.record_count(), index.file_count());
+                self.record(&record, &row, &mut index)?.map_err(|source| unwritable(source, self.number))?;
+                blocks.record_of_objects(number, start, index.shard_bytes(), 1, index.file_count() - files);
+            }
         }
         if index.record_count() == 0 {
             return self.nothing();
@@ -206,10 +223,13 @@ impl<'s> Shards<'s> {
     }
 
     fn records(&mut self, neighbours: Range<usize>) -> Vec<ListedRecord> {
-        let (makes_record, odd) = (&self.makes_record, &mut self.odd);
+        let (makes_record, transcripts, odd) = (&self.makes_record, &self.transcripts, &mut self.odd);
         let is_one = |path: &str| makes_record.is_one(path);
         let has_rows = matches!(makes_record, MakesRecord::Rows(_));
         let records = group(&self.files, neighbours, is_one, has_rows, |path, why| {
+            if transcripts.has_read(path) {
+                return;
+            }
             let why = match why {
                 LeftOutReason::NoPicture if has_rows => LeftOutReason::NoRow,
                 LeftOutReason::NoPicture if matches!(makes_record, MakesRecord::Sounds) => LeftOutReason::NoSound,
@@ -230,17 +250,35 @@ impl<'s> Shards<'s> {
         records
     }
 
+    /// Returns the rows that a record has: one, or of a table all those of its file.
+    fn rows(&self, record: &ListedRecord) -> Vec<RecordRow> {
+        let first = self.files.get(record.files[0].0).name;
+        let LabelSource::Table { table, .. } = &self.labels else {
+            return vec![RecordRow { row: 0, key: None, shares: false }];
+        };
+        let rows = table.rows(first);
+        let has_key = rows.len() > 1;
+        let key = |row| has_key.then(|| table.key(row, &first[..record.key_bytes]));
+        rows.clone().map(|row| RecordRow { row, key: key(row), shares: row > rows.start }).collect()
+    }
+
     /// Appends a record to the index.
     fn record(
         &mut self,
         record: &ListedRecord,
+        row: &RecordRow,
         index: &mut FileIndexBuilder,
     ) -> Result<Result<(), FormatError>, DatasetError> {
         let first = self.files.get(record.files[0].0);
-        let mut values = self.values(first.name)?;
+        let key = row.key.as_deref().unwrap_or(&first.name[..record.key_bytes]);
+        let mut values = self.values(first.name, key, row.row)?;
         let odd = &mut self.odd;
+        if !self.has_noted_text && !self.transcripts.is_empty() && self.transcripts.text(key).is_none() {
+            self.has_noted_text = true;
+            odd.note(|| format!("`{}` is in no file of transcripts beside it, and others may be in none", first.name));
+        }
         // A value replaces a file of the same field, because the caller gave the value.
-        let is_taken = |field: &String| values.iter().any(|(name, _)| name == field);
+        let is_taken = |field: &str| values.iter().any(|(name, _)| name == field);
         let (mut files, mut fields) = (Vec::new(), Vec::new());
         for (number, field) in &record.files {
             let file = self.files.get(*number);
@@ -257,40 +295,46 @@ impl<'s> Shards<'s> {
             let etag = file.etag.map(str::to_owned).and_then(|etag| self.scan.from.lasting_etag(Some(etag)));
             files.push((field.as_str(), file, etag));
         }
-        if files.is_empty() {
+        let (number, field) = &record.files[0];
+        if files.is_empty() || (row.key.is_some() && is_taken(field)) {
             // A record needs the file that makes it, so this file stays, and the value is dropped.
-            let (number, field) = &record.files[0];
             let file = self.files.get(*number);
             values.retain(|(name, _)| name != field);
             let etag = self.scan.from.lasting_etag(file.etag.map(str::to_owned));
             odd.field(field);
-            fields.push(field.clone());
-            files.push((field.as_str(), file, etag));
+            fields.insert(0, field.clone());
+            files.insert(0, (field.as_str(), file, etag));
         }
         for (name, _) in &values {
             odd.field(name);
             fields.push(name.clone());
         }
-        let outline = Outline { key: first.name[..record.key_bytes].to_owned(), fields };
-        odd.end(outline);
+        odd.end(Outline { key: key.to_owned(), fields });
         let files = files.iter().map(|(field, file, etag)| {
             let mut file = *file;
             file.etag = etag.as_deref();
             (*field, file)
         });
-        Ok(index.record(record.key_bytes, files, values.iter().map(|(name, value)| (&**name, &**value))))
+        let texts = values.iter().map(|(name, value)| (&**name, &**value));
+        Ok(match &row.key {
+            None => index.record(record.key_bytes, files, texts),
+            Some(key) if row.shares => {
+                let is_taken = |field: &str| values.iter().any(|(name, _)| name == field);
+                index.record_sharing(key, is_taken, texts)
+            }
+            Some(key) => index.record_called(key, files, texts),
+        })
     }
 
-    /// Returns the values of the record that the file at `path` makes.
-    fn values(&self, path: &str) -> Result<RowFields, DatasetError> {
-        match &self.labels {
-            LabelSource::None => Ok(Vec::new()),
+    /// Returns the values of the record with this key that the file at `path` makes, with a table those of row `row`.
+    fn values(&self, path: &str, key: &str, row: usize) -> Result<RowFields, DatasetError> {
+        let mut values = match &self.labels {
+            LabelSource::None => Vec::new(),
             LabelSource::Folders(classes) => {
                 let (folder, _) = path.split_once('/').expect("every file that makes a record lies in a folder");
-                Ok(vec![(LABEL_FIELD.to_owned(), classes[folder].clone())])
+                vec![(LABEL_FIELD.to_owned(), classes[folder].clone())]
             }
             LabelSource::Table { table, classes } => {
-                let row = table.row(path).expect("every record has a row");
                 let mut fields = table.fields(row)?;
                 for (name, value) in &mut fields {
                     if name == CLASS_COLUMN {
@@ -301,10 +345,24 @@ impl<'s> Shards<'s> {
                     let problem = format!("has both `{CLASS_COLUMN}` and `{LABEL_FIELD}`; give one of them");
                     return Err(table.error(row, &problem));
                 }
-                Ok(fields)
+                fields
             }
+        };
+        if let Some(text) = self.transcripts.text(key) {
+            values.push((TEXT_FIELD.to_owned(), text.to_owned()));
         }
+        Ok(values)
     }
+}
+
+/// A record of a file, of which there are several if rows of a table say where each begins.
+struct RecordRow {
+    /// Number of its row in the table.
+    row: usize,
+    /// Its key, if that is not the file's path without its ending.
+    key: Option<String>,
+    /// Whether its files are those of the record before it.
+    shares: bool,
 }
 
 impl Iterator for Shards<'_> {

@@ -1,21 +1,33 @@
 //! Reads a table of files: values with tabs or commas between them, or JSON lines, with a row for each record and any fields.
 //!
-//! A row names its file by the path relative to the dataset's folder. The table's text stays in memory as it is, with
-//! some 32 bytes beside it for each row, because a table has as many rows as the dataset has records.
+//! Rows can name one file if each says where its part of it begins. The table's text stays in memory as it is, with some 40 bytes
+//! beside it for each row, because a table has as many rows as the dataset has records.
 
 use std::{
     collections::BTreeSet,
+    ops::Range,
     path::{Path, PathBuf},
 };
 
 use serde_json::Value;
 use spdl_shard::json;
 
-use super::{coco, delimited::Separator};
+use super::{
+    coco,
+    delimited::Separator,
+    kaldi,
+    paths::{PathBase, TablePaths},
+};
 use crate::{DatasetError, at_line, read_text};
 
 /// Names of the column with the files' paths.
-const FILE_COLUMNS: [&str; 4] = ["file", "file_name", "filename", "path"];
+const FILE_COLUMNS: [&str; 5] = ["file", "file_name", "filename", "path", NEMO_COLUMN];
+/// Name of the column with the files' paths in NeMo's manifests.
+const NEMO_COLUMN: &str = "audio_filepath";
+/// Names of columns that tables of Common Voice have.
+const COMMON_VOICE_COLUMNS: [&str; 3] = ["client_id", "path", "sentence"];
+/// Names of the column that says where a row's part of its file begins, in seconds.
+const START_COLUMNS: [&str; 2] = ["offset", "start"];
 /// Name of the column with names of classes, which become the numbers of the field `cls`.
 pub(super) const CLASS_COLUMN: &str = "class";
 
@@ -26,22 +38,18 @@ pub struct FileTable {
     origin: PathBuf,
     text: String,
     kind: TableKind,
+    from: TablePaths,
     paths: String,
-    /// By the files' paths.
+    /// By the files' paths, and where rows begin in these.
     rows: Vec<TableRow>,
 }
 
 #[derive(Debug)]
 enum TableKind {
     /// Cells of these columns; column number `file` has the files' paths.
-    Cells {
-        separator: Separator,
-        columns: Vec<String>,
-        file: usize,
-    },
-    JsonLines {
-        file: &'static str,
-    },
+    Cells { separator: Separator, columns: Vec<String>, file: usize },
+    /// JSON objects, whose key `file` has the files' paths; `start` is the key of some that says where their parts begin.
+    JsonLines { file: &'static str, start: Option<&'static str> },
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -52,26 +60,41 @@ struct TableRow {
     line_bytes: u32,
     path_bytes: u32,
     line: u32,
+    /// Where its part of the file begins, in seconds; NaN if what the row says is no number.
+    start: f64,
+}
+
+/// A row as it is read.
+struct ReadRow<'t> {
+    line: usize,
+    line_at: usize,
+    text: &'t str,
+    path: &'t str,
+    start: f64,
 }
 
 /// The fields of a row: names and values.
 pub(super) type RowFields = Vec<(String, String)>;
 
 impl FileTable {
-    /// Reads the table at `path`: JSON lines or a document like COCO's if the name ends in `.jsonl`, `.ndjson` or `.json`,
-    /// values with commas between them if it ends in `.csv`, and with tabs otherwise.
+    /// Reads the table at `path`, for the dataset at the path or URL `dataset`: JSON lines or a document like COCO's if the name ends
+    /// in `.jsonl`, `.ndjson` or `.json`, values with commas between them if it ends in `.csv`, and with tabs otherwise; a folder is
+    /// one of Kaldi's.
     ///
     /// # Errors
-    /// If it cannot be read, a row has the wrong number of columns or is no JSON object, or two rows have one file.
-    pub fn read(path: &Path) -> Result<Self, DatasetError> {
+    /// If it cannot be read, a row has the wrong number of columns or is no JSON object, or two rows have one file and do not say
+    /// where in it they begin.
+    pub fn read(path: &Path, dataset: &str) -> Result<Self, DatasetError> {
         let is_csv = path.extension().is_some_and(|suffix| suffix.eq_ignore_ascii_case("csv"));
-        let text = read_text(path)?;
-        let is_json =
-            path.extension().is_some_and(|suffix| suffix == "jsonl" || suffix == "ndjson" || suffix == "json");
+        let is_kaldi = path.is_dir();
+        let (origin, text) = if is_kaldi { kaldi::to_lines(path)? } else { (path.to_owned(), read_text(path)?) };
+        let is_json = is_kaldi
+            || path.extension().is_some_and(|suffix| suffix == "jsonl" || suffix == "ndjson" || suffix == "json");
         let mut table = Self {
-            origin: path.to_owned(),
+            origin,
             text,
-            kind: TableKind::JsonLines { file: "" },
+            kind: TableKind::JsonLines { file: "", start: None },
+            from: TablePaths::new(path.parent().unwrap_or(Path::new("")), dataset),
             paths: String::new(),
             rows: vec![],
         };
@@ -91,14 +114,20 @@ impl FileTable {
         Ok(table)
     }
 
-    /// Iterates over the paths of the files, by name.
+    /// Iterates over the paths of the files of rows, by name: a path is repeated for each row that has it.
     pub(crate) fn files(&self) -> impl ExactSizeIterator<Item = &str> {
         self.rows.iter().map(|row| self.path(row))
     }
 
-    /// Returns the row of the file at `path`, if there is one.
-    pub(super) fn row(&self, path: &str) -> Option<usize> {
-        self.rows.binary_search_by(|row| self.path(row).cmp(path)).ok()
+    /// Returns the rows of the file at `path`, in the order of their places in it.
+    pub(super) fn rows(&self, path: &str) -> Range<usize> {
+        let start = self.rows.partition_point(|row| self.path(row) < path);
+        start..start + self.rows[start..].partition_point(|row| self.path(row) == path)
+    }
+
+    /// Returns the key of row `row`, of a file whose path without its ending is `stem`, among other rows of the file.
+    pub(super) fn key(&self, row: usize, stem: &str) -> String {
+        format!("{stem}@{}", self.rows[row].start)
     }
 
     /// Returns the fields of row `row` other than its file. A value that is null is left out.
@@ -113,7 +142,7 @@ impl FileTable {
                 let cells = columns.iter().zip(cells).enumerate().filter(is_field);
                 Ok(cells.map(|(_, (column, cell))| (column.clone(), cell.into_owned())).collect())
             }
-            TableKind::JsonLines { file } => {
+            TableKind::JsonLines { file, start } => {
                 let members: serde_json::Map<String, Value> = json::read(line.as_bytes())
                     .map_err(|error| at_line(&self.origin, row.line as usize, &no_object(&error)))?;
                 let mut fields = RowFields::new();
@@ -124,6 +153,10 @@ impl FileTable {
                         return Err(at_line(&self.origin, row.line as usize, &problem));
                     }
                     fields.push(field);
+                }
+                // NeMo's manifests leave out where a whole file begins.
+                if let Some(start) = start.filter(|start| !fields.iter().any(|(name, _)| name == start)) {
+                    fields.push((start.to_owned(), "0".to_owned()));
                 }
                 Ok(fields)
             }
@@ -169,6 +202,7 @@ impl FileTable {
 
     fn read_cells(&mut self, separator: Separator) -> Result<(), DatasetError> {
         let mut header: Option<(Vec<String>, usize)> = None;
+        let (mut start, mut base) = (None, PathBase::Dataset);
         let text = std::mem::take(&mut self.text);
         for (number, line_at, line) in separator.rows(&text) {
             let is_list = header.as_ref().is_none_or(|(columns, _)| columns.len() == 1);
@@ -192,6 +226,13 @@ impl FileTable {
                     }
                     let file = file.unwrap_or(0);
                     self.check_columns(number, &columns, file)?;
+                    let place = |name: &&str| columns.iter().position(|column| column == name);
+                    start = START_COLUMNS.iter().find_map(place);
+                    base = match columns[file].as_str() {
+                        NEMO_COLUMN => PathBase::Table,
+                        _ if COMMON_VOICE_COLUMNS.iter().all(|name| place(&name).is_some()) => PathBase::Clips,
+                        _ => PathBase::Dataset,
+                    };
                     header = Some((if is_list { vec!["file".to_owned()] } else { columns }, file));
                     if !is_list {
                         continue;
@@ -204,7 +245,8 @@ impl FileTable {
                 let problem = format!("has {found} columns where the table has {}", columns.len());
                 return Err(at_line(&self.origin, number, &problem));
             }
-            self.push(number, line_at, line, cells[*file].trim())?;
+            let start = start.map_or(0.0, |start: usize| seconds(&cells[start]));
+            self.push(base, &ReadRow { line: number, line_at, text: line, path: cells[*file].trim(), start })?;
         }
         let (columns, file) = header.unwrap_or_default();
         (self.text, self.kind) = (text, TableKind::Cells { separator, columns, file });
@@ -223,7 +265,7 @@ impl FileTable {
 
     fn read_json(&mut self) -> Result<(), DatasetError> {
         let text = std::mem::take(&mut self.text);
-        let mut file: Option<&'static str> = None;
+        let (mut file, mut starts): (Option<&'static str>, Option<&'static str>) = (None, None);
         for (number, line_at, line) in Separator::Tab.rows(&text) {
             let members: serde_json::Map<String, Value> =
                 json::read(line.as_bytes()).map_err(|error| at_line(&self.origin, number, &no_object(&error)))?;
@@ -233,39 +275,68 @@ impl FileTable {
                 return Err(at_line(&self.origin, number, "has no text `file`, the path of a file"));
             };
             file = Some(key);
-            self.push(number, line_at, line, path)?;
+            let begins = START_COLUMNS.into_iter().find_map(|name| Some((name, members.get(name)?)));
+            let start = begins.filter(|(_, start)| !start.is_null()).map_or(0.0, |(name, start)| {
+                starts.get_or_insert(name);
+                match start {
+                    Value::String(text) => seconds(text),
+                    start => start.as_f64().unwrap_or(f64::NAN),
+                }
+            });
+            let base = if key == NEMO_COLUMN { PathBase::Table } else { PathBase::Dataset };
+            self.push(base, &ReadRow { line: number, line_at, text: line, path, start })?;
         }
-        (self.text, self.kind) = (text, TableKind::JsonLines { file: file.unwrap_or(FILE_COLUMNS[0]) });
+        (self.text, self.kind) = (text, TableKind::JsonLines { file: file.unwrap_or(FILE_COLUMNS[0]), start: starts });
         Ok(())
     }
 
-    fn push(&mut self, line: usize, line_at: usize, text: &str, path: &str) -> Result<(), DatasetError> {
-        let path = path.strip_prefix("./").unwrap_or(path);
-        if !spdl_shard::manifest::is_relative_path(path) {
-            let problem = format!("names `{}`, which is not a path inside the dataset's folder", path.escape_debug());
-            return Err(at_line(&self.origin, line, &problem));
-        }
+    fn push(&mut self, base: PathBase, row: &ReadRow<'_>) -> Result<(), DatasetError> {
+        let &ReadRow { line, line_at, text, path, start } = row;
+        let path = self.from.resolve(base, path).map_err(|problem| at_line(&self.origin, line, &problem))?;
         let too_long = |_| at_line(&self.origin, line, "is longer than 4 GiB");
         let (path_at, path_bytes) = (self.paths.len(), path.len() as u32);
         let line_bytes = u32::try_from(text.len()).map_err(too_long)?;
         let line = u32::try_from(line).map_err(too_long)?;
-        self.paths.push_str(path);
-        self.rows.push(TableRow { line_at, path_at, line_bytes, path_bytes, line });
+        self.paths.push_str(&path);
+        self.rows.push(TableRow { line_at, path_at, line_bytes, path_bytes, line, start });
         Ok(())
     }
 
-    /// Sorts the rows by their files, and refuses two rows with the same one.
+    /// Sorts the rows by their files and where they begin in these, and refuses two rows with the same ones.
     fn sort(&mut self) -> Result<(), DatasetError> {
         let mut rows = std::mem::take(&mut self.rows);
-        rows.sort_unstable_by(|a, b| (self.path(a), a.line).cmp(&(self.path(b), b.line)));
-        for pair in rows.windows(2) {
-            if self.path(&pair[0]) == self.path(&pair[1]) {
-                let problem = format!("names `{}`, which line {} names already", self.path(&pair[1]), pair[0].line);
-                return Err(at_line(&self.origin, pair[1].line as usize, &problem));
+        rows.sort_unstable_by(|a, b| {
+            self.path(a).cmp(self.path(b)).then(a.start.total_cmp(&b.start)).then(a.line.cmp(&b.line))
+        });
+        for [before, row] in rows.windows(2).flat_map(|pair| pair.first_chunk::<2>()) {
+            if self.path(before) != self.path(row) {
+                continue;
+            }
+            if let Some(row) = [before, row].into_iter().find(|row| !row.start.is_finite()) {
+                let problem =
+                    format!("names `{}`, as other lines do, and begins at no number of seconds", self.path(row));
+                return Err(at_line(&self.origin, row.line as usize, &problem));
+            }
+            if before.start.total_cmp(&row.start).is_eq() {
+                let way = format!(
+                    "names `{}`, which line {} names already; lines of one file have a `{}`, the second at which each begins",
+                    self.path(row),
+                    before.line,
+                    START_COLUMNS[0]
+                );
+                return Err(at_line(&self.origin, row.line as usize, &way));
             }
         }
         self.rows = rows;
         Ok(())
+    }
+}
+
+/// Reads where a row begins; nothing is the beginning of the file.
+fn seconds(text: &str) -> f64 {
+    match text.trim() {
+        "" => 0.0,
+        text => text.parse().unwrap_or(f64::NAN),
     }
 }
 

@@ -2,8 +2,8 @@
 
 use proptest::{collection::vec, option, prelude::*};
 use spdl_job::{
-    Arguments, AudioChannels, AudioColumn, AudioFeatures, AudioLengthColumn, AudioRateColumn, AudioSegment, BadSamples,
-    BoolColumn, BoxClassColumn, BoxFormat, BoxLabelsColumn, BoxStorage, BoxesColumn, BytesColumn, Callable,
+    Arguments, AudioChannels, AudioColumn, AudioFeatures, AudioLengthColumn, AudioRateColumn, AudioSegment, AudioSpan,
+    BadSamples, BoolColumn, BoxClassColumn, BoxFormat, BoxLabelsColumn, BoxStorage, BoxesColumn, BytesColumn, Callable,
     CategoryColumn, ColorJitter, Column, ColumnKind, ColumnValue, DefaultValue, DocumentIdsColumn,
     DocumentLengthsColumn, FeaturesKind, Fill, FloatColumn, FunctionCall, GeometryColumn, GlobalLengthsColumn,
     ImageColumn, ImageOp, ImageSizeColumn, IntColumn, Interpolation, Job, JsonColumn, LabelsColumn, LossMaskColumn,
@@ -115,10 +115,11 @@ fn kind() -> impl Strategy<Value = ColumnKind> {
             option::of(any::<u32>()),
             any::<u16>(),
             option::of((any::<u32>(), 0..3_usize)),
+            option::of((option::of(text()), option::of(text()))),
             any::<u32>(),
             option::of((any::<[u32; 3]>(), any::<u8>(), any::<u32>())),
         )
-            .prop_map(|(rate, channels, segment, max_frames, features)| {
+            .prop_map(|(rate, channels, segment, span, max_frames, features)| {
                 let pick = |nth: usize| [SegmentPick::Random, SegmentPick::Start, SegmentPick::Middle][nth];
                 let segment = segment.map(|(frames, nth)| AudioSegment { frames, pick: pick(nth) });
                 let channels = match channels {
@@ -136,7 +137,8 @@ fn kind() -> impl Strategy<Value = ColumnKind> {
                     },
                     mels,
                 });
-                ColumnKind::Audio(AudioColumn { rate, channels, segment, max_frames, features })
+                let span = span.map(|(start, seconds)| AudioSpan { start, seconds });
+                ColumnKind::Audio(AudioColumn { rate, channels, segment, span, max_frames, features })
             }),
         text().prop_map(|follows| ColumnKind::AudioLength(AudioLengthColumn { follows })),
         text().prop_map(|follows| ColumnKind::AudioRate(AudioRateColumn { follows })),
