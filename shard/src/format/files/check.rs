@@ -11,7 +11,7 @@ use crate::{
 };
 
 /// The files of a record that are its own.
-struct OwnFiles {
+struct OwnFields {
     /// Where they begin in the shard.
     offset: u64,
     /// The numbers of their fields.
@@ -88,7 +88,7 @@ impl FileIndex {
         let (mut field, mut offset) = (0, 0);
         let mut seen_in = vec![u32::MAX; self.names as usize];
         // The last record with files of its own.
-        let mut owner: Option<OwnFiles> = None;
+        let mut owner: Option<OwnFields> = None;
         let mut has_shared = false;
         for number in 0..self.records {
             let [first_field, fields_end] = [self.first_field(number), self.first_field(number + 1)];
@@ -133,7 +133,7 @@ impl FileIndex {
             }
             has_shared |= is_shared;
             if !is_shared {
-                owner = Some(OwnFiles { offset: begins_at, fields: first_field..first_field + files });
+                owner = Some(OwnFields { offset: begins_at, fields: first_field..first_field + files });
             }
             field = fields_end;
         }
@@ -161,7 +161,7 @@ impl FileIndex {
         record: u32,
         field: u32,
         first_field: u32,
-        owner: Option<&OwnFiles>,
+        owner: Option<&OwnFields>,
     ) -> Result<(), FormatError> {
         let owned = self.owner_of(field);
         let is_next = match field.checked_sub(first_field) {

@@ -82,7 +82,7 @@ pub(super) fn to_lines(folder: &Path) -> Result<(PathBuf, String), DatasetError>
             let mut line = Map::new();
             let mut put = |name: &str, value: Value| drop(line.insert(name.to_owned(), value));
             if segments.is_some() {
-                let segment = Segment::read(rest).map_err(|problem| listed.error(number, &problem))?;
+                let segment = KaldiSegment::read(rest).map_err(|problem| listed.error(number, &problem))?;
                 let path = paths.get(segment.recording).ok_or_else(|| {
                     listed.error(number, &format!("names `{}`, which `wav.scp` does not have", segment.recording))
                 })?;
@@ -107,14 +107,14 @@ pub(super) fn to_lines(folder: &Path) -> Result<(PathBuf, String), DatasetError>
 }
 
 /// A line of `segments` behind the name of the utterance.
-struct Segment<'l> {
+struct KaldiSegment<'l> {
     recording: &'l str,
     start: f64,
     /// `None` if it goes on to the end of the recording.
     duration: Option<f64>,
 }
 
-impl<'l> Segment<'l> {
+impl<'l> KaldiSegment<'l> {
     fn read(rest: &'l str) -> Result<Self, String> {
         let words: Vec<&str> = rest.split_whitespace().collect();
         let [recording, start, end] = words[..] else {

@@ -10,7 +10,7 @@ use futures::{StreamExt, TryStreamExt, stream};
 use spdl_shard::store::DatasetStore;
 
 use super::records::is_sound_file;
-use crate::{DatasetError, Listing, at_line, text_of};
+use crate::{DatasetError, Listing, at_line, text_of, wrong};
 
 /// The field of the texts.
 pub(super) const TEXT_FIELD: &str = "txt";
@@ -18,6 +18,8 @@ pub(super) const TEXT_FIELD: &str = "txt";
 const SUFFIX: &str = ".trans.txt";
 /// Size of the largest file that is read, in bytes. LibriSpeech has one for each chapter, of some kilobytes.
 const MAX_BYTES: u64 = 16 << 20;
+/// Size of all files that are read, in bytes, as their texts are in memory: 20 times that of LibriSpeech.
+const MAX_ALL_BYTES: usize = 1 << 30;
 /// Number of files that are read at once.
 const READS_AT_ONCE: usize = 16;
 
@@ -47,7 +49,13 @@ impl Transcripts {
             Ok::<_, DatasetError>((name, bytes))
         };
         let mut read = std::pin::pin!(stream::iter(names).map(read).buffered(READS_AT_ONCE));
+        let mut all_bytes = 0;
         while let Some((name, bytes)) = read.try_next().await? {
+            all_bytes += bytes.len();
+            if all_bytes > MAX_ALL_BYTES {
+                let problem = "has more than 1 GiB of texts in `*.trans.txt`; index its folders one by one";
+                return Err(wrong(Path::new(from.url()), problem));
+            }
             let text = text_of(Path::new(&from.url_of(&name)), bytes.to_vec(), 1)?;
             found
                 .add(&name, &text)
