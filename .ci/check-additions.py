@@ -69,6 +69,13 @@ SEAMS = [
         ["crates/core/job/src/operation/mod.rs"],
     ),
     Seam(
+        "an operation on sounds",
+        "time_mask",
+        r"\btime_mask\b|\bTimeMask\b",
+        ["crates/core/job/src/sound_operation/time_mask.rs"],
+        ["crates/core/job/src/sound_operation/mod.rs"],
+    ),
+    Seam(
         "a store",
         "hf",
         r"\bhf://|\bhf\b|\bHF_|\bHub\w*|\bhub\b|\bHUB\b",

@@ -114,8 +114,8 @@ class Column(_ColumnRequired, total=False):
     normalise: Normalise | None
     #: For boxes: whether the numbers are shares of the picture's width and height, and not pixels. Default: `false`.
     normalised: bool | None
-    #: For image: the operations from the picture to the array, in order. The last one has to give a fixed size. Required.
-    ops: Sequence[Literal["crop_box", "random_flip", "aug_mix", "color_jitter", "grayscale", "rand_augment", "random_autocontrast", "random_equalize", "random_erasing", "random_grayscale", "random_invert", "random_perspective", "random_vertical_flip", "trivial_augment_wide"] | Operations]
+    #: For image: the operations from the picture to the array, in order. The last one has to give a fixed size. Required. For audio: the operations, in order: `speed` first, those on samples before those on features. Default: none.
+    ops: Sequence[Literal["crop_box", "random_flip", "aug_mix", "color_jitter", "grayscale", "rand_augment", "random_autocontrast", "random_equalize", "random_erasing", "random_grayscale", "random_invert", "random_perspective", "random_vertical_flip", "trivial_augment_wide"] | Operations] | Sequence[SoundOperations]
     #: For int, float, text, category, one_hot and bool: the place of the value in the JSON document that the field then holds: the keys from the root, separated by dots, such as `annotations.0.name`. An index in a list is a number. Default: none; the field itself is the value. For json: the keys from the root to the number, separated by dots, such as `camera.exposure`. An index in a list is a number. Required.
     path: str | None
     #: For image: for a field that is a list of pictures, the number of pictures that each sample has, 1 to 65536. A sample with another number is a bad sample. Default: none; samples have one picture.
@@ -600,6 +600,84 @@ class TrivialAugmentWide(TypedDict, total=False):
     interpolation: Literal["nearest", "bilinear"]
     #: The number of strengths, 2 to 1000.
     num_magnitude_bins: int
+
+
+class SoundOperations(TypedDict, total=False):
+    """An operation: one of these keys."""
+
+    #: Gives random runs of bands of the features one value in all frames, as *SpecAugment* does.
+    frequency_mask: FrequencyMask | int
+    #: Makes the samples louder or quieter by a random number of decibels. Nothing is clipped.
+    gain: Gain | float | Sequence[float]
+    #: Adds white noise at a random distance from the sound. Silence stays silent.
+    noise: Noise | float | Sequence[float]
+    #: Plays the sound at a random speed, as `torchaudio.functional.speed` does: at 1.1 it is shorter and higher. The file is resampled once, to its new rate and speed.
+    speed: Speed | Sequence[float]
+    #: Gives random runs of frames of the features one value, as *SpecAugment* does.
+    time_mask: TimeMask | int
+
+
+class _FrequencyMaskRequired(TypedDict):
+    #: The most bands of a run: its width is drawn from 0 to it, and then its place.
+    bands: int
+
+
+class FrequencyMask(_FrequencyMaskRequired, total=False):
+    """Gives random runs of bands of the features one value in all frames, as *SpecAugment* does."""
+
+    #: The number of runs, which can lie on each other.
+    count: int
+    #: The value. Default: none; the mean of the sample's features.
+    value: float | None
+
+
+class _GainRequired(TypedDict):
+    #: The decibels, drawn from `[low, high]`; a number is the range from its negative to itself.
+    decibels: float | Sequence[float]
+
+
+class Gain(_GainRequired, total=False):
+    """Makes the samples louder or quieter by a random number of decibels. Nothing is clipped."""
+
+    #: Probability.
+    p: float
+
+
+class _NoiseRequired(TypedDict):
+    #: How much weaker the noise is than the sound, in decibels of energy, or its range: the signal-to-noise ratio.
+    snr: float | Sequence[float]
+
+
+class Noise(_NoiseRequired, total=False):
+    """Adds white noise at a random distance from the sound. Silence stays silent."""
+
+    #: Probability.
+    p: float
+
+
+class _SpeedRequired(TypedDict):
+    #: The speeds, one of which is drawn: 0.25 to 4, with up to three decimals.
+    factors: Sequence[float]
+
+
+class Speed(_SpeedRequired, total=False):
+    """Plays the sound at a random speed, as `torchaudio.functional.speed` does: at 1.1 it is shorter and higher. The file is resampled once, to its new rate and speed."""
+
+    pass
+
+
+class _TimeMaskRequired(TypedDict):
+    #: The most frames of a run: its width is drawn from 0 to it, and then its place.
+    frames: int
+
+
+class TimeMask(_TimeMaskRequired, total=False):
+    """Gives random runs of frames of the features one value, as *SpecAugment* does."""
+
+    #: The number of runs, which can lie on each other.
+    count: int
+    #: The value. Default: none; the mean of the sample's features.
+    value: float | None
 
 
 class Returns(TypedDict, total=False):

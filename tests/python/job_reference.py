@@ -45,6 +45,7 @@ SHOWN = {
     "mask": "job.md#masks",
     "one_hot": "job.md#a-mix",
     "operations": "job.md#operations",
+    "sound operations": "speech.md#augmentation",
     "ten_crop": "columns.md#several-views-of-a-picture",
     "tokens": "columns.md#tokens",
 }
@@ -62,7 +63,14 @@ HEADINGS = {
     "ViewFile": "`[view]`",
 }
 #: What has no section of its own: the place that describes it.
-PLACES = {"DecodeFile": "[a kind](#kinds)", "Operation": "[an operation](#operations)", "ArgumentsFile": "table of any keys"}
+PLACES = {
+    "DecodeFile": "[a kind](#kinds)",
+    "Operation": "[an operation](#operations)",
+    "SoundOperation": "[a sound operation](#operations-on-sounds)",
+    "ArgumentsFile": "table of any keys",
+}
+#: The operations that the kinds of column with `ops` take.
+TAKEN = {"image": "Operation", "audio": "SoundOperation"}
 #: Enums with more values are named in tables, and not listed.
 FEW = 5
 HEAD = f"""# The keys of a job file
@@ -71,7 +79,7 @@ This page is generated from the JSON Schema of job files, `spdl-ctl job schema`,
 comments in `crates/core/job/src` and not this page.
 
 [The job file]({GUIDE}) leads from the smallest job to what most people change. Here is every key: [the job](#the-job), [`[[column]]`](#column) with
-[the kinds](#kinds), [`[[function]]`](#function), [`[mix]`](#mix), [`[order]`](#order), [`[sequence]`](#sequence), [`[view]`](#view), [the operations](#operations), and
+[the kinds](#kinds), [`[[function]]`](#function), [`[mix]`](#mix), [`[order]`](#order), [`[sequence]`](#sequence), [`[view]`](#view), [the operations](#operations) on pictures and [on sounds](#operations-on-sounds), and
 [the values](#values) that several keys have. An unknown key is an error that names the column, the key and the line."""
 
 
@@ -96,11 +104,15 @@ class Reference:
             self._table(name)
             for part in self._tables[known:]:
                 self._table(part, "###")
-        self._operations()
+        form = "An operation is a table with one key, as `{ resize = { size = 256 } }`. Most have short forms: `{ resize = 256 }` has the first of their keys alone, and"
+        form += ' `"random_flip"` has no keys. The short forms are the same operations.'
+        self._operations("Operation", "## Operations", form, "operations")
+        form = "They are written as [those on pictures](#operations): `{ gain = [-6, 6] }` is `{ gain = { decibels = [-6, 6] } }`."
+        self._operations("SoundOperation", "## Operations on sounds", form, "sound operations")
         self._add("## Values", "What several keys have as their value, or one of several words.")
         for name in sorted(self._values, key=lambda name: anchor(heading(name))):
             self._value(name)
-        shown_here = {*self._tables, *self._values, *PLACES, "ImageOp"}
+        shown_here = {*self._tables, *self._values, *PLACES, "ImageOp", "SoundOp"}
         if missing := self._definitions.keys() - shown_here:
             raise SystemExit(f"these definitions are not on the page: {sorted(missing)}")
         page = "\n\n".join(part for part in self._parts if part)
@@ -137,7 +149,8 @@ class Reference:
             if not texts:
                 common[key] = value
             for kind, text in texts.items():
-                own.setdefault(kind, {})[key] = {**value, "description": sentence(text)}
+                some = [one for one in value["anyOf"] if target(one["items"]) == TAKEN[kind]] if key == "ops" else [value]
+                own.setdefault(kind, {})[key] = {**some[0], "description": sentence(text)}
         self._add("Keys that a column of any kind has:")
         self._keys("ColumnFile", {**table, "properties": common})
         self._add("### Kinds", "`decode` names the kind of a column.")
@@ -152,19 +165,17 @@ class Reference:
             else:
                 self._add("It has no keys of its own.")
 
-    def _operations(self) -> None:
-        """Adds the section of the operations."""
-        full, names, short = self._definitions["Operation"]["anyOf"]
-        form = "An operation is a table with one key, as `{ resize = { size = 256 } }`. Most have short forms: `{ resize = 256 }` has the first of their keys alone, and"
-        form += ' `"random_flip"` has no keys. The short forms are the same operations.'
-        self._add("## Operations", form)
-        self._show("operations")
+    def _operations(self, definition: str, title: str, form: str, shown: str) -> None:
+        """Adds the section of some operations."""
+        full, *names, short = self._definitions[definition]["anyOf"]
+        self._add(title, form)
+        self._show(shown)
         all_of_them = sorted(operations(self._definitions[target(full)]["oneOf"]))
         rows = [[f"[`{name}`](#{name})", one_line(about.split("\n\n")[0])] for name, about, _ in all_of_them]
         self._add(rendered(["operation", "what it does"], rows))
         for name, about, keys in all_of_them:
             self._add(f"### `{name}`", *paragraphs(about))
-            forms = [f'`"{name}"`'] if name in names["enum"] else []
+            forms = [f'`"{name}"`'] if any(name in some["enum"] for some in names) else []
             if first := short["properties"].get(name):
                 [key] = [key for key, value in keys["properties"].items() if value == first][:1]
                 forms.append(f"`{{ {name} = ... }}` with `{key}` alone")
@@ -227,7 +238,7 @@ class Reference:
         items = self._type(schema["items"])
         if target(schema["items"]):
             # A link: "[an operation](#operations)" becomes "[operations](#operations)".
-            return re.sub(r"^\[(?:an )?(.*?)\]", r"list of [\1s]", items)
+            return re.sub(r"^\[(?:an? )?(.*?)\]", r"list of [\1s]", items)
         if least is None:
             return f"list of {plural(items)}"
         return f"{least} {plural(items)}" if least == most else f"{least} to {most} {plural(items)}"

@@ -15,7 +15,7 @@ from typing import Any
 ROOT = pathlib.Path(__file__).parents[2]
 SCHEMA = ROOT / "examples/job.schema.json"
 #: Names of tables in Python, where they differ from the schema's without `File`.
-NAMES = {"ImageOp": "Operations", "OrderFile": "Order", "ColumnFile": "Column", "SequenceFile": "Sequences"}
+NAMES = {"ImageOp": "Operations", "SoundOp": "SoundOperations", "OrderFile": "Order", "ColumnFile": "Column", "SequenceFile": "Sequences"}
 #: What dicts take beside what job files take: functions and paths as they are.
 MORE = {
     ("Job", "dataset"): "str | os.PathLike[str]",
@@ -61,7 +61,7 @@ def one_line(text: str) -> str:
 
 
 def operations(some: list[dict[str, Any]]) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """Yields name, description and keys of each operation, from the tables with a key each that `ImageOp` allows."""
+    """Yields name, description and keys of each operation, from the tables with a key each that `ImageOp` or `SoundOp` allows."""
     for table in some:
         [(name, keys)] = table["properties"].items()
         yield name, table.get("description", ""), keys
@@ -128,7 +128,7 @@ class Types:
             tables = [one for one in some if "properties" in one]
             if len(tables) > 1:
                 return self._operations(name, some)
-            if name == "Operation":
+            if name in ("Operation", "SoundOperation"):
                 return self._operation(some)
             return united([self._type(one, name) for one in some])
         kinds = schema.get("type")
@@ -150,9 +150,9 @@ class Types:
 
     def _operation(self, some: list[dict[str, Any]]) -> str:
         """Returns an operation: in full, by its name alone, or short."""
-        full, names, short = some
+        full, *names, short = some
         tables = self._definitions[target(full)]["oneOf"]
-        return united([self._operations(NAMES["ImageOp"], tables, short["properties"]), self._type(names, "")])
+        return united([self._operations(NAMES[target(full)], tables, short["properties"]), *(self._type(one, "") for one in names)])
 
 
 def pascal(key: str) -> str:

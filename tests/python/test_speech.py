@@ -169,6 +169,59 @@ def test_a_field_that_no_record_has_is_named(tmp_path: pathlib.Path) -> None:
         loader.next()
 
 
+def decibels(ratio: Any) -> float:
+    return float(20 * numpy.log10(ratio))
+
+
+def test_operations_are_those_of_their_draws_and_the_same_for_any_number_of_ranks(tmp_path: pathlib.Path, cluster: Cluster) -> None:
+    utterances = kaldi(tmp_path / "corpus", tmp_path / "data")
+    ctl("index", tmp_path / "corpus", "--table", tmp_path / "data")
+    plain = {**WAVE, "name": "plain", "span": SPAN}
+    louder = {**plain, "name": "louder", "ops": [{"gain": [-6, 6]}]}
+    noisy = {**plain, "name": "noisy", "ops": [{"noise": {"snr": [10, 30], "p": 0.5}}]}
+    fast = {**plain, "name": "fast", "ops": [{"speed": [0.9, 1.0, 1.1]}]}
+    fbank = {**plain, "name": "fbank", "features": {"preset": "kaldi", "mels": 40}}
+    mask = {**fbank, "name": "mask", "ops": [{"time_mask": {"frames": 20, "value": -50}}, {"frequency_mask": {"bands": 10, "value": -50}}]}
+    length = {**LENGTH, "follows": "fast"}
+    made = job(tmp_path / "corpus", plain, louder, noisy, fast, length, fbank, mask, name="operations-on-sounds", epochs=2)
+    name = cluster.submit(made)
+    with spdl_cluster.local(made, tensors="numpy") as loader:
+        alone = samples(loader) + samples(loader)
+    assert len(alone) == 2 * len(utterances)
+    gains, ratios, speeds, masked = [], [], set(), []
+    for one in alone:
+        loud = abs(one["plain"]) > 0.05
+        # One recording has silence in its middle.
+        if loud.any():
+            quotient = one["louder"][loud] / one["plain"][loud]
+            assert quotient.max() - quotient.min() < 1e-5
+            gains.append(decibels(quotient.mean()))
+        noise = one["noisy"] - one["plain"]
+        if noise.any():
+            ratios.append(decibels(numpy.linalg.norm(one["plain"]) / numpy.linalg.norm(noise)))
+        speed = round(len(one["plain"]) / len(one["fast"]), 2)
+        assert one["length"] == len(one["fast"])
+        speeds.add(speed)
+        if speed == 1:
+            assert numpy.array_equal(one["fast"], one["plain"])
+        changed = one["mask"] != one["fbank"]
+        assert (one["mask"][changed] == -50).all()
+        rows, bands = changed.all(axis=1), changed.all(axis=0)
+        assert numpy.array_equal(changed, rows[:, None] | bands) and rows.sum() <= 20 and bands.sum() <= 10
+        masked.append((rows.sum(), bands.sum()))
+    assert -6 <= min(gains) < -4 and 4 < max(gains) <= 6, gains
+    assert len(alone) / 4 < len(ratios) < len(alone) * 3 / 4 and min(ratios) > 9.99 and max(ratios) < 30.01, ratios
+    assert speeds == {0.9, 1, 1.1} and len(set(masked)) > 20
+    with cluster.connect(0, 2, job=name, tensors="numpy") as first, cluster.connect(1, 2, job=name, tensors="numpy") as second:
+        there: dict[str, list[bytes]] = {}
+        for both in zip(first, second):
+            for batch in both:
+                for number, key in enumerate(batch["key"].text()):
+                    there.setdefault(key, []).append(batch["noisy"][number].tobytes() + batch["fast"][number].tobytes() + batch["mask"][number].tobytes())
+    for one in alone[: len(utterances)]:
+        assert one["noisy"].tobytes() + one["fast"].tobytes() + one["mask"].tobytes() in there[one["key"]]
+
+
 def test_the_page_on_speech_runs_as_it_is_written(tmp_path: pathlib.Path, temporary: pathlib.Path) -> None:
     librispeech(tmp_path / "dev-clean")
     (tmp_path / "corpus").mkdir()
@@ -183,6 +236,7 @@ def test_the_page_on_speech_runs_as_it_is_written(tmp_path: pathlib.Path, tempor
     assert looked.returncode == 0, looked.stderr
     assert "TEXT 7 OF 174-50\n" in looked.stdout
     page.run("spdl-ctl replay segments.toml")
+    page.run("spdl-ctl replay augmented.toml")
     page.end()
     ctl("job", "init", tmp_path / "kaldi", "--out", tmp_path / "suggested.toml")
     suggested = (tmp_path / "suggested.toml").read_text()

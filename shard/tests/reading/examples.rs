@@ -7,10 +7,10 @@ use spdl_job::{
     ArgumentsFile, AudioChannels, AudioKeys, AudioLengthKeys, AudioRateKeys, BadSamples, BoxFormat, BoxLabelsKeys,
     BoxStorage, BoxesKeys, BytesColumn, BytesKeys, CategoryKeys, CenterCrop, ClassesFile, ColumnFile, ColumnKind,
     CropBox, DEFAULT_BAD_FRACTION, DecodeFile, DefaultFile, DocumentIdsKeys, DocumentLengthsKeys, FeaturesFile,
-    FeaturesPreset, Fill, FunctionFile, GeometryKeys, GlobalLengthsKeys, ImageKeys, ImageOp, ImageSizeKeys,
-    Interpolation, JobFile, JsonKeys, LabelsKeys, LossMaskKeys, MaskKeys, NoKeys, OneHotKeys, OrderFile, PositionsKeys,
-    RandomFlip, RandomResizedCrop, Resize, ReturnedFile, ReturnsFile, SegmentFile, SegmentPick, Size, SourceDigest,
-    SpanFile, TensorEncoding, TensorKeys, TextKeys, TokensKeys, ValueKeys,
+    FeaturesPreset, Fill, FunctionFile, Gain, GeometryKeys, GlobalLengthsKeys, ImageKeys, ImageOp, ImageSizeKeys,
+    Interpolation, JobFile, JsonKeys, LabelsKeys, LossMaskKeys, MaskKeys, NoKeys, NumberOrRange, OneHotKeys, OrderFile,
+    PositionsKeys, RandomFlip, RandomResizedCrop, Resize, ReturnedFile, ReturnsFile, SegmentFile, SegmentPick, Size,
+    SoundOp, SourceDigest, SpanFile, TensorEncoding, TensorKeys, TextKeys, TokensKeys, ValueKeys,
 };
 use spdl_order::{DatasetFacts, EpochEnd};
 use spdl_types::{DType, Fingerprint, ImageColor, ImageDepth, ImageLayout, Normalise};
@@ -91,6 +91,7 @@ fn with_every_key() -> JobFile {
             segment: Some(SegmentFile { seconds: 1.0, pick: Some(SegmentPick::Random) }),
             span: Some(SpanFile { start: Some(String::new()), seconds: Some(String::new()) }),
             max_seconds: Some(1),
+            ops: vec![SoundOp::Gain(Gain { decibels: NumberOrRange::Number(1.0), p: 1.0 })],
             features: Some(FeaturesFile {
                 preset: FeaturesPreset::Torchaudio,
                 mels: Some(1),
@@ -208,7 +209,7 @@ fn the_first_example_explains_every_key_and_value() {
     let text = fs::read_to_string(root().join("examples/imagenet-train.toml")).unwrap();
     let mut keys = BTreeSet::new();
     collect_keys(&serde_json::to_value(with_every_key()).unwrap(), &mut keys);
-    for (operation, own, _) in ImageOp::CATALOG {
+    for (operation, own, _) in ImageOp::CATALOG.iter().chain(SoundOp::CATALOG) {
         keys.insert((*operation).to_owned());
         keys.extend(own.iter().map(|key| (*key).to_owned()));
     }

@@ -15,7 +15,7 @@ use toml::{
     de::{DeTable, DeValue},
 };
 
-use super::operation::ImageOp;
+use super::{ImageOp, SoundOp};
 
 /// Length of the longest text that an error repeats, in characters.
 const MAX_SHOWN: usize = 60;
@@ -150,7 +150,8 @@ impl Wrong {
             }
             (_, [Segment::Map { key: step }]) => {
                 places.push(place.to_owned());
-                let expects = ImageOp::expects(step);
+                let expects = ImageOp::expects(step).or_else(|| SoundOp::expects(step));
+                let expects = expects.unwrap_or_else(|| format!("{step} expects a table"));
                 match self {
                     Self::Expects { found, .. } => format!("{expects}, not {found}"),
                     Self::Missing(key) => format!("{expects}; `{key}` is missing"),

@@ -7,9 +7,9 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, generate::SchemaSettings, js
 use serde_json::{Map, Value};
 
 use super::{
-    ArgumentsFile, ColumnFile, Fill, ImageOp, JobFile, NumberOrRange, Padding, ReturnsFile, Size,
+    ArgumentsFile, ColumnFile, Fill, ImageOp, JobFile, NumberOrRange, Padding, ReturnsFile, Size, SoundOp,
     column::{KindName, ValueKeysSchema},
-    operation::step::StepFile,
+    operation::step::{StepFile, StepOp},
 };
 use spdl_types::DType;
 
@@ -132,8 +132,9 @@ impl JsonSchema for ColumnFile {
                     None => texts.push((vec![kind.name()], text)),
                 }
                 let all = schema.ensure_object().entry("properties").or_insert_with(|| Value::Object(Map::new()));
-                if all.get(&key).is_none() {
-                    all[key] = own;
+                match all.get_mut(&key) {
+                    None => all[key] = own,
+                    Some(known) => *known = either(known, &own),
                 }
             }
         }
@@ -147,6 +148,19 @@ impl JsonSchema for ColumnFile {
     }
 }
 
+/// Returns the schema of a key that kinds have: `known` if it is that of all, and otherwise what either of two allows.
+fn either(known: &Value, own: &Value) -> Value {
+    let [bare_known, bare_own] = [known, own].map(|schema| {
+        let mut schema = schema.clone();
+        schema.as_object_mut().map(|schema| schema.remove("description"));
+        schema
+    });
+    if bare_known == bare_own || known.get("items").is_none() || own.get("items").is_none() {
+        return known.clone();
+    }
+    json_schema!({ "description": known["description"], "anyOf": [bare_known, bare_own] }).to_value()
+}
+
 /// Lists the names of kinds, as `a, b and c`.
 fn listed(kinds: &[&str]) -> String {
     match kinds {
@@ -157,35 +171,47 @@ fn listed(kinds: &[&str]) -> String {
 
 impl JsonSchema for ImageOp {
     fn schema_name() -> Cow<'static, str> {
-        "ImageOp".into()
+        Self::SCHEMA[0].into()
     }
 
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        let forms = Self::schemas(generator).into_iter().map(|(name, _, mut keys)| {
-            let description = keys.remove("description").unwrap_or_default();
-            json_schema!({
-                "description": description,
-                "type": "object",
-                "properties": { name: keys },
-                "required": [name],
-                "additionalProperties": false,
-            })
-        });
-        json_schema!({
-            "description": "One step from a decoded picture to the pixels of the batch. Random ones draw from a generator keyed by (seed, epoch, sample id).",
-            "oneOf": forms.collect::<Vec<_>>(),
-        })
+        schema_of_operations::<Self>(generator)
     }
 }
 
-impl JsonSchema for StepFile {
+impl JsonSchema for SoundOp {
     fn schema_name() -> Cow<'static, str> {
-        "Operation".into()
+        Self::SCHEMA[0].into()
     }
 
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        let full = generator.subschema_for::<ImageOp>();
-        let operations = ImageOp::schemas(generator);
+        schema_of_operations::<Self>(generator)
+    }
+}
+
+/// Returns the schema of an operation in full.
+fn schema_of_operations<O: StepOp>(generator: &mut SchemaGenerator) -> Schema {
+    let forms = O::schemas(generator).into_iter().map(|(name, _, mut keys)| {
+        let description = keys.remove("description").unwrap_or_default();
+        json_schema!({
+            "description": description,
+            "type": "object",
+            "properties": { name: keys },
+            "required": [name],
+            "additionalProperties": false,
+        })
+    });
+    json_schema!({ "description": O::ABOUT, "oneOf": forms.collect::<Vec<_>>() })
+}
+
+impl<O: StepOp + JsonSchema> JsonSchema for StepFile<O> {
+    fn schema_name() -> Cow<'static, str> {
+        O::SCHEMA[1].into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let full = generator.subschema_for::<O>();
+        let operations = O::schemas(generator);
         let is_optional = |keys: &Schema| keys.get("required").is_none();
         let names: Vec<_> =
             operations.iter().filter(|(_, _, keys)| is_optional(keys)).map(|(name, ..)| *name).collect();
@@ -193,19 +219,18 @@ impl JsonSchema for StepFile {
             .iter()
             .filter_map(|(name, keys, schema)| Some(((*name).to_owned(), first_key(keys, schema)?)))
             .collect();
+        let names = (!names.is_empty()).then(|| json_schema!({ "enum": names }));
+        let short = json_schema!({
+            "type": "object",
+            "properties": short,
+            "minProperties": 1,
+            "maxProperties": 1,
+            "additionalProperties": false,
+        });
+        let forms: Vec<Schema> = [full].into_iter().chain(names).chain([short]).collect();
         json_schema!({
-            "description": "A step: in full as { resize = { size = 256 } }, or short as { resize = 256 } or \"random_flip\".",
-            "anyOf": [
-                full,
-                { "enum": names },
-                {
-                    "type": "object",
-                    "properties": short,
-                    "minProperties": 1,
-                    "maxProperties": 1,
-                    "additionalProperties": false,
-                },
-            ],
+            "description": O::FORMS,
+            "anyOf": forms,
         })
     }
 }

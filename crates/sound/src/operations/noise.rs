@@ -8,6 +8,12 @@ pub fn gain(samples: &mut [f32], decibels: f32) {
     samples.iter_mut().for_each(|sample| *sample *= factor);
 }
 
+/// Draws white noise: samples from -1 to 1, each with the same probability.
+#[must_use]
+pub fn white_noise(frames: usize, draw: &mut Draw) -> Vec<f32> {
+    (0..frames).map(|_| draw.between(-1.0, 1.0) as f32).collect()
+}
+
 /// Adds noise, `decibels` weaker than the samples: the ratio of their energies is what `torchaudio.functional.add_noise` calls
 /// the signal-to-noise ratio.
 ///

@@ -2,12 +2,12 @@
 
 use std::{ops::Range, sync::Arc};
 
-use spdl_job::{AudioChannels, AudioColumn, AudioFeatures, AudioSpan, FeaturesKind};
+use spdl_job::{AudioChannels, AudioColumn, AudioFeatures, AudioSpan, FeaturesKind, drawn_speed};
 use spdl_media::{ChannelMix, MediaError, SampleForm, SampleWriter, Sound, SoundScratch};
 use spdl_sound::{FeaturePreset, MelFeatures, ResamplerCache, SoundError, SoundResampler};
 use spdl_types::{DType, Draw};
 
-use super::{ColumnDecoder, ColumnSample, FieldTarget, audio_span};
+use super::{ColumnDecoder, ColumnSample, FieldTarget, audio_ops, audio_span};
 use crate::decode::{
     SampleKey,
     cause::{BadSampleProblem, reason},
@@ -38,6 +38,10 @@ pub(super) struct TakenSound<'b> {
     /// The first frame that is taken of it, and their number.
     first: u64,
     pub(super) frames: u64,
+    /// The speed at which it is played, in thousandths.
+    speed: u32,
+    /// What the operations that follow draw from.
+    draw: Draw,
 }
 
 /// The change of a sound's sample rate.
@@ -80,10 +84,13 @@ impl AudioDecoder {
         }
         let from = sound.track().rate;
         let rate = self.column.rate.unwrap_or(from);
-        let all_frames = u128::from(sound.frames()) * u128::from(rate);
-        let all_frames = u64::try_from(all_frames.div_ceil(from.into())).unwrap_or(u64::MAX);
+        let mut draw = Draw::new(seed, key.epoch, key.id.0);
+        let speed = drawn_speed(&self.column.ops, &mut draw);
+        let all_frames = u128::from(sound.frames()) * u128::from(rate) * 1000;
+        let all_frames = all_frames.div_ceil(u128::from(from) * u128::from(speed));
+        let all_frames = u64::try_from(all_frames).unwrap_or(u64::MAX);
         let sound_frames = match &self.column.span {
-            Some(span) => audio_span::frames(span, record, all_frames, rate)?,
+            Some(span) => audio_span::frames(span, record, all_frames, f64::from(rate) * 1000.0 / f64::from(speed))?,
             None => 0..all_frames,
         };
         let has = sound_frames.end - sound_frames.start;
@@ -93,22 +100,21 @@ impl AudioDecoder {
                 format!("has {has} frames of {rate} Hz; `max_seconds` allows {most}: raise it, or take a `segment`");
             return Err(BadSampleProblem::SoundTooLong { field: field.to_owned(), problem });
         }
-        let mut draw = Draw::new(seed, key.epoch, key.id.0);
         let (first, frames) = self.column.part(has, || draw.bits());
         if self.column.segment.is_none() && self.column.rows(frames) == 0 {
             return Err(sound_problem(format!("has {frames} frames of {rate} Hz, which give no frame of `features`")));
         }
-        Ok(TakenSound { sound, rate, all_frames, first: sound_frames.start + first, frames })
+        Ok(TakenSound { sound, rate, all_frames, first: sound_frames.start + first, frames, speed, draw })
     }
 
     /// Returns what changes the sample rate, if the file has another one.
     fn resampling(&self, taken: &TakenSound<'_>) -> Result<Option<Resampling>, SoundError> {
-        let from = taken.sound.track().rate;
-        if from == taken.rate {
+        let (from, to) = at_speed(taken.sound.track().rate, taken.rate, taken.speed);
+        if from == to {
             return Ok(None);
         }
         debug_assert!(taken.first + taken.frames <= taken.all_frames, "frames of the sound");
-        let resampler = self.resamplers.get(from, taken.rate)?;
+        let resampler = self.resamplers.get(from, to)?;
         let last = to_usize(taken.sound.frames());
         let needed = resampler.input_for(to_usize(taken.first)..to_usize(taken.first + taken.frames));
         Ok(Some(Resampling { source: needed.start.min(last)..needed.end.min(last), resampler }))
@@ -146,6 +152,19 @@ impl AudioDecoder {
         Ok(())
     }
 
+    /// Makes the operations on the samples that are sound.
+    fn change_samples(&self, taken: &mut TakenSound<'_>, out: &mut [u8]) {
+        if !audio_ops::change_samples(&self.column.ops) {
+            return;
+        }
+        let out = &mut out[..to_usize(taken.frames * self.channels()) * size_of::<f32>()];
+        let mut samples = samples_of(out);
+        audio_ops::on_samples(&self.column.ops, &mut samples, &mut taken.draw);
+        for (out, sample) in out.as_chunks_mut().0.iter_mut().zip(samples) {
+            *out = sample.to_le_bytes();
+        }
+    }
+
     /// Returns the rows of the result that are sound.
     pub(super) fn rows(&self, taken: &TakenSound<'_>) -> u64 {
         self.column.rows(taken.frames)
@@ -181,7 +200,8 @@ impl AudioDecoder {
             // The samples as numbers, and what is made of them.
             samples_bytes + 4 * self.column.rows(samples_bytes / 4) * features.mels() as u64
         });
-        PACKET_BYTES + resampled + features + if self.is_in_place() { 0 } else { samples_bytes }
+        let changed = if audio_ops::change_samples(&self.column.ops) { 2 * samples_bytes } else { 0 };
+        PACKET_BYTES + resampled + features + changed + if self.is_in_place() { 0 } else { samples_bytes }
     }
 }
 
@@ -194,7 +214,7 @@ impl ColumnDecoder for AudioDecoder {
         let ColumnSample { field, content, seed, key, record, resources, scratch } = sample;
         let file = content.into_file();
         let scratch = &mut scratch.sound;
-        let taken = self.open((field, &file), record, (seed, key), scratch)?;
+        let mut taken = self.open((field, &file), record, (seed, key), scratch)?;
         let frames = self.column.segment.map_or(taken.frames, |segment| segment.frames.into());
         let samples_bytes = frames * self.channels() * self.dtype.bytes() as u64;
         let resampling = self.resampling(&taken);
@@ -204,8 +224,10 @@ impl ColumnDecoder for AudioDecoder {
         let _permit = resources.memory.take(needed_bytes).map_err(|NeverFits { max_bytes }| {
             BadSampleProblem::SoundMemory { field: field.to_owned(), needed_bytes, max_bytes }
         })?;
-        let write = |scratch, out: &mut [u8]| {
-            self.write(&taken, resampling.as_ref(), scratch, out).map_err(|error| of_media(field, &error))
+        let mut write = |scratch, out: &mut [u8]| {
+            self.write(&taken, resampling.as_ref(), scratch, out).map_err(|error| of_media(field, &error))?;
+            self.change_samples(&mut taken, out);
+            Ok(())
         };
         if self.is_in_place() {
             return write(scratch, target.fixed());
@@ -213,7 +235,9 @@ impl ColumnDecoder for AudioDecoder {
         let mut value = vec![0; to_usize(samples_bytes)];
         write(scratch, &mut value)?;
         if let Some(features) = &self.features {
-            value = features_of(features, &value);
+            let mut of_sound = features_of(features, &value);
+            audio_ops::on_features(&self.column.ops, &mut of_sound, features.mels(), &mut taken.draw);
+            value = of_sound.into_iter().flat_map(f32::to_le_bytes).collect();
         }
         match &self.column.segment {
             Some(_) => target.fixed().copy_from_slice(&value),
@@ -224,11 +248,30 @@ impl ColumnDecoder for AudioDecoder {
 }
 
 /// Computes the features of samples of 4 bytes each.
-fn features_of(features: &MelFeatures, samples: &[u8]) -> Vec<u8> {
-    let samples: Vec<f32> = samples.as_chunks().0.iter().map(|sample| f32::from_le_bytes(*sample)).collect();
+fn features_of(features: &MelFeatures, samples: &[u8]) -> Vec<f32> {
+    let samples = samples_of(samples);
     let mut values = vec![0.0; features.frames(samples.len()) * features.mels()];
     features.compute(&samples, &mut values);
-    values.into_iter().flat_map(f32::to_le_bytes).collect()
+    values
+}
+
+fn samples_of(bytes: &[u8]) -> Vec<f32> {
+    bytes.as_chunks().0.iter().map(|sample| f32::from_le_bytes(*sample)).collect()
+}
+
+/// Returns the rates between which a file of rate `from` is resampled to be of rate `to` at a speed in thousandths.
+fn at_speed(from: u32, to: u32, speed: u32) -> (u32, u32) {
+    if speed == 1000 {
+        return (from, to);
+    }
+    let (from, to) = (u64::from(from) * u64::from(speed), u64::from(to) * 1000);
+    let (mut divisor, mut rest) = (from, to);
+    while rest > 0 {
+        (divisor, rest) = (rest, divisor % rest);
+    }
+    // A rate that is too high is refused when a resampler is made for it.
+    let [from, to] = [from, to].map(|rate| u32::try_from(rate / divisor).unwrap_or(u32::MAX));
+    (from, to)
 }
 
 /// Returns the features of a job's column as the crate of sounds calls them.

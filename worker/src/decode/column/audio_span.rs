@@ -18,16 +18,16 @@ const OVERSHOOT_SECONDS: f64 = 0.5;
 /// The most bytes that a number of seconds has, if it is compressed.
 const MAX_BYTES: u32 = 4096;
 
-/// Returns the frames that are the sound of a record, of a file with `all` frames of `rate` Hz.
+/// Returns the frames that are the sound of a record, of a file with `all` frames, of which `rate` are a second of the file.
 pub(super) fn frames(
     span: &AudioSpan,
     record: &SampleRecord<'_>,
     all: u64,
-    rate: u32,
+    rate: f64,
 ) -> Result<Range<u64>, BadSampleProblem> {
     let wrong = |field: &str, problem: String| BadSampleProblem::Span { field: field.to_owned(), problem };
-    let frames_of = |seconds: f64| (seconds * f64::from(rate)).round() as u64;
-    let has = all as f64 / f64::from(rate);
+    let frames_of = |seconds: f64| (seconds * rate).round() as u64;
+    let has = all as f64 / rate;
     let mut found = 0..all;
     if let Some((field, start)) = number(span.start.as_ref(), record)? {
         found.start = frames_of(start);
@@ -41,7 +41,7 @@ pub(super) fn frames(
             return Err(wrong(field, format!("is {seconds} seconds, less than a frame of {rate} Hz")));
         }
         if end > all.saturating_add(frames_of(OVERSHOOT_SECONDS)) {
-            let ends = end as f64 / f64::from(rate);
+            let ends = end as f64 / rate;
             return Err(wrong(field, format!("ends the sound at {ends} seconds, and the file has {has}")));
         }
         found.end = end.min(all);

@@ -3,6 +3,7 @@
 
 mod audio;
 mod audio_fact;
+mod audio_ops;
 mod audio_span;
 mod boolean;
 mod box_class;

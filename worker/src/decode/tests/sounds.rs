@@ -220,3 +220,89 @@ fn features_have_as_many_frames_as_the_job_counts_and_those_of_silence_too() {
         }
     }
 }
+
+/// The draws of sample 3 of epoch 1 in a job of seed 17.
+fn draws() -> spdl_types::Draw {
+    spdl_types::Draw::new(17, 1, 3)
+}
+
+#[test]
+fn operations_on_samples_are_those_of_the_crate_of_sounds_with_the_draws_of_the_sample() {
+    let samples: Vec<f32> = (0..4_000).map(|frame| (frame as f32 * 0.05).sin() / 2.0).collect();
+    let file = wav(16_000, 1, &samples);
+    let ops = "ops = [{ speed = [0.9, 0.8, 1.1] }, { gain = 6 }, { noise = { snr = [10, 20], p = 0.9 } }]";
+    let mut speeds = std::collections::BTreeSet::new();
+    for id in 0..40 {
+        let mut draw = spdl_types::Draw::new(17, 1, id);
+        let speed = [900, 800, 1100][draw.below(3) as usize];
+        speeds.insert(speed);
+        let resampler = spdl_sound::SoundResampler::new(16_000 * speed, 8_000 * 1000).unwrap();
+        let mut expected = vec![0.0; resampler.frames(samples.len())];
+        resampler.resample(&samples, &mut expected);
+        spdl_sound::operations::gain(&mut expected, draw.between(-6.0, 6.0) as f32);
+        if draw.unit() < f64::from(0.9_f32) {
+            let decibels = draw.between(10.0, 20.0) as f32;
+            let noise = spdl_sound::operations::white_noise(expected.len(), &mut draw);
+            spdl_sound::operations::add_noise(&mut expected, &noise, decibels, &mut draw);
+        }
+        let decoder = Decoder::new(&job(&[&column(&format!("rate = 8000\n{ops}"))]), CLASSES).unwrap();
+        let mut value = Bytes::new();
+        let field = |_: &str| Some(Bytes::copy_from_slice(&file).into());
+        decoder.decode_sample(key(id), &field, &mut [FieldTarget::Ragged(&mut value)]).unwrap();
+        assert_eq!(f32s(&value), expected, "sample {id} at {speed}");
+    }
+    assert_eq!(speeds.len(), 3);
+}
+
+#[test]
+fn a_segment_of_a_sound_at_another_speed_is_a_part_of_all_of_it_and_silence_behind_it_stays_silent() {
+    let samples: Vec<f32> = (0..4_000).map(|frame| (frame as f32 * 0.05).sin() / 2.0).collect();
+    let file = wav(8_000, 1, &samples);
+    let length = "name = \"length\"\nfrom = \"wav\"\ndecode = \"audio_length\"\nfollows = \"wave\"";
+    let keys =
+        "rate = 8000\nops = [{ speed = [2.0] }, { noise = 10 }]\nsegment = { seconds = SECONDS, pick = \"start\" }";
+    let of = |seconds: &str| {
+        let columns = decode(&job(&[&column(&keys.replace("SECONDS", seconds)), length]), key(3), &[("wav", &file)]);
+        let columns = columns.unwrap();
+        (f32s(&columns[0]), i64::from_le_bytes(*columns[1].first_chunk().unwrap()))
+    };
+    let resampler = spdl_sound::SoundResampler::new(2, 1).unwrap();
+    let mut whole = vec![0.0; 2_000];
+    resampler.resample(&samples, &mut whole);
+    let mut draw = draws();
+    draw.below(1);
+    for (seconds, frames) in [("0.1", 800), ("0.5", 2_000)] {
+        let mut expected = whole[..frames].to_vec();
+        let mut draw = draw.clone();
+        let decibels = draw.between(10.0, 10.0) as f32;
+        let noise = spdl_sound::operations::white_noise(frames, &mut draw);
+        spdl_sound::operations::add_noise(&mut expected, &noise, decibels, &mut draw);
+        let (found, told) = of(seconds);
+        assert_eq!(told, frames as i64);
+        assert_eq!(found[..frames], expected);
+        assert!(found[frames..].iter().all(|sample| *sample == 0.0));
+    }
+}
+
+#[test]
+fn masks_are_those_of_the_crate_of_sounds_on_the_features_of_the_sample() {
+    let samples: Vec<f32> = (0..9_000).map(|frame| (frame as f32 * 0.05).sin() / 2.0).collect();
+    let file = wav(8_000, 1, &samples);
+    let keys = "rate = 8000\nfeatures = { preset = \"lhotse\", mels = 40 }\n";
+    let whole_of = |ops: &str| {
+        let decoder = Decoder::new(&job(&[&column(&format!("{keys}{ops}"))]), CLASSES).unwrap();
+        let mut value = Bytes::new();
+        let field = |_: &str| Some(Bytes::copy_from_slice(&file).into());
+        decoder.decode_sample(key(3), &field, &mut [FieldTarget::Ragged(&mut value)]).unwrap();
+        f32s(&value)
+    };
+    let mut expected = whole_of("");
+    let found = whole_of("ops = [{ time_mask = { frames = 30, count = 2, value = 1.5 } }, { frequency_mask = 20 }]");
+    let mut draw = draws();
+    for _ in 0..2 {
+        spdl_sound::operations::mask_frames(&mut expected, 40, 30, 1.5, &mut draw);
+    }
+    let mean = expected.iter().map(|value| f64::from(*value)).sum::<f64>() / expected.len() as f64;
+    spdl_sound::operations::mask_bands(&mut expected, 40, 20, mean as f32, &mut draw);
+    assert_eq!(found, expected);
+}

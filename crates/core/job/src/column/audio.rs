@@ -8,7 +8,7 @@ use serde::{
 };
 
 use super::{AudioFeatures, AudioSpan, ColumnKind, FeaturesFile, Kind, KindKeys, SpanFile, kind::not_of_kind};
-use crate::{KeyProblem, check::MAX_SAMPLE_BYTES};
+use crate::{KeyProblem, SoundOp, SoundStage, check::MAX_SAMPLE_BYTES, operation::step, sound_operation};
 use spdl_types::{DType, SampleShape};
 
 /// The highest sample rate, in Hz.
@@ -43,6 +43,10 @@ pub struct AudioKeys {
     /// `rate`. A longer one is a bad sample. It reserves no memory. Default: 60.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_seconds: Option<u32>,
+    /// For audio: the operations, in order: `speed` first, those on samples before those on features. Default: none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "step::read_all")]
+    #[schemars(with = "Vec<step::StepFile<SoundOp>>")]
+    pub ops: Vec<SoundOp>,
     /// For audio: features in place of samples, as `{ preset = "kaldi", mels = 80 }`: energies of bands in frames of some 25 ms, as
     /// models of speech take them. Needs `rate`, and one channel. Of a segment, the silence behind a short sound is part of it.
     /// Default: none; samples.
@@ -51,7 +55,7 @@ pub struct AudioKeys {
 }
 
 impl KindKeys for AudioKeys {
-    const NAMES: &'static [&'static str] = &["rate", "channels", "segment", "span", "max_seconds", "features"];
+    const NAMES: &'static [&'static str] = &["rate", "channels", "segment", "span", "max_seconds", "ops", "features"];
 }
 
 /// The `segment` of a job file.
@@ -92,7 +96,7 @@ pub enum AudioChannels {
 }
 
 /// How a sound file becomes samples.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AudioColumn {
     /// Frames in a second of the result; without it, as many as the file has.
@@ -106,6 +110,9 @@ pub struct AudioColumn {
     pub span: Option<AudioSpan>,
     /// The most frames of a result without a segment. A sound with more is a bad sample.
     pub max_frames: u32,
+    /// The operations, in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ops: Vec<SoundOp>,
     /// What is computed of the samples; nothing if these are the result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub features: Option<AudioFeatures>,
@@ -170,7 +177,7 @@ impl Kind for AudioColumn {
     type Keys = AudioKeys;
 
     fn read(keys: &AudioKeys) -> Result<Self, KeyProblem> {
-        let AudioKeys { rate, channels, segment, span, max_seconds, features } = keys.clone();
+        let AudioKeys { rate, channels, segment, span, max_seconds, ops, features } = keys.clone();
         let segment = match (segment, rate) {
             (None, _) => None,
             (Some(_), None) => {
@@ -202,7 +209,7 @@ impl Kind for AudioColumn {
         })?;
         let features = features.map(|features| AudioFeatures::read(&features, rate)).transpose()?;
         let span = span.map(AudioSpan::read).transpose()?;
-        Ok(Self { rate, channels: channels.unwrap_or_default(), segment, span, max_frames, features })
+        Ok(Self { rate, channels: channels.unwrap_or_default(), segment, span, max_frames, ops, features })
     }
 
     fn dtypes(&self) -> &'static [DType] {
@@ -227,6 +234,10 @@ impl Kind for AudioColumn {
             return Err(("channels", format!("is {channels}, not in 1..={MAX_CHANNELS}")));
         }
         self.span.as_ref().map_or(Ok(()), AudioSpan::check)?;
+        sound_operation::check_all(&self.ops, self.features.is_some())?;
+        if let Some(op) = self.ops.iter().find(|op| op.stage() == SoundStage::Samples && dtype != DType::F32) {
+            return Err(("ops", format!("have `{}`, which is for samples of f32; set dtype = \"f32\"", op.name())));
+        }
         let (key, frames) = self.segment.map_or(("max_seconds", self.max_frames), |part| ("segment", part.frames));
         if frames == 0 {
             return Err((key, "is 0".to_owned()));
@@ -404,7 +415,7 @@ mod tests {
         let part = |pick, frames, drawn| {
             let segment = Some(AudioSegment { frames: 10, pick });
             let channels = AudioChannels::Mean;
-            let column = AudioColumn { rate: Some(1), channels, segment, span: None, max_frames: 60, features: None };
+            let column = AudioColumn { rate: Some(1), channels, segment, span: None, max_frames: 60, ops: vec![], features: None };
             column.part(frames, || drawn)
         };
         for frames in [0, 3, 9, 10] {

@@ -8,7 +8,7 @@ mod form;
 mod kind;
 mod returned;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 mod valid;
 mod value;
 

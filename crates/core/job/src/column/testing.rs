@@ -6,7 +6,7 @@ use spdl_types::Fingerprint;
 use crate::{Job, JobError, JobFile};
 
 /// Returns a job with one column of this kind, which has these keys besides.
-pub(super) fn job_of(kind: &str, keys: &str) -> Result<Job, JobError> {
+pub(crate) fn job_of(kind: &str, keys: &str) -> Result<Job, JobError> {
     let column = format!("[[column]]\nname = \"c\"\nfrom = \"npy\"\ndecode = \"{kind}\"\n{keys}");
     let text = format!("name = \"a\"\ndataset = \"b\"\nglobal_batch = 8\n{column}");
     let facts = DatasetFacts::new(Fingerprint(7), 100, 10);

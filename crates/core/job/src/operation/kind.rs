@@ -63,7 +63,7 @@ pub(super) const fn half() -> f32 {
 }
 
 /// Checks the probability of an operation.
-pub(super) fn check_probability(name: &'static str, p: f32) -> Result<(), KeyProblem> {
+pub(crate) fn check_probability(name: &'static str, p: f32) -> Result<(), KeyProblem> {
     if (0.0..=1.0).contains(&p) {
         return Ok(());
     }

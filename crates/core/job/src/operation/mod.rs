@@ -20,6 +20,7 @@ use serde::{Deserialize, Serialize};
 
 pub use fill::Fill;
 pub use kind::Operation;
+pub(crate) use kind::check_probability;
 pub use number_or_range::NumberOrRange;
 pub use padding::{Padding, PaddingMode};
 pub use planner::{OperationProblem, PicturePlan, PicturePlanner};
@@ -86,8 +87,16 @@ macro_rules! operations {
                 match self { $(Self::$Op(op) => op.plan(planner),)* }
             }
 
-            /// Returns the name, the keys and the schema of each operation.
-            pub(super) fn schemas(
+        }
+
+        impl step::StepOp for ImageOp {
+            const SCHEMA: [&'static str; 2] = ["ImageOp", "Operation"];
+            const ABOUT: &'static str = "One step from a decoded picture to the pixels of the batch. Random ones draw from a generator keyed by (seed, epoch, sample id).";
+            const FORMS: &'static str = "A step: in full as { resize = { size = 256 } }, or short as { resize = 256 } or \"random_flip\".";
+            const SUCH_AS: &'static str = "{ resize = { size = 256 } } or \"random_flip\"";
+            const CATALOG: &'static [(&'static str, &'static [&'static str], &'static str)] = Self::CATALOG;
+
+            fn schemas(
                 generator: &mut schemars::SchemaGenerator,
             ) -> Vec<(&'static str, &'static [&'static str], schemars::Schema)> {
                 use schemars::JsonSchema;
@@ -131,10 +140,9 @@ operations! {
 }
 
 impl ImageOp {
-    /// Describes the value that the operation `name` expects.
-    pub(crate) fn expects(name: &str) -> String {
-        let known = Self::CATALOG.iter().find(|(known, ..)| *known == name);
-        format!("{name} expects {}", known.map_or("a table", |(.., example)| example))
+    /// Describes the value that the operation `name` expects, if there is one.
+    pub(crate) fn expects(name: &str) -> Option<String> {
+        <Self as step::StepOp>::expects(name)
     }
 
     /// Returns the example of each operation.

@@ -6,8 +6,8 @@ use std::{fmt, iter, marker::PhantomData};
 use serde::{
     Deserialize, Deserializer,
     de::{
-        self, DeserializeSeed, EnumAccess, Error, IgnoredAny, IntoDeserializer, MapAccess, SeqAccess, VariantAccess,
-        Visitor,
+        self, DeserializeOwned, DeserializeSeed, EnumAccess, Error, IgnoredAny, IntoDeserializer, MapAccess, SeqAccess,
+        VariantAccess, Visitor,
         value::{EnumAccessDeserializer, MapDeserializer, SeqAccessDeserializer},
     },
     forward_to_deserialize_any,
@@ -16,9 +16,34 @@ use serde::{
 use super::ImageOp;
 use crate::{JobError, reader};
 
+/// An operation, on pictures or on sounds, that is a step of a list.
+pub(crate) trait StepOp: DeserializeOwned {
+    /// The names of the schemas of an operation and of a step with one.
+    const SCHEMA: [&'static str; 2];
+    /// What an operation is, for the schema.
+    const ABOUT: &'static str;
+    /// The forms of a step, for the schema.
+    const FORMS: &'static str;
+    /// An example of a step, for errors.
+    const SUCH_AS: &'static str;
+    /// The name and the keys of each operation in a job file, and an example of its value.
+    const CATALOG: &'static [(&'static str, &'static [&'static str], &'static str)];
+
+    /// Returns the name, the keys and the schema of each operation.
+    fn schemas(
+        generator: &mut schemars::SchemaGenerator,
+    ) -> Vec<(&'static str, &'static [&'static str], schemars::Schema)>;
+
+    /// Describes the value that the operation `name` expects, if there is one.
+    fn expects(name: &str) -> Option<String> {
+        let (name, _, example) = Self::CATALOG.iter().find(|(known, ..)| *known == name)?;
+        Some(format!("{name} expects {example}"))
+    }
+}
+
 /// Reads a list of steps.
-pub(crate) fn read_all<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<ImageOp>, D::Error> {
-    let steps = Vec::<StepFile>::deserialize(deserializer)?;
+pub(crate) fn read_all<'de, D: Deserializer<'de>, O: StepOp>(deserializer: D) -> Result<Vec<O>, D::Error> {
+    let steps = Vec::<StepFile<O>>::deserialize(deserializer)?;
     Ok(steps.into_iter().map(|step| step.0).collect())
 }
 
@@ -46,36 +71,36 @@ impl ImageOp {
 }
 
 /// A step in any of its forms.
-pub(crate) struct StepFile(ImageOp);
+pub(crate) struct StepFile<O = ImageOp>(O);
 
-impl<'de> Deserialize<'de> for StepFile {
+impl<'de, O: StepOp> Deserialize<'de> for StepFile<O> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(StepVisitor).map(Self)
+        deserializer.deserialize_any(StepVisitor(PhantomData)).map(Self)
     }
 }
 
-struct StepVisitor;
+struct StepVisitor<O>(PhantomData<O>);
 
-impl<'de> Visitor<'de> for StepVisitor {
-    type Value = ImageOp;
+impl<'de, O: StepOp> Visitor<'de> for StepVisitor<O> {
+    type Value = O;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a step, such as { resize = { size = 256 } } or \"random_flip\"")
+        write!(f, "a step, such as {}", O::SUCH_AS)
     }
 
-    fn visit_str<E: Error>(self, name: &str) -> Result<ImageOp, E> {
-        ImageOp::deserialize(EnumAccessDeserializer::new(StepName(name, PhantomData)))
+    fn visit_str<E: Error>(self, name: &str) -> Result<O, E> {
+        O::deserialize(EnumAccessDeserializer::new(StepName::<E, O>(name, PhantomData)))
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<ImageOp, A::Error> {
-        ImageOp::deserialize(EnumAccessDeserializer::new(StepTable(map)))
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<O, A::Error> {
+        O::deserialize(EnumAccessDeserializer::new(StepTable(map, PhantomData::<O>)))
     }
 }
 
 /// A step that is written as its name only.
-struct StepName<'a, E>(&'a str, PhantomData<E>);
+struct StepName<'a, E, O>(&'a str, PhantomData<(E, O)>);
 
-impl<'de, E: Error> EnumAccess<'de> for StepName<'_, E> {
+impl<'de, E: Error, O: StepOp> EnumAccess<'de> for StepName<'_, E, O> {
     type Error = E;
     type Variant = Self;
 
@@ -84,12 +109,12 @@ impl<'de, E: Error> EnumAccess<'de> for StepName<'_, E> {
     }
 }
 
-impl<'de, E: Error> VariantAccess<'de> for StepName<'_, E> {
+impl<'de, E: Error, O: StepOp> VariantAccess<'de> for StepName<'_, E, O> {
     type Error = E;
 
     fn newtype_variant_seed<T: DeserializeSeed<'de>>(self, seed: T) -> Result<T::Value, E> {
         let no_keys = MapDeserializer::<_, E>::new(iter::empty::<(&str, u32)>());
-        seed.deserialize(no_keys).map_err(|_| E::custom(ImageOp::expects(self.0)))
+        seed.deserialize(no_keys).map_err(|_| E::custom(O::expects(self.0).unwrap_or_default()))
     }
 
     fn unit_variant(self) -> Result<(), E> {
@@ -106,19 +131,20 @@ impl<'de, E: Error> VariantAccess<'de> for StepName<'_, E> {
 }
 
 /// A step that is written as a table of one key.
-struct StepTable<A>(A);
+struct StepTable<A, O>(A, PhantomData<O>);
 
-impl<'de, A: MapAccess<'de>> EnumAccess<'de> for StepTable<A> {
+impl<'de, A: MapAccess<'de>, O: StepOp> EnumAccess<'de> for StepTable<A, O> {
     type Error = A::Error;
     type Variant = Self;
 
     fn variant_seed<V: DeserializeSeed<'de>>(mut self, seed: V) -> Result<(V::Value, Self), A::Error> {
         let name = self.0.next_key_seed(seed)?;
-        name.map(|name| (name, self)).ok_or_else(|| A::Error::invalid_type(de::Unexpected::Map, &StepVisitor))
+        name.map(|name| (name, self))
+            .ok_or_else(|| A::Error::invalid_type(de::Unexpected::Map, &StepVisitor::<O>(PhantomData)))
     }
 }
 
-impl<'de, A: MapAccess<'de>> VariantAccess<'de> for StepTable<A> {
+impl<'de, A: MapAccess<'de>, O: StepOp> VariantAccess<'de> for StepTable<A, O> {
     type Error = A::Error;
 
     fn newtype_variant_seed<T: DeserializeSeed<'de>>(mut self, seed: T) -> Result<T::Value, A::Error> {
@@ -145,7 +171,7 @@ impl<'de, A: MapAccess<'de>> VariantAccess<'de> for StepTable<A> {
     }
 }
 
-/// Every variant of [`ImageOp`] holds an operation with keys, so this error cannot occur.
+/// Every variant of an operation holds an operation with keys, so this error cannot occur.
 fn not_a_step<E: Error>() -> E {
     E::custom("is no step with keys")
 }

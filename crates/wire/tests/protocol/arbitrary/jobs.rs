@@ -5,11 +5,11 @@ use spdl_job::{
     Arguments, AudioChannels, AudioColumn, AudioFeatures, AudioLengthColumn, AudioRateColumn, AudioSegment, AudioSpan,
     BadSamples, BoolColumn, BoxClassColumn, BoxFormat, BoxLabelsColumn, BoxStorage, BoxesColumn, BytesColumn, Callable,
     CategoryColumn, ColorJitter, Column, ColumnKind, ColumnValue, DefaultValue, DocumentIdsColumn,
-    DocumentLengthsColumn, FeaturesKind, Fill, FloatColumn, FunctionCall, GeometryColumn, GlobalLengthsColumn,
-    ImageColumn, ImageOp, ImageSizeColumn, IntColumn, Interpolation, Job, JsonColumn, LabelsColumn, LossMaskColumn,
-    MaskColumn, Mix, NumberOrRange, OneHotColumn, PictureList, PositionsColumn, RandomResizedCrop, ReturnedColumn,
-    ReturnedValue, Returns, SegmentPick, Sequence, Size, SourceDigest, TensorColumn, TensorEncoding, TextColumn,
-    TokensColumn, Transform,
+    DocumentLengthsColumn, FeaturesKind, Fill, FloatColumn, FrequencyMask, FunctionCall, Gain, GeometryColumn,
+    GlobalLengthsColumn, ImageColumn, ImageOp, ImageSizeColumn, IntColumn, Interpolation, Job, JsonColumn,
+    LabelsColumn, LossMaskColumn, MaskColumn, Mix, Noise, NumberOrRange, OneHotColumn, PictureList, PositionsColumn,
+    RandomResizedCrop, ReturnedColumn, ReturnedValue, Returns, SegmentPick, Sequence, Size, SoundOp, SourceDigest,
+    Speed, TensorColumn, TensorEncoding, TextColumn, TimeMask, TokensColumn, Transform,
 };
 use spdl_order::{EpochEnd, MixParams, OrderParams};
 use spdl_sequence::{LongDocument, PackMethod};
@@ -34,6 +34,18 @@ fn spread() -> impl Strategy<Value = NumberOrRange> {
 fn interpolation() -> impl Strategy<Value = Interpolation> {
     use Interpolation::{Bicubic, Bilinear, Box, Hamming, Lanczos, Nearest};
     proptest::sample::select(&[Nearest, Bilinear, Bicubic, Lanczos, Box, Hamming][..])
+}
+
+fn sound_op() -> impl Strategy<Value = SoundOp> {
+    prop_oneof![
+        (spread(), float()).prop_map(|(decibels, p)| SoundOp::Gain(Gain { decibels, p })),
+        (spread(), float()).prop_map(|(snr, p)| SoundOp::Noise(Noise { snr, p })),
+        vec(float().prop_map(f64::from), 0..4).prop_map(|factors| SoundOp::Speed(Speed { factors })),
+        (any::<u32>(), any::<u32>(), option::of(float()))
+            .prop_map(|(frames, count, value)| SoundOp::TimeMask(TimeMask { frames, count, value })),
+        (any::<u32>(), any::<u32>(), option::of(float()))
+            .prop_map(|(bands, count, value)| SoundOp::FrequencyMask(FrequencyMask { bands, count, value })),
+    ]
 }
 
 fn op() -> impl Strategy<Value = ImageOp> {
@@ -117,9 +129,10 @@ fn kind() -> impl Strategy<Value = ColumnKind> {
             option::of((any::<u32>(), 0..3_usize)),
             option::of((option::of(text()), option::of(text()))),
             any::<u32>(),
+            vec(sound_op(), 0..3),
             option::of((any::<[u32; 3]>(), any::<u8>(), any::<u32>())),
         )
-            .prop_map(|(rate, channels, segment, span, max_frames, features)| {
+            .prop_map(|(rate, channels, segment, span, max_frames, ops, features)| {
                 let pick = |nth: usize| [SegmentPick::Random, SegmentPick::Start, SegmentPick::Middle][nth];
                 let segment = segment.map(|(frames, nth)| AudioSegment { frames, pick: pick(nth) });
                 let channels = match channels {
@@ -138,7 +151,7 @@ fn kind() -> impl Strategy<Value = ColumnKind> {
                     mels,
                 });
                 let span = span.map(|(start, seconds)| AudioSpan { start, seconds });
-                ColumnKind::Audio(AudioColumn { rate, channels, segment, span, max_frames, features })
+                ColumnKind::Audio(AudioColumn { rate, channels, segment, span, max_frames, ops, features })
             }),
         text().prop_map(|follows| ColumnKind::AudioLength(AudioLengthColumn { follows })),
         text().prop_map(|follows| ColumnKind::AudioRate(AudioRateColumn { follows })),
