@@ -74,6 +74,16 @@ mod tests {
     }
 
     #[test]
+    fn white_noise_is_as_loud_on_both_sides_and_no_sample_tells_the_next() {
+        let noise = white_noise(20_000, &mut Draw::new(1, 2, 3));
+        assert!(noise.iter().all(|sample| (-1.0..=1.0).contains(sample)));
+        let mean = noise.iter().sum::<f32>() / 20_000.0;
+        let follows = noise.windows(2).map(|pair| pair[0] * pair[1]).sum::<f32>() / 20_000.0;
+        assert!(mean.abs() < 0.02 && follows.abs() < 0.02, "{mean} {follows}");
+        assert_ne!(noise[..9], white_noise(9, &mut Draw::new(1, 2, 4)));
+    }
+
+    #[test]
     fn noise_has_the_ratio_of_energies_that_was_asked_for() {
         let clean = waves(16_000, 1);
         for noise in [waves(100_000, 2), waves(700, 3), waves(16_000, 4)] {
