@@ -12,7 +12,7 @@ use crate::KeyProblem;
 #[serde(deny_unknown_fields)]
 pub struct Speed {
     /// The speeds, one of which is drawn: 0.25 to 4, with up to three decimals.
-    pub factors: Vec<f64>,
+    pub factors: Vec<f32>,
 }
 
 /// The most speeds, each of which has weights of its own.
@@ -34,7 +34,8 @@ impl SoundOperation for Speed {
             if !(0.25..=4.0).contains(factor) {
                 return wrong(format!("has {factor}, not in 0.25..4"));
             }
-            if (factor * 1000.0 - (factor * 1000.0).round()).abs() > 1e-6 {
+            let thousandths = f64::from(*factor) * 1000.0;
+            if (thousandths - thousandths.round()).abs() > 1e-3 {
                 return wrong(format!("has {factor}; give at most three decimals"));
             }
         }
@@ -43,6 +44,6 @@ impl SoundOperation for Speed {
 
     fn draw(&self, draw: &mut Draw) -> Option<SoundStep> {
         let drawn = draw.below(self.factors.len() as u32) as usize;
-        Some(SoundStep::Speed((self.factors[drawn] * 1000.0).round() as u32))
+        Some(SoundStep::Speed((f64::from(self.factors[drawn]) * 1000.0).round() as u32))
     }
 }

@@ -40,7 +40,7 @@ fn sound_op() -> impl Strategy<Value = SoundOp> {
     prop_oneof![
         (spread(), float()).prop_map(|(decibels, p)| SoundOp::Gain(Gain { decibels, p })),
         (spread(), float()).prop_map(|(snr, p)| SoundOp::Noise(Noise { snr, p })),
-        vec(float().prop_map(f64::from), 0..4).prop_map(|factors| SoundOp::Speed(Speed { factors })),
+        vec(float(), 0..4).prop_map(|factors| SoundOp::Speed(Speed { factors })),
         (any::<u32>(), any::<u32>(), option::of(float()))
             .prop_map(|(frames, count, value)| SoundOp::TimeMask(TimeMask { frames, count, value })),
         (any::<u32>(), any::<u32>(), option::of(float()))
