@@ -114,7 +114,13 @@ impl FoundKind {
         }
         if let Ok(sound) = Sound::open(bytes, &mut SoundScratch::default()) {
             let track = sound.track();
-            let format = if matches!(track.codec, SoundCodec::Flac(_)) { "FLAC" } else { "WAV" };
+            let format = match track.codec {
+                SoundCodec::Pcm(_) => "WAV",
+                SoundCodec::Flac(_) => "FLAC",
+                SoundCodec::Mp3 => "MP3",
+                SoundCodec::Vorbis => "Vorbis",
+                SoundCodec::Aac | SoundCodec::AacInMp4 => "AAC",
+            };
             let sides = vec![track.rate.into(), track.channels.into(), sound.frames()];
             return Self { kind: ValueKind::Sound(format), sides };
         }

@@ -249,7 +249,7 @@ def broken(folder: pathlib.Path) -> dict[str, str]:
         "cut": "is damaged at byte",
         "flipped": "is damaged at byte",
         "head": "ends at byte 20, within its STREAMINFO",
-        "text": 'is neither a WAV nor a FLAC file: it begins with "no sound at all"',
+        "text": 'is no WAV, FLAC, MP3, Ogg, AAC or MP4 file: it begins with "no sound at all"',
         "none": "has no samples",
         "nan": "has a sample that is not a finite number, in frame 1",
         "long": "has 48000 frames of 16000 Hz; `max_seconds` allows 32000",

@@ -5,7 +5,7 @@
 #[non_exhaustive]
 pub enum MediaError {
     /// The file is no sound of a format that is known.
-    #[error("is neither a WAV nor a FLAC file: it begins with \"{begins}\"")]
+    #[error("is no WAV, FLAC, MP3, Ogg, AAC or MP4 file: it begins with \"{begins}\"")]
     NotSound {
         /// Its first bytes, escaped.
         begins: String,

@@ -6,6 +6,7 @@ use crate::{
     MediaError, Track,
     flac::FlacHead,
     input::{Cursor, Input},
+    packets::{Mp3Head, Mp4Head, OggHead, is_adts, read_adts_head},
     wav::WavHead,
 };
 
@@ -36,6 +37,10 @@ const FIRST_BYTES: u64 = 16;
 pub struct HeadReader {
     format: HeadFormat,
     cursor: Cursor,
+    /// Whether a tag comes first.
+    is_tagged: bool,
+    /// The first bytes of a file that is of no other format than MP3.
+    begins: Vec<u8>,
 }
 
 #[derive(Clone, Debug)]
@@ -43,13 +48,18 @@ enum HeadFormat {
     Unknown,
     Wav(WavHead),
     Flac(FlacHead),
+    Mp3(Mp3Head),
+    Ogg(OggHead),
+    Adts,
+    Mp4(Mp4Head),
 }
 
 impl HeadReader {
     /// Begins to read the head of a file of `file_bytes` bytes.
     #[must_use]
     pub const fn new(file_bytes: u64) -> Self {
-        Self { format: HeadFormat::Unknown, cursor: Cursor::new(file_bytes, FIRST_BYTES) }
+        let cursor = Cursor::new(file_bytes, FIRST_BYTES);
+        Self { format: HeadFormat::Unknown, cursor, is_tagged: false, begins: Vec::new() }
     }
 
     /// Returns the range of bytes that [`read`](Self::read) takes next. It lies in the file, and is empty only for an empty one.
@@ -69,6 +79,14 @@ impl HeadReader {
             match &mut self.format {
                 HeadFormat::Wav(head) => return head.read(&mut input),
                 HeadFormat::Flac(head) => return head.read(&mut input),
+                HeadFormat::Adts => return read_adts_head(&mut input),
+                HeadFormat::Mp4(head) => return head.read(&mut input),
+                HeadFormat::Ogg(head) => return head.read(&mut input),
+                HeadFormat::Mp3(head) => match head.read(&mut input) {
+                    Ok(track) => return Ok(track),
+                    Err(Some(error)) => return Err(error),
+                    Err(None) => return Err(MediaError::NotSound { begins: self.begins.escape_ascii().to_string() }),
+                },
                 HeadFormat::Unknown => {}
             }
             let most = input.file_bytes().min(FIRST_BYTES);
@@ -77,14 +95,23 @@ impl HeadReader {
                 HeadFormat::Wav(head)
             } else if begins.starts_with(b"fLaC") {
                 HeadFormat::Flac(FlacHead::default())
+            } else if begins.starts_with(b"OggS") {
+                HeadFormat::Ogg(OggHead::default())
+            } else if is_adts(begins) {
+                HeadFormat::Adts
+            } else if Mp4Head::recognise(begins) {
+                HeadFormat::Mp4(Mp4Head::default())
             } else if let [b'I', b'D', b'3', _, _, flags, sizes @ .., _, _, _, _, _, _] = begins {
                 // A tag of MP3, which some programs put before FLAC too.
                 let bytes = sizes.iter().fold(0, |bytes, size| bytes << 7 | u64::from(size & 0x7f));
                 let footer = if flags & 0x10 == 0 { 0 } else { 10 };
                 input.skip(10 + bytes + footer);
+                self.is_tagged = true;
                 continue;
             } else {
-                return Err(MediaError::NotSound { begins: begins.escape_ascii().to_string() });
+                // MP3 may begin anywhere.
+                self.begins = begins.to_vec();
+                HeadFormat::Mp3(Mp3Head { is_tagged: self.is_tagged })
             };
         }
     }

@@ -1,5 +1,5 @@
 //! Sound files: what their heads say, and their samples. WAV and FLAC are decoded here; both are exact, so a decoder has
-//! no choices to make.
+//! no choices to make. Files of other codecs are read here too, and others' code decodes their packets.
 //!
 //! - [`HeadReader`] reads the head of a file that lies elsewhere: it asks for a range of bytes, takes them, and in the end
 //!   returns a [`Track`].
@@ -13,11 +13,13 @@
 
 #![forbid(unsafe_code)]
 
+mod codec;
 mod error;
 mod flac;
 mod head;
 mod input;
 mod mix;
+mod packets;
 mod pcm;
 mod sound;
 mod track;

@@ -4,7 +4,9 @@ use std::ops::Range;
 
 use crate::{
     ChannelMix, FlacStream, HeadReader, MediaError, PcmSample, SoundCodec, Track,
+    codec::PacketDecoder,
     flac::{PacketScratch, PacketSearch},
+    packets::PacketTable,
     pcm,
 };
 
@@ -31,6 +33,8 @@ pub struct Sound<'b> {
     bytes: &'b [u8],
     track: Track,
     frames: u64,
+    /// The packets of codecs that have some, other than FLAC.
+    table: Option<PacketTable<'b>>,
 }
 
 /// Buffers that a thread keeps between sounds, to avoid allocations: at most some megabytes.
@@ -53,8 +57,10 @@ impl<'b> Sound<'b> {
                 break track;
             }
         };
-        let mut sound = Self { bytes, track, frames: 0 };
+        let table = PacketTable::open(bytes, &track)?;
+        let mut sound = Self { bytes, track, frames: 0, table };
         sound.frames = match (sound.track.frames, sound.track.codec) {
+            _ if let Some(table) = &sound.table => table.frames(),
             (Some(frames), _) => frames,
             (None, SoundCodec::Flac(stream)) if !sound.data().is_empty() => {
                 let counted = sound.packets(stream)?.count(&mut scratch.packet);
@@ -99,6 +105,9 @@ impl<'b> Sound<'b> {
         match self.track.codec {
             SoundCodec::Pcm(sample) => self.decode_pcm(frames, sample, mix, scratch, write),
             SoundCodec::Flac(stream) => self.decode_flac(frames, stream, mix, scratch, write),
+            SoundCodec::Mp3 | SoundCodec::Vorbis | SoundCodec::Aac | SoundCodec::AacInMp4 => {
+                self.decode_packets(frames, mix, scratch, write)
+            }
         }
     }
 
@@ -206,6 +215,71 @@ impl<'b> Sound<'b> {
                 }
                 write(mix.mix(samples, channels));
             }
+        }
+        Ok(())
+    }
+
+    fn decode_packets(
+        &self,
+        frames: Range<u64>,
+        mix: ChannelMix,
+        scratch: &mut SoundScratch,
+        mut write: impl FnMut(&[f32]),
+    ) -> Result<(), MediaError> {
+        let table = self.table.as_ref().expect("a table of the packets");
+        let channels = usize::from(self.track.channels);
+        let mut frame = frames.start;
+        self.decode_part(table, table.decoded(frames), &mut scratch.samples, |samples| {
+            for step in samples.chunks_mut(self.step_frames() * channels) {
+                if let Some(nth) = step.iter().position(|sample| !sample.is_finite()) {
+                    return Err(MediaError::NotFinite { frame: frame + (nth / channels) as u64 });
+                }
+                frame += (step.len() / channels) as u64;
+                write(mix.mix(step, channels));
+            }
+            Ok(())
+        })
+    }
+
+    /// Decodes packets, and passes on their samples in a range of all frames that are decoded.
+    fn decode_part(
+        &self,
+        table: &PacketTable<'b>,
+        frames: Range<u64>,
+        samples: &mut Vec<f32>,
+        mut write: impl FnMut(&mut [f32]) -> Result<(), MediaError>,
+    ) -> Result<(), MediaError> {
+        let channels = usize::from(self.track.channels);
+        let mut reader = table.reader(frames.start)?;
+        let mut buffer = Vec::new();
+        let new_decoder = |byte| PacketDecoder::new(table.setup()).map_err(|problem| self.damaged(byte, problem));
+        let mut decoder = new_decoder(reader.at())?;
+        let mut before = None;
+        while reader.frame() < frames.end {
+            let (start, byte) = (reader.frame(), reader.at());
+            if let Some(frames) = table.restart()
+                && let Some(mut before) = before.replace(reader.clone())
+                && start.is_multiple_of(frames)
+            {
+                decoder = new_decoder(byte)?;
+                if let Some(packet) = before.next(&mut buffer)? {
+                    // What is wrong with it has been said.
+                    _ = decoder.decode(packet.bytes, samples);
+                }
+            }
+            let Some(packet) = reader.next(&mut buffer)? else { return Err(self.ends()) };
+            let decoded = decoder.decode(packet.bytes, samples);
+            let within = |frame: u64| usize::try_from(frame.saturating_sub(start)).unwrap_or(usize::MAX);
+            let (from, to) = (within(frames.start), within(frames.end).min(packet.frames as usize));
+            if from >= to {
+                // A packet before the range, of which only what it leaves in the decoder counts.
+                continue;
+            }
+            decoded.map_err(|problem| self.damaged(byte, problem))?;
+            if samples.len() != packet.frames as usize * channels {
+                return Err(self.damaged(byte, "the packet has another number of samples than its header says"));
+            }
+            write(&mut samples[from * channels..to * channels])?;
         }
         Ok(())
     }

@@ -11,9 +11,9 @@ pub struct Track {
     pub rate: u32,
     /// Samples in a frame, 1 or more.
     pub channels: u16,
-    /// Number of frames; `None` if the head leaves it open, as that of a FLAC file which was written to a pipe.
+    /// Number of frames; `None` if the head leaves it open, as that of MP3, and of a FLAC file which was written to a pipe.
     pub frames: Option<u64>,
-    /// Where the samples or packets lie in the file.
+    /// Where the samples or packets lie in the file; of MP4, their tables.
     pub data: Range<u64>,
 }
 
@@ -24,6 +24,14 @@ pub enum SoundCodec {
     Pcm(PcmSample),
     /// Packets of FLAC.
     Flac(FlacStream),
+    /// Packets of MP3.
+    Mp3,
+    /// Packets of Vorbis in Ogg.
+    Vorbis,
+    /// Packets of AAC-LC in ADTS.
+    Aac,
+    /// Packets of AAC-LC in MP4, wherever its tables say.
+    AacInMp4,
 }
 
 /// The form of one PCM sample. All are little-endian.

@@ -47,6 +47,11 @@ pub(crate) fn read(data: &[u8]) {
         // Without checksums, any bytes may be taken for the packet that is looked for.
         return;
     }
+    if !matches!(sound.track().codec, SoundCodec::Pcm(_) | SoundCodec::Flac(_)) {
+        // A decoder that begins later has not seen what damaged packets have left in it.
+        assert!(part.is_err() || part_samples.len() as u64 == (end - start) * channels, "frames {start}..{end}");
+        return;
+    }
     assert_eq!(part, Ok(()), "frames {start}..{end}");
     let place = |frame: u64| usize::try_from(frame * channels).expect("a small sound");
     assert!(part_samples == samples[place(start)..place(end)], "frames {start}..{end} differ");
@@ -65,7 +70,7 @@ fn head(file: &[u8]) -> Result<Track, MediaError> {
     }
 }
 
-/// Returns small files: PCM of all forms, and FLAC.
+/// Returns small files: PCM of all forms, FLAC, and the codecs of others.
 pub(crate) fn seeds() -> Vec<Vec<u8>> {
     let wav = |tag: u16, channels: u16, bits: u16| {
         let frame_bytes = channels * bits / 8;
@@ -80,6 +85,13 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
     let forms = [(1, 8), (1, 16), (1, 24), (1, 32), (3, 32), (3, 64), (6, 8), (7, 8)];
     let mut seeds: Vec<Vec<u8>> =
         forms.into_iter().flat_map(|(tag, bits)| [1, 2].map(|channels| wav(tag, channels, bits))).collect();
-    seeds.push([&[1, 2, 3, 0][..], include_bytes!("../../../crates/media/tests/stereo.flac")].concat());
+    let files: [&[u8]; 5] = [
+        include_bytes!("../../../crates/media/tests/stereo.flac"),
+        include_bytes!("../../../crates/media/tests/mono.mp3"),
+        include_bytes!("../../../crates/media/tests/stereo.ogg"),
+        include_bytes!("../../../crates/media/tests/stereo.m4a"),
+        include_bytes!("../../../crates/media/tests/mono.aac"),
+    ];
+    seeds.extend(files.map(|file| [&[1, 2, 3, 0], file].concat()));
     seeds
 }

@@ -66,7 +66,7 @@ impl LeftOutReason {
     pub const fn text(self) -> &'static str {
         match self {
             Self::NoPicture => "no picture has their stem",
-            Self::NoSound => "no WAV or FLAC file has their stem",
+            Self::NoSound => "no sound has their stem",
             Self::UnreadPicture => {
                 "AVIF, HEIF, JPEG XL and JPEG 2000 are not read: convert them, without loss to PNG or WebP"
             }

@@ -15,7 +15,8 @@ use crate::decode::{
     record::SampleRecord,
 };
 
-/// The most bytes that decoding needs beside the samples: a packet of FLAC, the largest that its format allows.
+/// The most bytes that decoding needs beside the samples: a packet of FLAC, the largest that its format allows, or the
+/// tables of a codec.
 const PACKET_BYTES: u64 = 4 << 20;
 /// Maximum bytes of resamplers that a column keeps.
 const RESAMPLER_BYTES: usize = 8 << 20;

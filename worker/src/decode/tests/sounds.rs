@@ -179,7 +179,7 @@ fn what_a_column_cannot_hold_is_named_and_counted_by_its_kind() {
         ),
         (
             of("", b"hello"),
-            "is neither a WAV nor a FLAC file: it begins with \"hello\"",
+            "is no WAV, FLAC, MP3, Ogg, AAC or MP4 file: it begins with \"hello\"",
             "is no sound that the column can hold",
         ),
         (of("", b""), "field `wav` is empty", "is empty"),

@@ -379,13 +379,14 @@ column_kinds! {
     global_lengths::GlobalLengths(GlobalLengthsColumn),
     /// A sound as samples.
     ///
-    /// - Field: a WAV file (also RF64, BW64 and Wave64; whole numbers of 8 to 32 bits, floats, A-law or mu-law) or a FLAC file.
+    /// - Field: a WAV file (also RF64, BW64 and Wave64; whole numbers of 8 to 32 bits, floats, A-law or mu-law), or a FLAC, MP3,
+    ///   Ogg Vorbis, AAC (ADTS) or M4A file.
     /// - Result: the samples, those of full scale from -1 to 1 as `f32`, and from -32768 to 32767 as `i16`; or their `features`.
     /// - Shape: with `segment`, `[frames]`, or `[frames, channels]` with a number of channels; silence follows a shorter sound.
     ///   Otherwise a ragged column of rows of `[]`, or of `[channels]`. With `features`, rows are `[mels]`.
     /// - Types: `f32`, and `i16` for samples.
     ///
-    /// Without resampling, `f32` has bit for bit what `soundfile` reads. A value of `i16` is the nearest one. A file without
+    /// Without resampling, `f32` has what `soundfile` reads: bit for bit of WAV and FLAC. A value of `i16` is the nearest one. A file without
     /// frames, that is cut off or damaged where frames of it are taken, or that has a sample there that is no finite number, is
     /// a bad sample.
     audio::Audio(AudioColumn),

@@ -1,10 +1,12 @@
 //! Heads and samples of files that are made here, and of a FLAC file that `libsndfile` made. Python's tests compare with
 //! `libsndfile` on many more.
 
+mod packets;
+
 use spdl_media::{ChannelMix, HeadReader, MediaError, PcmSample, Sound, SoundCodec, SoundScratch, Track};
 
 /// 9,000 frames of two channels at 16 kHz, from `soundfile`.
-const FLAC: &[u8] = include_bytes!("stereo.flac");
+const FLAC: &[u8] = include_bytes!("../stereo.flac");
 
 fn chunk(name: &[u8; 4], body: &[u8]) -> Vec<u8> {
     let size = u32::try_from(body.len()).unwrap().to_le_bytes();
@@ -117,7 +119,7 @@ fn what_is_no_sound_that_can_be_decoded_is_named() {
     let data = chunk(b"data", &[0; 8]);
     let nan = [0.0_f32, f32::NAN].map(f32::to_le_bytes).concat();
     for (file, expected) in [
-        (b"ID3 or not".to_vec(), "is neither a WAV nor a FLAC file: it begins with \"ID3 or not\""),
+        (b"IDs or not".to_vec(), "is no WAV, FLAC, MP3, Ogg, AAC or MP4 file: it begins with \"IDs or not\""),
         (riff(&[format(0x11, 1, 8000, 4), data.clone()]), "has samples of 4 bits in the format 0x0011 (IMA ADPCM)"),
         (riff(&[format(1, 0, 8000, 16), data.clone()]), "the sound has no channels"),
         (riff(&[format(1, 1, 0, 16), data.clone()]), "the sample rate is 0 Hz"),

@@ -1,0 +1,267 @@
+//! Sounds that are decoded packet by packet: where their packets lie, which frames these have, and where to begin for a range of
+//! frames.
+
+mod aac;
+mod adts;
+mod mp3;
+mod mp4;
+mod mpeg;
+mod ogg;
+mod ogg_checksum;
+mod setup;
+mod vorbis;
+
+use std::ops::Range;
+
+pub(crate) use aac::AacForm;
+pub(crate) use adts::{is_adts, read_head as read_adts_head};
+pub(crate) use mp3::Mp3Head;
+pub(crate) use mp4::Mp4Head;
+pub(crate) use ogg::OggHead;
+pub(crate) use setup::CodecSetup;
+
+use crate::{MediaError, SoundCodec, Track};
+use aac::{HE_AAC, PACKET_FRAMES, may_be_he_aac};
+use adts::AdtsPackets;
+use mp3::Mp3Packets;
+use mp4::{Mp4Packets, Mp4Sound};
+use ogg::{OggContent, OggPackets};
+use vorbis::VorbisBlocks;
+
+/// A packet, and the number of frames that are decoded of it.
+pub(crate) struct CodedPacket<'p> {
+    pub(crate) bytes: &'p [u8],
+    pub(crate) frames: u32,
+}
+
+/// How the packets of a codec are decoded.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PacketPlan {
+    /// The frames before a range that are decoded too, as their packets decide about its samples.
+    pub(crate) roll: u64,
+    /// The frames after which a decoder begins anew, where samples depend on all packets since it has begun.
+    pub(crate) restart: Option<u64>,
+}
+
+/// The packets of a file, at a place among them.
+#[derive(Clone, Debug)]
+enum Packets<'b> {
+    Mp3(Mp3Packets<'b>),
+    Ogg(OggPackets<'b>),
+    Adts(AdtsPackets<'b>),
+    Mp4(Mp4Packets<'b>),
+}
+
+/// Reads packets one after the other.
+#[derive(Clone, Debug)]
+pub(crate) struct PacketReader<'b> {
+    packets: Packets<'b>,
+    /// The frames before the next packet.
+    frame: u64,
+}
+
+/// The packets of a file.
+#[derive(Clone, Debug)]
+pub(crate) struct PacketTable<'b> {
+    /// Places at about equal distances, the first at the first packet.
+    marks: Vec<PacketReader<'b>>,
+    plan: PacketPlan,
+    setup: CodecSetup,
+    /// The frames that are the sound, of all that are decoded.
+    part: Range<u64>,
+}
+
+/// Noise that AAC has in place of samples depends on all packets before it. So a decoder begins anew after 64 packets, each time with the packet
+/// before, whose second half the next one is mixed with.
+const AAC_PLAN: PacketPlan = PacketPlan { roll: PACKET_FRAMES as u64, restart: Some(64 * PACKET_FRAMES as u64) };
+/// The packets at the beginning that tell whether they are HE-AAC.
+const HE_AAC_PACKETS: u32 = 8;
+/// Packets between two marks, at first: to pass them takes a small part of the time that decoding a second does.
+const MARK_PACKETS: u64 = 32;
+/// Of more marks, every second one is kept.
+const MAX_MARKS: usize = 4096;
+
+impl<'b> PacketTable<'b> {
+    /// Reads through the packets of a file; `None` if the samples of the codec lie in no packets.
+    pub(crate) fn open(bytes: &'b [u8], track: &Track) -> Result<Option<Self>, MediaError> {
+        let start = usize::try_from(track.data.start).unwrap_or(usize::MAX);
+        let end = usize::try_from(track.data.end).unwrap_or(usize::MAX);
+        let data = bytes.get(start..end).unwrap_or_default();
+        let truncated = |what: &'static str| MediaError::Truncated { bytes: bytes.len() as u64, what };
+        match track.codec {
+            SoundCodec::Pcm(_) | SoundCodec::Flac(_) => Ok(None),
+            SoundCodec::Mp3 => {
+                let (packets, plan, xing) = Mp3Packets::open(data).ok_or_else(|| truncated("its first packet"))?;
+                let (marks, end) = read_through(Packets::Mp3(packets.clone()))?;
+                let part =
+                    packets.part(end.frame, xing).ok_or_else(|| truncated("its packets: the first one counts more"))?;
+                Ok(Some(Self { marks, plan, setup: CodecSetup::Mp3, part }))
+            }
+            SoundCodec::Aac => {
+                let (packets, form) = AdtsPackets::open(data)?;
+                let (marks, end) = read_through(Packets::Adts(packets))?;
+                let table = Self { marks, plan: AAC_PLAN, setup: CodecSetup::Aac(form), part: 0..end.frame };
+                table.refuse_he_aac().map(Some)
+            }
+            SoundCodec::AacInMp4 => {
+                let sound = Mp4Sound::read(data, bytes, track.data.start)?;
+                let (marks, end) = read_through(Packets::Mp4(sound.packets()))?;
+                let (setup, part) = (CodecSetup::Aac(sound.form), sound.part(end.frame));
+                Self { marks, plan: AAC_PLAN, setup, part }.refuse_he_aac().map(Some)
+            }
+            SoundCodec::Vorbis => {
+                let mut packets = OggPackets::open(data, b"\x01vorbis")?;
+                let [first, _, mut third] = headers(&mut packets)?;
+                let blocks =
+                    VorbisBlocks::read(&first, &mut third).map_err(|problem| damaged(packets.at(), problem))?;
+                if blocks.is_misread {
+                    let what = "Vorbis with several channels that are not coupled".to_owned();
+                    return Err(MediaError::Unsupported { what });
+                }
+                packets.content = OggContent::Vorbis(blocks);
+                // The packet that has a frame, and the one before it.
+                let plan = PacketPlan { roll: u64::from(blocks.sizes[1] / 2), restart: None };
+                let (marks, end) = read_through(Packets::Ogg(packets))?;
+                let (start, end) = end.times();
+                Ok(Some(Self { marks, plan, setup: CodecSetup::Vorbis([first, third].concat()), part: start..end }))
+            }
+        }
+    }
+
+    /// Refuses what the decoder would read as half of a sound.
+    fn refuse_he_aac(self) -> Result<Self, MediaError> {
+        let (mut reader, mut buffer) = (self.marks[0].clone(), Vec::new());
+        let (mut packets, mut all) = (0, true);
+        while packets < HE_AAC_PACKETS && all {
+            let Some(packet) = reader.next(&mut buffer)? else { break };
+            all = may_be_he_aac(packet.bytes);
+            packets += 1;
+        }
+        if all && packets >= 3 {
+            return Err(MediaError::Unsupported { what: HE_AAC.to_owned() });
+        }
+        Ok(self)
+    }
+
+    /// Returns the frames after which a decoder begins anew.
+    pub(crate) const fn restart(&self) -> Option<u64> {
+        self.plan.restart
+    }
+
+    /// Returns what a decoder has to know.
+    pub(crate) const fn setup(&self) -> &CodecSetup {
+        &self.setup
+    }
+
+    /// Returns the number of frames of the sound.
+    pub(crate) const fn frames(&self) -> u64 {
+        self.part.end - self.part.start
+    }
+
+    /// Returns where frames of the sound are among all that are decoded.
+    pub(crate) const fn decoded(&self, frames: Range<u64>) -> Range<u64> {
+        self.part.start + frames.start..self.part.start + frames.end
+    }
+
+    /// Returns a reader of packets at the first one that decides about the samples from a decoded frame on.
+    pub(crate) fn reader(&self, frame: u64) -> Result<PacketReader<'b>, MediaError> {
+        let restarted = self.plan.restart.map_or(frame, |frames| frame - frame % frames);
+        let first = restarted.saturating_sub(self.plan.roll);
+        if first == 0 {
+            // Also packets that have no frames.
+            return Ok(self.marks[0].clone());
+        }
+        let mark = self.marks.partition_point(|mark| mark.frame <= first);
+        let mut reader = self.marks[mark.saturating_sub(1)].clone();
+        let mut buffer = Vec::new();
+        loop {
+            let mut next = reader.clone();
+            match next.next(&mut buffer)? {
+                Some(_) if next.frame <= first => reader = next,
+                _ => return Ok(reader),
+            }
+        }
+    }
+}
+
+/// Returns the packets before those of sound.
+fn headers<const N: usize>(packets: &mut OggPackets<'_>) -> Result<[Vec<u8>; N], MediaError> {
+    let mut buffer = Vec::new();
+    let mut headers = [const { Vec::new() }; N];
+    for header in &mut headers {
+        let packet = packets.next(&mut buffer)?.map(|packet| packet.bytes.to_vec());
+        *header = packet.ok_or_else(|| damaged(packets.at(), "the file ends before its sound begins"))?;
+    }
+    Ok(headers)
+}
+
+const fn damaged(byte: usize, problem: &'static str) -> MediaError {
+    MediaError::Malformed { byte: byte as u64, problem }
+}
+
+/// Reads through all packets, and returns marks and what is at the end.
+fn read_through(packets: Packets<'_>) -> Result<(Vec<PacketReader<'_>>, PacketReader<'_>), MediaError> {
+    let mut buffer = Vec::new();
+    let mut reader = PacketReader { packets, frame: 0 };
+    let (mut marks, mut distance) = (Vec::new(), MARK_PACKETS);
+    for count in 0_u64.. {
+        if count.is_multiple_of(distance) {
+            if marks.len() == MAX_MARKS {
+                let mut nth = 0;
+                marks.retain(|_| {
+                    nth += 1;
+                    nth % 2 == 1
+                });
+                distance *= 2;
+            }
+            if count.is_multiple_of(distance) {
+                marks.push(reader.clone());
+            }
+        }
+        if reader.next(&mut buffer)?.is_none() {
+            break;
+        }
+    }
+    Ok((marks, reader))
+}
+
+impl<'b> PacketReader<'b> {
+    /// Returns the next packet.
+    pub(crate) fn next<'p>(&mut self, buffer: &'p mut Vec<u8>) -> Result<Option<CodedPacket<'p>>, MediaError>
+    where
+        'b: 'p,
+    {
+        let packet = match &mut self.packets {
+            Packets::Mp3(packets) => packets.next(),
+            Packets::Ogg(packets) => packets.next(buffer)?,
+            Packets::Adts(packets) => packets.next()?,
+            Packets::Mp4(packets) => packets.next()?,
+        };
+        self.frame += packet.as_ref().map_or(0, |packet| u64::from(packet.frames));
+        Ok(packet)
+    }
+
+    /// Returns the frames of the sound, among those of all packets, which have been read.
+    fn times(&self) -> (u64, u64) {
+        match &self.packets {
+            Packets::Mp3(_) | Packets::Adts(_) | Packets::Mp4(_) => (0, self.frame),
+            Packets::Ogg(packets) => packets.times.part(self.frame),
+        }
+    }
+
+    /// Returns the number of frames before the next packet.
+    pub(crate) const fn frame(&self) -> u64 {
+        self.frame
+    }
+
+    /// Returns the place of the next packet, from the first byte of the data.
+    pub(crate) const fn at(&self) -> usize {
+        match &self.packets {
+            Packets::Mp3(packets) => packets.at(),
+            Packets::Ogg(packets) => packets.at(),
+            Packets::Adts(packets) => packets.at(),
+            // From the beginning of the file, as the data are its tables.
+            Packets::Mp4(_) => 0,
+        }
+    }
+}
