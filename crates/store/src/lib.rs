@@ -28,4 +28,5 @@ pub use mapped::MappedObject;
 pub use no_retry::Busy;
 pub use read::{RANGE_BYTES, WholeObject, split};
 pub use settings::StoreOptions;
+pub use stores::WantsFile;
 pub use temporary::{TemporaryError, TemporaryFolder};

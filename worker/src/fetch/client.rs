@@ -21,6 +21,7 @@ use super::{
     outage::Outage,
     request::{AskStore, ObjectName, RequestError, Response, StoreRequest},
     retried::Retried,
+    reused::ReusedMemory,
     settings::RetrySettings,
     timed::Timed,
 };
@@ -30,6 +31,8 @@ use super::{
 pub(crate) struct StoreClient {
     asked: Retried<Limited<Counted<Hedged<Timed>>>>,
     pub(crate) limits: Arc<RequestLimits>,
+    /// Memory for the long ranges that are read.
+    pub(super) memory: Arc<ReusedMemory>,
     /// Objects whose etag in the manifest differs from that in the store, with both etags.
     other_etags: Mutex<HashMap<ObjectName, Etags>>,
 }
@@ -50,7 +53,7 @@ impl StoreClient {
         let inner = Counted { inner, stage, counts: counts.clone() };
         let inner = Limited { inner, limits: limits.clone() };
         let asked = Retried { inner, settings, outages: Arc::default(), limits: limits.clone(), counts };
-        Self { asked, limits, other_etags: Mutex::default() }
+        Self { asked, limits, memory: Arc::default(), other_etags: Mutex::default() }
     }
 
     /// Requests until a complete answer or a final refusal comes.

@@ -24,6 +24,7 @@ use super::{
     disk::DiskCache,
     error::FetchError,
     hold::{BlockBytes, BlockContent, BlockHold, BlockLoad, BlockMemory, Guard, KIB, LoadState, Transit, Wanted, hold},
+    joined::JOINED_BYTES,
     limited::Permit,
     peers::{Need, Peers, Route},
     pieces::Pieces,
@@ -63,6 +64,9 @@ impl Fetcher {
     ) -> Arc<Self> {
         let disk = disk.and_then(DiskCache::open).map(Arc::new);
         let transit_kib = u32::try_from(transit_bytes / KIB).unwrap_or(u32::MAX >> 4).max(1);
+        let requests = Arc::new(StoreClient::new(retry, stage));
+        requests.memory.set_limit(memory_bytes);
+        requests.memory.note_single_use(transit_bytes);
         Arc::new(Self {
             memory: Arc::new(Mutex::new(MemoryCache::new(memory_bytes))),
             admission: Box::new(QuarterWanted),
@@ -71,7 +75,7 @@ impl Fetcher {
             transit: Arc::new(Semaphore::new(transit_kib as usize)),
             transit_kib,
             single_use_bytes: AtomicU64::new(0),
-            requests: Arc::new(StoreClient::new(retry, stage)),
+            requests,
             peers: Peers::default(),
         })
     }
@@ -79,6 +83,7 @@ impl Fetcher {
     /// Changes the limit of bytes in memory; blocks in use stay until they are released.
     pub fn set_memory(&self, bytes: u64) {
         self.memory.lock().set_budget(bytes);
+        self.requests.memory.set_limit(bytes);
     }
 
     /// Returns the bytes of blocks in memory.
@@ -171,16 +176,21 @@ impl Fetcher {
             Some(_) => ReadPermit::Peer(self.peers.turn().await),
             None => ReadPermit::Store(self.requests.limits.ahead().await),
         };
+        let is_long = place.bytes() > JOINED_BYTES;
+        let loading = is_long.then(|| self.requests.memory.loading(place.bytes()));
         if !self.memory.lock().reserve(id, place.bytes()) {
             load.state.send_replace(LoadState::NoRoom);
             self.memory.lock().retire_entry(&place.key, id);
             return;
         }
+        self.note_memory();
         match self.whole(&place, None, place.bytes(), &route, turn).await {
             Ok(block) => {
+                drop(loading);
                 if let BlockContent::Decoded(records) = &block.content {
                     self.memory.lock().shrink(id, records.bytes());
                 }
+                self.note_memory();
                 load.state.send_replace(LoadState::Ready(block.content.clone()));
                 let hold = hold(&self.memory, &mut self.memory.lock(), place.key);
                 if hold.is_some() {
@@ -192,6 +202,12 @@ impl Fetcher {
                 self.memory.lock().retire_entry(&place.key, id);
             }
         }
+    }
+
+    /// Lets memory that waits for its next use be no more than blocks leave free.
+    fn note_memory(&self) {
+        let used_bytes = self.memory.lock().used_bytes();
+        self.requests.memory.note_used(used_bytes);
     }
 
     /// Returns the whole block, from the disk if it is there; of decoded records only those in `only`, if that is
@@ -306,6 +322,8 @@ impl Fetcher {
         let is_whole = fits_on_disk || place.shard.is_read_whole();
         let bytes = if is_whole { place.bytes() } else { wanted_bytes };
         let transit = self.transit(bytes).await;
+        // A single read may be longer than the pool.
+        self.requests.memory.note_single_use(bytes.max(u64::from(self.transit_kib) * KIB));
         let route = self.peers.route(place, Need::Now).await;
         let content = if is_whole {
             let block = self.whole(place, Some(records), transit.bytes(), &route, ReadPermit::Taken).await?;

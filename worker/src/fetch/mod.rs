@@ -26,6 +26,7 @@ mod place;
 mod request;
 mod retried;
 mod retrying;
+mod reused;
 mod serve;
 mod settings;
 mod slowest;

@@ -2,15 +2,15 @@
 
 use std::{ops::Range, sync::Arc};
 
-use bytes::Bytes;
 use futures::{FutureExt, StreamExt, TryStreamExt, future::BoxFuture, stream};
 use object_store::{GetOptions, GetRange, ObjectStore, path::Path};
 use spdl_shard::format::StoredObject;
+use spdl_store::WantsFile;
 
 use super::{
     client::StoreClient,
     error::FetchError,
-    joined::PartCollector,
+    joined::{PartBytes, PartCollector, PartPlace, PartPlaces},
     pieces::{MERGE_GAP_BYTES, Pieces},
     place::ShardSource,
     request::{RequestError, StoreRequest},
@@ -84,12 +84,18 @@ pub(crate) async fn read_all(reads: Vec<ObjectRead>, requests: &StoreClient) -> 
         let (start, whole) = (range.start, at..at + (range.end - range.start));
         parts(range, PART_BYTES).map(move |part| (object.clone(), whole.clone(), at + (part.start - start), part))
     });
-    let reads =
-        parts.map(|(object, whole, at, part)| async move { Ok((whole, at, object.read_part(part, requests).await?)) });
+    let mut places = PartPlaces::new(requests.memory.clone());
+    let reads = parts.map(move |(object, whole, at, part)| {
+        let place = places.next(&whole, at..at + (part.end - part.start));
+        async move {
+            let bytes = object.read_part(part, place.as_ref(), requests).await?;
+            Ok((at, bytes, place))
+        }
+    });
     let mut reads = stream::iter(reads).buffered(at_once.clamp(1, MAX_PARTS_AT_ONCE));
     let mut collected = PartCollector::default();
-    while let Some((whole, at, part)) = reads.try_next().await? {
-        collected.add(&whole, at, part);
+    while let Some((at, part, place)) = reads.try_next().await? {
+        collected.add(at, part, place);
     }
     Ok(collected.finish())
 }
@@ -110,14 +116,23 @@ impl ShardObject {
         }
     }
 
-    async fn read_part(&self, part: Range<u64>, requests: &StoreClient) -> Result<Bytes, FetchError> {
-        let options = GetOptions { range: Some(GetRange::Bounded(part)), ..GetOptions::default() };
+    async fn read_part(
+        &self,
+        part: Range<u64>,
+        place: Option<&PartPlace>,
+        requests: &StoreClient,
+    ) -> Result<PartBytes, FetchError> {
+        let mut options = GetOptions { range: Some(GetRange::Bounded(part)), ..GetOptions::default() };
+        if place.is_some() {
+            options.extensions.insert(WantsFile);
+        }
         let request = StoreRequest {
             store: &*self.store,
             dataset: &self.dataset,
             path: &self.path,
             expected: Some(&self.object),
             options: &options,
+            place,
             given_up: 0,
         };
         let (shard, role) = (|| self.name(), self.object.role);

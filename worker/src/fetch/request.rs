@@ -2,9 +2,10 @@
 
 use std::{fmt, ops::Range, sync::Arc, time::Duration};
 
-use bytes::Bytes;
 use object_store::{Attributes, Extensions, GetOptions, GetRange, ObjectMeta, ObjectStore, path::Path};
 use spdl_shard::format::StoredObject;
+
+use super::joined::{PartBytes, PartPlace};
 
 /// Makes requests to stores. All but the innermost implementation add one thing to another.
 pub(crate) trait AskStore: fmt::Debug + Send + Sync {
@@ -25,6 +26,8 @@ pub(crate) struct StoreRequest<'a> {
     /// The object as it was indexed, if it is one of a shard's.
     pub(crate) expected: Option<&'a StoredObject>,
     pub(crate) options: &'a GetOptions,
+    /// Where the answer is written, if it is a part of a long range.
+    pub(crate) place: Option<&'a PartPlace>,
     /// How often the same request was given up before.
     pub(crate) given_up: u32,
 }
@@ -39,7 +42,7 @@ pub(crate) struct Response {
     /// Time from the request until the answer began.
     pub(crate) first_byte: Duration,
     /// `None` for an object that is too large to be read whole.
-    pub(crate) bytes: Option<Bytes>,
+    pub(crate) bytes: Option<PartBytes>,
 }
 
 /// The error of a single request.
@@ -98,7 +101,7 @@ impl StoreRequest<'_> {
 impl Response {
     /// Returns the number of bytes that came.
     pub(super) fn len(&self) -> u64 {
-        self.bytes.as_ref().map_or(0, |bytes| bytes.len() as u64)
+        self.bytes.as_ref().map_or(0, PartBytes::len)
     }
 }
 

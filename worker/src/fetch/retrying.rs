@@ -2,13 +2,13 @@
 
 use std::{fmt, sync::Arc};
 
-use bytes::Bytes;
 use futures::{FutureExt, StreamExt};
 use object_store::{Error, GetOptions, GetResult, GetResultPayload, ObjectStore, Result, path::Path};
 use spdl_store::StoreLayer;
 
 use super::{
     client::StoreClient,
+    joined::PartBytes,
     request::{RequestError, StoreRequest},
 };
 
@@ -39,13 +39,18 @@ impl StoreLayer for RetryingStore {
 
     async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
         let (store, dataset) = (&*self.inner, &self.dataset);
-        let request = StoreRequest { store, dataset, path: location, expected: None, options: &options, given_up: 0 };
+        let (path, options) = (location, &options);
+        let request = StoreRequest { store, dataset, path, expected: None, options, place: None, given_up: 0 };
         let got = self.requests.get(request).await.map_err(|failed| match failed {
             RequestError::Refused(error) => error,
             RequestError::Changed { expected, actual } => generic(format!("{actual} instead of {expected}")),
             RequestError::Later { cause, .. } => generic(cause),
         })?;
-        let bytes: Result<Bytes> = got.bytes.ok_or_else(|| generic("so long an object is read in ranges".to_owned()));
+        let bytes = match got.bytes {
+            Some(PartBytes::Apart(bytes)) => Ok(bytes),
+            Some(PartBytes::Placed(memory)) => Ok(memory.freeze()),
+            None => Err(generic("so long an object is read in ranges".to_owned())),
+        };
         let payload = GetResultPayload::Stream(async { bytes }.into_stream().boxed());
         Ok(GetResult {
             payload,

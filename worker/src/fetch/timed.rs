@@ -2,7 +2,11 @@
 
 use std::{
     error::Error as _,
+    fs::File,
+    io,
     ops::Range,
+    os::unix::fs::FileExt as _,
+    path::PathBuf,
     pin::pin,
     sync::{
         Arc,
@@ -21,10 +25,11 @@ use object_store::{
 };
 use parking_lot::Mutex;
 use spdl_feed::requests::{AnswerProgress, DripPolicy, patience};
-use spdl_store::{Busy, cause, is_refusal};
+use spdl_store::{Busy, blocking, cause, is_refusal};
 
 use super::{
     counted::RequestCounts,
+    joined::{PartBytes, TakenPlace},
     request::{AskStore, LaterKind, RequestError, Response, StoreRequest},
     settings::RetrySettings,
 };
@@ -79,13 +84,14 @@ impl Timed {
             return Err(RequestError::later(format!("the answer has bytes {range:?}, which were not requested")));
         }
         let bytes = if options.head {
-            Some(Bytes::new())
+            Some(PartBytes::Apart(Bytes::new()))
         } else if options.range.is_none() && expected_bytes > WHOLE_BYTES {
             None
         } else {
-            Some(self.body(payload, &meta, &range, (silence, request.given_up)).await?)
+            let place = request.place.and_then(|place| place.take(expected_bytes));
+            Some(self.body(payload, &meta, &range, (silence, request.given_up), place).await?)
         };
-        if let Some(came) = bytes.as_ref().map(|bytes| bytes.len() as u64)
+        if let Some(came) = bytes.as_ref().map(PartBytes::len)
             && came != expected_bytes
             && !options.head
         {
@@ -100,15 +106,20 @@ impl Timed {
         meta: &ObjectMeta,
         range: &Range<u64>,
         limits: (Duration, u32),
-    ) -> Result<Bytes, RequestError> {
-        match payload {
-            GetResultPayload::Stream(stream) => self.watched(stream, range.end - range.start, limits).await,
+        place: Option<TakenPlace<'_>>,
+    ) -> Result<PartBytes, RequestError> {
+        match (payload, place) {
+            (GetResultPayload::Stream(stream), place) => {
+                self.watched(stream, range.end - range.start, limits, place).await
+            }
+            (GetResultPayload::File(file, path), Some(place)) => read_file(file, path, range.start, place).await,
             // A file is read at once: as a stream it would come in small pieces.
-            payload => {
+            (payload, None) => {
                 let (meta, range) = (meta.clone(), range.clone());
                 let (attributes, extensions) = (Attributes::default(), Extensions::default());
                 let file = GetResult { payload, meta, range, attributes, extensions };
-                file.bytes().await.map_err(|error| RequestError::later(cause(&error)))
+                let bytes = file.bytes().await;
+                bytes.map(PartBytes::Apart).map_err(|error| RequestError::later(cause(&error)))
             }
         }
     }
@@ -119,7 +130,8 @@ impl Timed {
         stream: impl Stream<Item = object_store::Result<Bytes>> + Unpin,
         expected_bytes: u64,
         (silence, given_up): (Duration, u32),
-    ) -> Result<Bytes, RequestError> {
+        place: Option<TakenPlace<'_>>,
+    ) -> Result<PartBytes, RequestError> {
         let (began, came) = (Instant::now(), AtomicU64::new(0));
         let drip = async {
             loop {
@@ -130,7 +142,7 @@ impl Timed {
                 }
             }
         };
-        let whole = collect(stream, expected_bytes as usize, silence, &came);
+        let whole = collect(stream, expected_bytes as usize, silence, &came, place);
         // An answer that has come completely is taken, however slowly it came: this process may be late itself.
         match select(pin!(whole), pin!(drip)).await {
             Either::Left((body, _)) => {
@@ -182,14 +194,53 @@ fn is_of_transport(error: &object_store::Error) -> bool {
     false
 }
 
-/// Collects the pieces of a body of `expected_bytes` bytes, and sets `came_bytes` to the number of bytes that have come
-/// so far.
+/// Reads a file from `start` into the place of a part. If the caller is dropped meanwhile, so is the place once it has been read.
+async fn read_file(
+    file: File,
+    path: PathBuf,
+    start: u64,
+    mut place: TakenPlace<'_>,
+) -> Result<PartBytes, RequestError> {
+    let mut memory = place.memory.take().expect("it was just taken");
+    let (memory, read) = blocking(move || {
+        let read = read_range(&file, start, &mut memory.bytes);
+        (memory, read)
+    })
+    .await;
+    match read {
+        Ok(()) => Ok(PartBytes::Placed(memory)),
+        Err(error) => {
+            place.memory = Some(memory);
+            Err(RequestError::later(format!("reading `{}`: {error}", path.display())))
+        }
+    }
+}
+
+fn read_range(file: &File, start: u64, memory: &mut [u8]) -> io::Result<()> {
+    let mut read = 0;
+    while read < memory.len() {
+        match file.read_at(&mut memory[read..], start + read as u64) {
+            Ok(0) => {
+                let problem = format!("it ends at byte {}", start + read as u64);
+                return Err(io::Error::new(io::ErrorKind::UnexpectedEof, problem));
+            }
+            Ok(bytes) => read += bytes,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Collects the pieces of a body of `expected_bytes` bytes, in its place if it has one, and sets `came_bytes` to the number of bytes
+/// that have come so far.
 async fn collect(
     mut stream: impl Stream<Item = object_store::Result<Bytes>> + Unpin,
     expected_bytes: usize,
     silence: Duration,
     came_bytes: &AtomicU64,
-) -> Result<Bytes, RequestError> {
+    mut place: Option<TakenPlace<'_>>,
+) -> Result<PartBytes, RequestError> {
     let mut all = BytesMut::new();
     let mut came = 0;
     while let Some(piece) = tokio::time::timeout(silence, stream.next()).await.map_err(|_| {
@@ -201,20 +252,31 @@ async fn collect(
                 cause(&error)
             ))
         })?;
-        if came == 0 && piece.len() == expected_bytes {
-            return Ok(piece);
+        if place.is_none() && came == 0 && piece.len() == expected_bytes {
+            return Ok(PartBytes::Apart(piece));
         }
+        let at = came;
         came += piece.len();
         came_bytes.store(came as u64, Relaxed);
         if came > expected_bytes {
             return Err(RequestError::later(format!("more than {expected_bytes} bytes arrived")));
+        }
+        if let Some(memory) = place.as_mut().and_then(|place| place.memory.as_mut()) {
+            memory.bytes[at..came].copy_from_slice(&piece);
+            continue;
         }
         if all.is_empty() {
             all.reserve(expected_bytes);
         }
         all.extend_from_slice(&piece);
     }
-    Ok(all.freeze())
+    if let Some(mut place) = place {
+        if came < expected_bytes {
+            return Err(RequestError::later(format!("{came} of {expected_bytes} bytes arrived")));
+        }
+        return Ok(PartBytes::Placed(place.memory.take().expect("it was just written")));
+    }
+    Ok(PartBytes::Apart(all.freeze()))
 }
 
 fn dripping(AnswerProgress { bytes, expected_bytes, elapsed }: &AnswerProgress) -> RequestError {

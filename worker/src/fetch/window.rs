@@ -24,6 +24,7 @@ pub(crate) struct WorkingWindow {
 impl WorkingWindow {
     /// Creates the empty window of a rank that begins to read a dataset.
     pub(crate) fn new(fetcher: Arc<Fetcher>, dataset: Fingerprint) -> Self {
+        fetcher.requests.memory.enter();
         fetcher.memory.lock().enter(dataset);
         fetcher.disk.iter().for_each(|disk| disk.enter(dataset));
         Self { fetcher, dataset, until: HashMap::new(), ends: BTreeSet::new() }
@@ -65,6 +66,7 @@ impl Drop for WorkingWindow {
         }
         memory.leave(self.dataset);
         drop(memory);
+        self.fetcher.requests.memory.leave();
         self.fetcher.disk.iter().for_each(|disk| disk.leave(self.dataset));
     }
 }

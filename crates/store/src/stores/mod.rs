@@ -8,6 +8,8 @@ mod page_cache;
 mod s3;
 mod web;
 
+pub use page_cache::WantsFile;
+
 use std::sync::{Arc, LazyLock};
 
 use object_store::{ObjectStore, path::Path};

@@ -31,6 +31,11 @@ const MAX_BYTES: u64 = 1 << 20;
 /// Bytes that another thread reads at once: more than a block has usually, which is then never copied. `object_store` would take 8 KiB.
 const PIECE_BYTES: u64 = 16 << 20;
 
+/// An extension of the options of a read whose caller reads files itself: what is not read at once is answered with the open file, and
+/// the caller chooses the memory that its bytes go to.
+#[derive(Clone, Copy, Debug)]
+pub struct WantsFile;
+
 /// The store of the files in `root`.
 #[derive(Debug)]
 pub(crate) struct PageCacheStore {
@@ -125,10 +130,12 @@ impl StoreLayer for PageCacheStore {
     }
 
     async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
-        match self.read_now(location, &options) {
-            Some(result) => Ok(result),
-            None => self.inner.get_opts(location, options).await.map(in_large_pieces),
+        if let Some(result) = self.read_now(location, &options) {
+            return Ok(result);
         }
+        let wants_file = options.extensions.get::<WantsFile>().is_some();
+        let result = self.inner.get_opts(location, options).await?;
+        Ok(if wants_file { result } else { in_large_pieces(result) })
     }
 }
 
@@ -220,6 +227,19 @@ mod tests {
         std::fs::create_dir(folder.path().join("folder.tar")).unwrap();
         assert!(files.read_now(&Path::from("folder.tar"), &bounded(0..5)).is_none());
         assert!(files.get_opts(&Path::from("missing.tar"), bounded(0..5)).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn who_wants_the_file_gets_it_unless_its_bytes_are_here() {
+        let (_folder, files) = folder(&vec![7; 2 * MAX_BYTES as usize]);
+        for (bytes, is_file) in [(MAX_BYTES, false), (MAX_BYTES + 1, true)] {
+            let mut options = bounded(1..1 + bytes);
+            options.extensions.insert(WantsFile);
+            let result = files.get_opts(&Path::from("shard.tar"), options).await.unwrap();
+            assert_eq!(matches!(result.payload, GetResultPayload::File(..)), is_file);
+            assert_eq!(result.range, 1..1 + bytes);
+            assert_eq!(result.bytes().await.unwrap(), vec![7; bytes as usize]);
+        }
     }
 
     #[tokio::test]

@@ -1,6 +1,8 @@
 //! Tests of fetching from a store that works and from one that does not.
 #![allow(clippy::single_range_in_vec_init, reason = "what is wanted is a list of ranges")]
 
+mod long;
+
 use std::{ops::Range, sync::Arc, time::Duration};
 
 use futures::{
@@ -59,20 +61,23 @@ impl FetchFixture {
     }
 
     pub(super) fn fetcher(&self, memory_bytes: u64, disk: Option<&DiskBudget>) -> Arc<Fetcher> {
-        let retry = RetrySettings {
-            refusals: 2,
-            first_delay: Duration::from_millis(1),
-            max_delay: Duration::from_millis(1),
-            request_timeout: Duration::from_secs(10),
-            silence_timeout: Duration::from_millis(200),
-            ..RetrySettings::default()
-        };
-        Fetcher::new([memory_bytes, 4 << 10], retry, disk, Arc::new(StageCounters::new(Stage::Fetch)))
+        Fetcher::new([memory_bytes, 4 << 10], retry(), disk, Arc::new(StageCounters::new(Stage::Fetch)))
     }
 
     pub(super) fn check(&self, bytes: &BlockBytes, range: Range<u64>) {
         let expected = &self.content[range.start as usize..range.end as usize];
         assert_eq!(bytes.slice(range).unwrap(), expected);
+    }
+}
+
+fn retry() -> RetrySettings {
+    RetrySettings {
+        refusals: 2,
+        first_delay: Duration::from_millis(1),
+        max_delay: Duration::from_millis(1),
+        request_timeout: Duration::from_secs(10),
+        silence_timeout: Duration::from_millis(200),
+        ..RetrySettings::default()
     }
 }
 
