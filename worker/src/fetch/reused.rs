@@ -3,7 +3,7 @@
 //!
 //! It lies within the budget of cached blocks and of what is read for one use. It is given back to the system when the budget shrinks, when other blocks need the
 //! room, and when no rank reads any more.
-#![allow(unsafe_code)] // Advises the system about memory, and changes its length.
+#![allow(unsafe_code)] // Advises the system about memory.
 
 use std::sync::Arc;
 
@@ -214,17 +214,11 @@ fn resized(mut idle: BytesMut, length: usize) -> BytesMut {
         use_large_pages(&mut new);
         return new;
     }
-    // Without a length, converting it copies nothing.
-    idle.clear();
+    idle.truncate(written);
+    // Converting it copies nothing, unless something else still has the memory.
     let mut memory = Vec::from(idle);
-    if memory.capacity() < written {
-        // Something else still has the memory, so this is other memory.
-        return resized(BytesMut::new(), length);
-    }
     memory.shrink_to(length);
-    memory.reserve_exact(length);
-    // SAFETY: `memory` has the memory of `idle`, which had `written` bytes or more; changing the capacity has kept them.
-    unsafe { memory.set_len(written) };
+    memory.reserve_exact(length - written);
     use_large_pages(memory.spare_capacity_mut());
     memory.resize(length, 0);
     Bytes::from(memory).into()

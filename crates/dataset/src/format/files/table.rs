@@ -230,7 +230,7 @@ impl FileTable {
                     start = START_COLUMNS.iter().find_map(place);
                     base = match columns[file].as_str() {
                         NEMO_COLUMN => PathBase::Table,
-                        _ if COMMON_VOICE_COLUMNS.iter().all(|name| place(&name).is_some()) => PathBase::Clips,
+                        _ if COMMON_VOICE_COLUMNS.iter().all(|name| place(name).is_some()) => PathBase::Clips,
                         _ => PathBase::Dataset,
                     };
                     header = Some((if is_list { vec!["file".to_owned()] } else { columns }, file));
