@@ -115,7 +115,7 @@ class Column(_ColumnRequired, total=False):
     #: For boxes: whether the numbers are shares of the picture's width and height, and not pixels. Default: `false`.
     normalised: bool | None
     #: For image: the operations from the picture to the array, in order. The last one has to give a fixed size. Required. For audio: the operations, in order: `speed` first, those on samples before those on features. Default: none.
-    ops: Sequence[Literal["crop_box", "random_flip", "aug_mix", "color_jitter", "grayscale", "rand_augment", "random_autocontrast", "random_equalize", "random_erasing", "random_grayscale", "random_invert", "random_perspective", "random_vertical_flip", "trivial_augment_wide"] | Operations] | Sequence[SoundOperations]
+    ops: Sequence[Literal["crop_box", "random_flip", "aug_mix", "color_jitter", "grayscale", "rand_augment", "random_autocontrast", "random_equalize", "random_erasing", "random_grayscale", "random_invert", "random_perspective", "random_vertical_flip", "trivial_augment_wide"] | Operations | SoundOperations]
     #: For int, float, text, category, one_hot and bool: the place of the value in the JSON document that the field then holds: the keys from the root, separated by dots, such as `annotations.0.name`. An index in a list is a number. Default: none; the field itself is the value. For json: the keys from the root to the number, separated by dots, such as `camera.exposure`. An index in a list is a number. Required.
     path: str | None
     #: For image: for a field that is a list of pictures, the number of pictures that each sample has, 1 to 65536. A sample with another number is a bad sample. Default: none; samples have one picture.

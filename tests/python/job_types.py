@@ -130,6 +130,9 @@ class Types:
                 return self._operations(name, some)
             if name in ("Operation", "SoundOperation"):
                 return self._operation(some)
+            if all(one.get("type") == "array" and "items" in one for one in some):
+                # A type checker infers the type of a list that is written out only if all lists have one type.
+                return f"Sequence[{united([self._type(one['items'], name) for one in some])}]"
             return united([self._type(one, name) for one in some])
         kinds = schema.get("type")
         if isinstance(kinds, list):

@@ -59,6 +59,7 @@ right: spdl_cluster.Job = {"name": "first", "dataset": "dataset", "global_batch"
 spdl_cluster.local(right)
 wrong: spdl_cluster.Job = {"name": "first", "dataset": "dataset", "global_bach": 64, "column": [image], "epoch_end": "never"}
 column: spdl_cluster.Column = {"name": "image", "from": "jpg", "decode": "picture"}
+wave: spdl_cluster.Column = {"name": "wave", "from": "flac", "decode": "audio", "ops": [{"speed": [0.9, 1.1]}, {"gain": 6, "noise": {"snr": 10}}]}
 """
     )
     command = [sys.executable, "-m", "mypy", "--config-file", str(mypy_config(tmp_path)), "wrong.py"]
