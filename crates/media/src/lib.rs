@@ -13,6 +13,7 @@
 
 #![forbid(unsafe_code)]
 
+mod checksum;
 mod codec;
 mod error;
 mod flac;

@@ -17,4 +17,4 @@ mod resample;
 
 pub use error::SoundError;
 pub use features::{FeaturePreset, MelFeatures};
-pub use resample::{ResamplerCache, SoundResampler};
+pub use resample::{ResamplerCache, SoundResampler, greatest_common_divisor};

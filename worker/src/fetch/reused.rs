@@ -186,7 +186,7 @@ impl LentMemory {
     }
 }
 
-/// Bytes that nobody writes any more.
+/// Read-only bytes. When they are dropped, their memory waits for its next use.
 struct FrozenMemory(Option<LentMemory>);
 
 impl AsRef<[u8]> for FrozenMemory {

@@ -163,7 +163,7 @@ impl<'b> PacketTable<'b> {
         self.part.start + frames.start..self.part.start + frames.end
     }
 
-    /// Returns a reader of packets at the first one that decides about the samples from a decoded frame on.
+    /// Returns a reader at the first packet that is needed for the samples from a decoded frame on.
     pub(crate) fn reader(&self, frame: u64) -> Result<PacketReader<'b>, MediaError> {
         let restarted = self.plan.restart.map_or(frame, |frames| frame - frame % frames);
         let first = restarted.saturating_sub(self.plan.roll);

@@ -30,7 +30,7 @@ pub(super) struct PhaseWeights {
 impl PhaseWeights {
     /// Computes the weights between two rates in Hz that are not equal.
     pub(super) fn new(from: u32, to: u32) -> Result<Self, SoundError> {
-        let divisor = greatest_common_divisor(from, to);
+        let divisor = greatest_common_divisor(from.into(), to.into()) as u32;
         let (reduced_from, reduced_to) = (from / divisor, to / divisor);
         let cut_off = f64::from(reduced_from.min(reduced_to)) * ROLLOFF;
         // Input frames that the window reaches on each side.
@@ -82,7 +82,8 @@ impl PhaseWeights {
 }
 
 /// Returns the greatest common divisor by Euclid's algorithm.
-fn greatest_common_divisor(mut a: u32, mut b: u32) -> u32 {
+#[must_use]
+pub const fn greatest_common_divisor(mut a: u64, mut b: u64) -> u64 {
     while b > 0 {
         (a, b) = (b, a % b);
     }

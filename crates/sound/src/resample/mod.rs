@@ -14,6 +14,7 @@ use apply::apply;
 pub use cache::ResamplerCache;
 use fearless_simd::{Level, dispatch};
 use kernel::PhaseWeights;
+pub use kernel::greatest_common_divisor;
 
 use crate::SoundError;
 

@@ -4,7 +4,7 @@ use std::{ops::Range, sync::Arc};
 
 use spdl_job::{AudioChannels, AudioColumn, AudioFeatures, AudioSpan, FeaturesKind, drawn_speed};
 use spdl_media::{ChannelMix, MediaError, SampleForm, SampleWriter, Sound, SoundScratch};
-use spdl_sound::{FeaturePreset, MelFeatures, ResamplerCache, SoundError, SoundResampler};
+use spdl_sound::{FeaturePreset, MelFeatures, ResamplerCache, SoundError, SoundResampler, greatest_common_divisor};
 use spdl_types::{DType, Draw};
 
 use super::{ColumnDecoder, ColumnSample, FieldTarget, audio_ops, audio_span};
@@ -266,10 +266,7 @@ fn at_speed(from: u32, to: u32, speed: u32) -> (u32, u32) {
         return (from, to);
     }
     let (from, to) = (u64::from(from) * u64::from(speed), u64::from(to) * 1000);
-    let (mut divisor, mut rest) = (from, to);
-    while rest > 0 {
-        (divisor, rest) = (rest, divisor % rest);
-    }
+    let divisor = greatest_common_divisor(from, to);
     // A rate that is too high is refused when a resampler is made for it.
     let [from, to] = [from, to].map(|rate| u32::try_from(rate / divisor).unwrap_or(u32::MAX));
     (from, to)

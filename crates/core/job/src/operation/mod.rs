@@ -27,31 +27,25 @@ pub use planner::{OperationProblem, PicturePlan, PicturePlanner};
 pub use sampling::{Interpolation, WarpInterpolation};
 
 use super::KeyProblem;
+use step::step_ops;
 
 macro_rules! operations {
     ($($module:ident::$Op:ident,)*) => {
         $(mod $module;)*
         $(pub use self::$module::$Op;)*
 
-        /// One step from a decoded picture to the pixels of the batch. Random ones draw from a generator keyed by
-        /// (seed, epoch, sample id).
-        #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-        #[serde(rename_all = "snake_case")]
-        #[allow(missing_docs)]
-        pub enum ImageOp {
-            $($Op($Op),)*
+        step_ops! {
+            /// One step from a decoded picture to the pixels of the batch. Random ones draw from a generator keyed by
+            /// (seed, epoch, sample id).
+            ImageOp { $($Op,)* }
+
+            const SCHEMA: [&'static str; 2] = ["ImageOp", "Operation"];
+            const ABOUT: &'static str = "One step from a decoded picture to the pixels of the batch. Random ones draw from a generator keyed by (seed, epoch, sample id).";
+            const FORMS: &'static str = "A step: in full as { resize = { size = 256 } }, or short as { resize = 256 } or \"random_flip\".";
+            const SUCH_AS: &'static str = "{ resize = { size = 256 } } or \"random_flip\"";
         }
 
         impl ImageOp {
-            /// The name and the keys of each operation in a job file, and an example of its value.
-            pub const CATALOG: &[(&str, &[&str], &str)] = &[$(($Op::NAME, $Op::KEYS, $Op::EXAMPLE),)*];
-
-            /// Returns the operation's name in a job file.
-            #[must_use]
-            pub const fn name(&self) -> &'static str {
-                match self { $(Self::$Op(_) => $Op::NAME,)* }
-            }
-
             /// Returns the number of pictures that the step makes of one.
             #[must_use]
             pub const fn pictures(&self) -> u32 {
@@ -85,22 +79,6 @@ macro_rules! operations {
             /// Adds the steps of the operation to the plan.
             fn plan(&self, planner: &mut PicturePlanner<'_>) -> Result<(), OperationProblem> {
                 match self { $(Self::$Op(op) => op.plan(planner),)* }
-            }
-
-        }
-
-        impl step::StepOp for ImageOp {
-            const SCHEMA: [&'static str; 2] = ["ImageOp", "Operation"];
-            const ABOUT: &'static str = "One step from a decoded picture to the pixels of the batch. Random ones draw from a generator keyed by (seed, epoch, sample id).";
-            const FORMS: &'static str = "A step: in full as { resize = { size = 256 } }, or short as { resize = 256 } or \"random_flip\".";
-            const SUCH_AS: &'static str = "{ resize = { size = 256 } } or \"random_flip\"";
-            const CATALOG: &'static [(&'static str, &'static [&'static str], &'static str)] = Self::CATALOG;
-
-            fn schemas(
-                generator: &mut schemars::SchemaGenerator,
-            ) -> Vec<(&'static str, &'static [&'static str], schemars::Schema)> {
-                use schemars::JsonSchema;
-                vec![$(($Op::NAME, $Op::KEYS, $Op::json_schema(generator)),)*]
             }
         }
     };
@@ -140,11 +118,6 @@ operations! {
 }
 
 impl ImageOp {
-    /// Describes the value that the operation `name` expects, if there is one.
-    pub(crate) fn expects(name: &str) -> Option<String> {
-        <Self as step::StepOp>::expects(name)
-    }
-
     /// Returns the example of each operation.
     #[must_use]
     pub fn examples() -> Vec<Self> {

@@ -41,6 +41,49 @@ pub(crate) trait StepOp: DeserializeOwned {
     }
 }
 
+/// Makes the operations that are steps of a list one type. What follows them are the constants of [`StepOp`] about it.
+macro_rules! step_ops {
+    ($(#[$about:meta])* $Ops:ident { $($Op:ident,)* } $($constants:tt)*) => {
+        $(#[$about])*
+        #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+        #[serde(rename_all = "snake_case")]
+        #[allow(missing_docs)]
+        pub enum $Ops {
+            $($Op($Op),)*
+        }
+
+        impl $Ops {
+            /// The name and the keys of each operation in a job file, and an example of its value.
+            pub const CATALOG: &[(&str, &[&str], &str)] = &[$(($Op::NAME, $Op::KEYS, $Op::EXAMPLE),)*];
+
+            /// Returns the operation's name in a job file.
+            #[must_use]
+            pub const fn name(&self) -> &'static str {
+                match self { $(Self::$Op(_) => $Op::NAME,)* }
+            }
+
+            /// Describes the value that the operation `name` expects, if there is one.
+            pub(crate) fn expects(name: &str) -> Option<String> {
+                <Self as $crate::operation::step::StepOp>::expects(name)
+            }
+        }
+
+        impl $crate::operation::step::StepOp for $Ops {
+            $($constants)*
+            const CATALOG: &'static [(&'static str, &'static [&'static str], &'static str)] = Self::CATALOG;
+
+            fn schemas(
+                generator: &mut schemars::SchemaGenerator,
+            ) -> Vec<(&'static str, &'static [&'static str], schemars::Schema)> {
+                use schemars::JsonSchema;
+                vec![$(($Op::NAME, $Op::KEYS, $Op::json_schema(generator)),)*]
+            }
+        }
+    };
+}
+
+pub(crate) use step_ops;
+
 /// Reads a list of steps.
 pub(crate) fn read_all<'de, D: Deserializer<'de>, O: StepOp>(deserializer: D) -> Result<Vec<O>, D::Error> {
     let steps = Vec::<StepFile<O>>::deserialize(deserializer)?;

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use spdl_types::Draw;
 
 use super::KeyProblem;
-use crate::operation::step::StepOp;
+use crate::operation::step::step_ops;
 pub use kind::{MaskAxis, SoundOperation, SoundStage, SoundStep};
 
 macro_rules! sound_operations {
@@ -17,25 +17,18 @@ macro_rules! sound_operations {
         $(mod $module;)*
         $(pub use self::$module::$Op;)*
 
-        /// One step from a decoded sound to the values of the batch. Random ones draw from a generator keyed by (seed, epoch, sample
-        /// id).
-        #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-        #[serde(rename_all = "snake_case")]
-        #[allow(missing_docs)]
-        pub enum SoundOp {
-            $($Op($Op),)*
+        step_ops! {
+            /// One step from a decoded sound to the values of the batch. Random ones draw from a generator keyed by (seed, epoch, sample
+            /// id).
+            SoundOp { $($Op,)* }
+
+            const SCHEMA: [&'static str; 2] = ["SoundOp", "SoundOperation"];
+            const ABOUT: &'static str = "One step from a decoded sound to the values of the batch. Random ones draw from a generator keyed by (seed, epoch, sample id).";
+            const FORMS: &'static str = "A step: in full as { gain = { decibels = [-6, 6] } }, or short as { gain = [-6, 6] }.";
+            const SUCH_AS: &'static str = "{ gain = [-6, 6] }";
         }
 
         impl SoundOp {
-            /// The name and the keys of each operation in a job file, and an example of its value.
-            pub const CATALOG: &[(&str, &[&str], &str)] = &[$(($Op::NAME, $Op::KEYS, $Op::EXAMPLE),)*];
-
-            /// Returns the operation's name in a job file.
-            #[must_use]
-            pub const fn name(&self) -> &'static str {
-                match self { $(Self::$Op(_) => $Op::NAME,)* }
-            }
-
             /// Returns what the operation is done with.
             #[must_use]
             pub const fn stage(&self) -> SoundStage {
@@ -53,21 +46,6 @@ macro_rules! sound_operations {
                 match self { $(Self::$Op(op) => op.draw(draw),)* }
             }
         }
-
-        impl StepOp for SoundOp {
-            const SCHEMA: [&'static str; 2] = ["SoundOp", "SoundOperation"];
-            const ABOUT: &'static str = "One step from a decoded sound to the values of the batch. Random ones draw from a generator keyed by (seed, epoch, sample id).";
-            const FORMS: &'static str = "A step: in full as { gain = { decibels = [-6, 6] } }, or short as { gain = [-6, 6] }.";
-            const SUCH_AS: &'static str = "{ gain = [-6, 6] }";
-            const CATALOG: &'static [(&'static str, &'static [&'static str], &'static str)] = Self::CATALOG;
-
-            fn schemas(
-                generator: &mut schemars::SchemaGenerator,
-            ) -> Vec<(&'static str, &'static [&'static str], schemars::Schema)> {
-                use schemars::JsonSchema;
-                vec![$(($Op::NAME, $Op::KEYS, $Op::json_schema(generator)),)*]
-            }
-        }
     };
 }
 
@@ -77,13 +55,6 @@ sound_operations! {
     noise::Noise,
     speed::Speed,
     time_mask::TimeMask,
-}
-
-impl SoundOp {
-    /// Describes the value that the operation `name` expects, if there is one.
-    pub(crate) fn expects(name: &str) -> Option<String> {
-        <Self as StepOp>::expects(name)
-    }
 }
 
 /// Checks a list of operations, of a column with or without features.
