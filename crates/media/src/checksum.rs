@@ -1,12 +1,12 @@
 //! Cyclic checksums of 8 to 32 bits, as FLAC and Ogg have them: the most significant bit of a byte comes first, and they begin with 0.
 
 /// Computes checksums with one polynomial, eight bytes at a time.
-pub(crate) struct Checksum {
+pub(crate) struct CrcTables {
     /// Table `n` has the checksum of a byte with `n` zeros after it.
     tables: [[u32; 256]; 8],
 }
 
-impl Checksum {
+impl CrcTables {
     /// Makes the tables. Checksums of fewer than 32 bits have theirs, and those of their polynomial, at the top.
     #[expect(clippy::cast_possible_truncation, reason = "bytes are counted with a number of 32 bits")]
     pub(crate) const fn new(polynomial: u32) -> Self {

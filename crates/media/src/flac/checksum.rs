@@ -1,9 +1,9 @@
 //! The two checksums of a packet.
 
-use crate::checksum::Checksum;
+use crate::checksum::CrcTables;
 
-static CRC_8: Checksum = Checksum::new(0x07 << 24);
-static CRC_16: Checksum = Checksum::new(0x8005 << 16);
+static CRC_8: CrcTables = CrcTables::new(0x07 << 24);
+static CRC_16: CrcTables = CrcTables::new(0x8005 << 16);
 
 /// Returns the CRC-8 (polynomial 0x07) of a header.
 pub(super) fn crc8(bytes: &[u8]) -> u8 {

@@ -1,8 +1,8 @@
 //! The checksum of a page of Ogg: CRC-32 with the polynomial 0x04c11db7, from 0 and not reflected.
 
-use crate::checksum::Checksum;
+use crate::checksum::CrcTables;
 
-static CRC_32: Checksum = Checksum::new(0x04c1_1db7);
+static CRC_32: CrcTables = CrcTables::new(0x04c1_1db7);
 
 /// Returns the checksum of parts that follow one another.
 pub(super) fn checksum(parts: &[&[u8]]) -> u32 {
