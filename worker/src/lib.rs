@@ -1,6 +1,5 @@
 //! The crate of `spdl-worker`: fetching, decoding, batching and serving samples.
 
-mod allocator;
 pub mod budget;
 pub mod cli;
 pub mod decode;

@@ -10,7 +10,7 @@ use spdl_shard::{
 use spdl_store::StoreOptions;
 use spdl_types::{DType, size::parse_bytes};
 
-use super::{CtlResult, allocator, class_args::ClassArgs, interrupt, pack, progress::ProgressLine};
+use super::{CtlResult, class_args::ClassArgs, interrupt, pack, progress::ProgressLine};
 
 /// Arguments of `index`.
 #[derive(Debug, clap::Args)]
@@ -85,7 +85,7 @@ pub(crate) struct IndexArgs {
 
 /// Runs `index`.
 pub(crate) fn run(args: IndexArgs) -> CtlResult {
-    allocator::return_large_buffers();
+    spdl_process::allocator::return_large_buffers();
     let (dataset, shards) = ShardList::of_paths(&args.dataset, args.shards.as_deref().map(ShardList::of_texts))?;
     let table = args.table.as_deref().map(|table| FileTable::read(table, &dataset)).transpose()?;
     let options = IndexOptions {

@@ -2,7 +2,6 @@
 //! state. One file for each subcommand, and what they share. `spdl-ctl coord` and `spdl-ctl worker` run the same code as
 //! `spdl-coord` and `spdl-worker`.
 
-mod allocator;
 mod audit;
 mod cert;
 mod chats;

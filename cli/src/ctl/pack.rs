@@ -10,7 +10,7 @@ use spdl_shard::store::DatasetStore;
 use spdl_store::StoreOptions;
 
 use super::{
-    CtlError, CtlResult, allocator,
+    CtlError, CtlResult,
     class_args::ClassArgs,
     interrupt::{self, Interrupt},
     new_dataset::NewDatasetArgs,
@@ -71,7 +71,7 @@ pub(crate) struct PackArgs {
 
 /// Runs `pack`.
 pub(crate) fn run(args: PackArgs) -> CtlResult {
-    allocator::return_large_buffers();
+    spdl_process::allocator::return_large_buffers();
     let new = args.new;
     if let Some(options) = args.tokens.options()? {
         let options = TokenPackOptions {

@@ -6,6 +6,7 @@ use spdl_dataset::{
     DatasetError, DocumentSource, NewFolders, TokenBuildOptions, TokenBuildReport, TokenEncoding, TokenPartReport,
     build_token_part, build_tokens,
 };
+use spdl_process::allocator::use_arenas;
 use spdl_shard::store::DatasetStore;
 use spdl_store::{StoreOptions, blocking};
 use spdl_text::{
@@ -14,7 +15,7 @@ use spdl_text::{
 use spdl_types::size::parse_bytes;
 
 use super::{
-    CtlError, CtlResult, allocator,
+    CtlError, CtlResult,
     chats::{self, ChatArgs},
     interrupt,
     model::Model,
@@ -24,6 +25,9 @@ use super::{
     progress::TokenLine,
     report,
 };
+
+/// Threads that share an arena of the allocator.
+const THREADS_AN_ARENA: usize = 8;
 
 /// How plain text is divided.
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
@@ -75,7 +79,9 @@ pub(crate) struct TokenizeArgs {
 
 /// Runs `tokenize`.
 pub(crate) fn run(args: TokenizeArgs) -> CtlResult {
-    allocator::return_large_buffers();
+    let threads = args.threads.map_or_else(threads, NonZeroUsize::get);
+    // Threads mostly read, encode and sort in memory of their own, and rarely wait for others of their arena.
+    use_arenas(threads.div_ceil(THREADS_AN_ARENA));
     interrupt::run(|mut interrupt| async move {
         let new = &args.new;
         if let Some(there) = new.existing(&args.dataset).await {
@@ -100,7 +106,7 @@ pub(crate) fn run(args: TokenizeArgs) -> CtlResult {
             shard_bytes: new.shard_size,
             block_bytes: new.block_size,
             overwrite: overwrite(args.force),
-            threads: args.threads.map_or_else(threads, NonZeroUsize::get),
+            threads,
             ..TokenBuildOptions::new(encoding)
         };
         let folders = NewFolders::of(&args.dataset);

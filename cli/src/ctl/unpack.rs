@@ -5,7 +5,7 @@ use std::{path::PathBuf, process::ExitCode};
 use spdl_dataset::unpack_until;
 use spdl_shard::store::DatasetStore;
 
-use super::{CtlError, CtlResult, allocator, interrupt, output::outln, progress::ProgressLine, report};
+use super::{CtlError, CtlResult, interrupt, output::outln, progress::ProgressLine, report};
 
 /// Arguments of `unpack`.
 #[derive(Debug, clap::Args)]
@@ -23,7 +23,7 @@ pub(crate) struct UnpackArgs {
 
 /// Runs `unpack`.
 pub(crate) fn run(args: &UnpackArgs) -> CtlResult {
-    allocator::return_large_buffers();
+    spdl_process::allocator::return_large_buffers();
     let done = interrupt::run(|mut interrupt| async move {
         let store = DatasetStore::open(&args.dataset)?;
         let bar = ProgressLine::of_dataset(args.json, "unpacking");

@@ -13,7 +13,7 @@ use spdl_shard::{
 use spdl_types::{Fingerprint, SampleId, size::parse_bytes};
 use spdl_worker::decode::{BadSampleProblem, Decoder, FieldTarget, SampleKey};
 
-use super::{CtlError, CtlResult, allocator, output::outln, progress::ProgressLine, report};
+use super::{CtlError, CtlResult, output::outln, progress::ProgressLine, report};
 
 /// Arguments of `verify`.
 #[derive(Debug, clap::Args)]
@@ -42,7 +42,7 @@ pub(crate) struct VerifyArgs {
 
 /// Runs `verify`; the exit code is 1 when there are faults.
 pub(crate) fn run(args: &VerifyArgs) -> CtlResult {
-    allocator::return_large_buffers();
+    spdl_process::allocator::return_large_buffers();
     let found = super::runtime()?.block_on(async {
         let store = DatasetStore::open(&args.dataset)?;
         let against = args.against.as_deref().map(originals).transpose()?;

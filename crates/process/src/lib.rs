@@ -1,6 +1,7 @@
 //! What the programs of a cluster have in common: the log on standard error, spans for a collector of OpenTelemetry,
-//! signals to stop, the line that reports open ports, a listener for HTTP, locks of files, and exit codes.
+//! signals to stop, settings of the allocator, the line that reports open ports, a listener for HTTP, locks of files, and exit codes.
 
+pub mod allocator;
 pub mod http;
 pub mod lock;
 mod otlp;
