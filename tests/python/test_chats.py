@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import os
 import pathlib
@@ -158,6 +159,29 @@ def test_the_last_turn_alone_is_learned(tokenizer: tuple[pathlib.Path, Any], tmp
         assert of_all == (ids, [1] * len(ids))
 
 
+def test_chats_of_parquet_are_those_of_json_lines(tmp_path: pathlib.Path) -> None:
+    pyarrow = pytest.importorskip("pyarrow", reason=os.environ.get("SPDL_TEST_NO_FRAMEWORKS", "pyarrow is not installed"))
+    parquet = pytest.importorskip("pyarrow.parquet", reason=os.environ.get("SPDL_TEST_NO_FRAMEWORKS", "pyarrow is not installed"))
+    chats = [{**chat, "id": number, "score": number / 3, "day": datetime.date(2026, 1, 1 + number)} for number, chat in enumerate(CONVERSATIONS.values())]
+    # Structs of a column have all fields of all rows; what a row lacks is null, as in `datasets`.
+    table = pyarrow.Table.from_pylist(chats)
+    rows = [{**row, "day": str(row["day"])} for row in table.to_pylist()]
+    expected = ours(rows, TEMPLATES["qwen3"], TOKENIZER, tmp_path)
+    assert len(expected) == len(CONVERSATIONS)
+    for number, options in enumerate([{}, {"row_group_size": 2, "compression": "zstd"}, {"data_page_size": 64, "use_dictionary": False, "data_page_version": "2.0"}]):
+        parquet.write_table(table, tmp_path / "chats.parquet", **options)
+        ctl("tokenize", tmp_path / "chats.parquet", tmp_path / f"out-{number}", "--tokenizer", tmp_path / "model", "--chat", "--no-shuffle", "--name", "set")
+        assert in_files(tmp_path / f"out-{number}") == expected
+    # What is wrong names the row.
+    parquet.write_table(pyarrow.Table.from_pylist([{"messages": turns("a", "b")}, {"messages": turns("a")}]), tmp_path / "chats.parquet")
+    arguments = [tmp_path / "chats.parquet", tmp_path / "refused", "--tokenizer", tmp_path / "model", "--chat"]
+    assert "chats.parquet, row 1` is refused: it has no assistant turn; its roles are `user`" in refused("tokenize", *arguments)
+    whole = (tmp_path / "chats.parquet").read_bytes()
+    (tmp_path / "chats.parquet").write_bytes(whole[:200] + whole[300:])
+    told = refused("tokenize", arguments[0], tmp_path / "cut", *arguments[2:])
+    assert "chats.parquet` cannot be read as Parquet" in told
+
+
 def test_a_job_learns_what_the_masks_state(tmp_path: pathlib.Path) -> None:
     records = list(CONVERSATIONS.values()) * 4
     documents = ours(records, TEMPLATES["chatml"], TOKENIZER, tmp_path)
@@ -306,8 +330,10 @@ def test_ordinary_mistakes_name_the_chat_and_what_to_do(tmp_path: pathlib.Path) 
     assert "cannot be used with" in refused("tokenize", *arguments, "--chat", "--append", "<|endoftext|>")
     # A template in tokenizer_config.json, and one that is named.
     (tmp_path / "model/tokenizer_config.json").write_text(json.dumps({"chat_template": TEMPLATES["chatml"], "eos_token": "</s>"}))
+    (tmp_path / "a.txt").write_bytes(b"Hello")
+    assert "a.txt` has no chats: they are read from JSON lines" in refused("tokenize", tmp_path / "a.txt", *arguments[1:], "--chat")
     (tmp_path / "a.parquet").write_bytes(b"PAR1")
-    assert "a.parquet` has no chats: they are read from JSON lines" in refused("tokenize", tmp_path / "a.parquet", *arguments[1:], "--chat")
+    assert "a.parquet` cannot be read as Parquet" in refused("tokenize", tmp_path / "a.parquet", tmp_path / "other", *arguments[2:], "--chat")
     ctl("tokenize", *arguments, "--chat", "--force")
     of_config = in_files(tmp_path / "out")
     (tmp_path / "a.jinja").write_text(TEMPLATES["chatml"])

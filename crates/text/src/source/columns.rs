@@ -1,120 +1,56 @@
-//! Reads a column of texts of Parquet files. Only the chunks of that column are read.
+//! Reads texts of Parquet files: a column, of which only the chunks are read, or whole rows.
 
 use std::{
-    io::{self, Read},
+    io,
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::{Arc, Mutex},
 };
 
-use bytes::{Buf, Bytes};
 use parquet::{
     column::reader::{ColumnReader, ColumnReaderImpl},
     data_type::{ByteArray, ByteArrayType},
     errors::ParquetError,
-    file::{
-        reader::{ChunkReader, FileReader as _, Length},
-        serialized_reader::SerializedFileReader,
-    },
+    file::{reader::FileReader as _, serialized_reader::SerializedFileReader},
 };
 use spdl_dataset::DatasetError;
 use spdl_store::StoreError;
 
 use super::{
-    EachText,
+    EachText, RecordText,
     file::{FileReader, TextFile},
+    rows::group_rows,
+    windows::ColumnWindows,
 };
 
 /// Number of rows that are decoded at once.
 const ROWS_AT_ONCE: usize = 256;
-/// Bytes of a column that are read at once.
-const WINDOW_BYTES: u64 = 8 << 20;
-/// The fewest bytes that are taken of it at once.
-const MIN_PIECE_BYTES: usize = 4 << 10;
 /// Number of columns that an error names.
 const NAMED_COLUMNS: usize = 20;
-
-/// A file whose parts are read through a window, which moves forward over a column.
-#[derive(Clone)]
-struct ColumnWindow(Arc<OpenColumnWindow>);
-
-struct OpenColumnWindow {
-    reader: FileReader,
-    /// Where the window begins, and its bytes.
-    read: Mutex<(u64, Bytes)>,
-}
-
-/// The bytes of a file from a place on.
-struct WindowBytes {
-    window: ColumnWindow,
-    at: u64,
-    piece: Bytes,
-}
-
-impl ColumnWindow {
-    fn part(&self, first: u64, bytes: u64) -> Result<Bytes, StoreError> {
-        let mut read = self.0.read.lock().expect("nothing panics with it");
-        let (start, window) = &mut *read;
-        let is_inside = *start <= first && first + bytes <= *start + window.len() as u64;
-        if !is_inside {
-            (*start, *window) = (first, self.0.reader.range(first, bytes.max(WINDOW_BYTES))?);
-        }
-        let from = (first - *start) as usize;
-        Ok(window.slice(from..(from + bytes as usize).min(window.len())))
-    }
-}
-
-impl Length for ColumnWindow {
-    fn len(&self) -> u64 {
-        self.0.reader.file_bytes()
-    }
-}
-
-impl ChunkReader for ColumnWindow {
-    type T = WindowBytes;
-
-    fn get_read(&self, start: u64) -> Result<WindowBytes, ParquetError> {
-        Ok(WindowBytes { window: self.clone(), at: start, piece: Bytes::new() })
-    }
-
-    fn get_bytes(&self, start: u64, length: usize) -> Result<Bytes, ParquetError> {
-        if start.checked_add(length as u64).is_none_or(|end| end > self.len()) {
-            return Err(ParquetError::EOF(format!("{length} bytes at {start} of {}", self.len())));
-        }
-        self.part(start, length as u64).map_err(|error| ParquetError::External(error.into()))
-    }
-}
-
-impl Read for WindowBytes {
-    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        let left = self.window.len().saturating_sub(self.at);
-        if self.piece.is_empty() && left > 0 {
-            let bytes = left.min(into.len().max(MIN_PIECE_BYTES) as u64);
-            self.piece = self.window.part(self.at, bytes).map_err(io::Error::other)?;
-            self.at += self.piece.len() as u64;
-        }
-        let bytes = self.piece.len().min(into.len());
-        self.piece.copy_to_slice(&mut into[..bytes]);
-        Ok(bytes)
-    }
-}
 
 /// Reads the texts of the row groups that begin in a range of the file.
 pub(super) fn texts(
     file: &TextFile,
     reader: FileReader,
-    fields: &[String],
+    from: &RecordText,
     (first, end): (u64, u64),
     each: &mut EachText<'_>,
 ) -> Result<(), DatasetError> {
-    let window = ColumnWindow(Arc::new(OpenColumnWindow { reader, read: Mutex::default() }));
-    let opened = caught(|| SerializedFileReader::new(window)).map_err(|error| unusable(file, error))?;
-    let columns = columns(file, &opened, fields)?;
+    let windows = ColumnWindows::new(reader);
+    let opened = caught(|| SerializedFileReader::new(windows.clone())).map_err(|error| unusable(file, error))?;
+    let columns = match from {
+        RecordText::Fields(fields) => Some(columns(file, &opened, fields)?),
+        RecordText::Whole => None,
+    };
+    let all = || opened.metadata().file_metadata().schema_descr().num_columns();
+    windows.set_count(columns.as_ref().map_or_else(all, Vec::len));
     let mut row = 0;
     for (number, group) in opened.metadata().row_groups().iter().enumerate() {
         let rows = group.num_rows().max(0) as u64;
         let start = group.columns().iter().map(|column| column.byte_range().0).min().unwrap_or_default();
         if (first..end).contains(&start) {
-            group_texts(file, &opened, number, &columns, (row, rows), each)?;
+            match &columns {
+                Some(columns) => group_texts(file, &opened, number, columns, (row, rows), each)?,
+                None => group_rows(file, &opened, number, (row, rows), each)?,
+            }
         }
         row += rows;
     }
@@ -131,7 +67,7 @@ struct ParquetTexts {
 /// Returns the columns with these names that have texts, in the order of the names.
 fn columns(
     file: &TextFile,
-    opened: &SerializedFileReader<ColumnWindow>,
+    opened: &SerializedFileReader<ColumnWindows>,
     fields: &[String],
 ) -> Result<Vec<ParquetTexts>, DatasetError> {
     let schema = opened.metadata().file_metadata().schema_descr();
@@ -159,7 +95,7 @@ fn columns(
 /// Reads the texts of row group `number`, whose rows begin at `first_row` in the file.
 fn group_texts(
     file: &TextFile,
-    opened: &SerializedFileReader<ColumnWindow>,
+    opened: &SerializedFileReader<ColumnWindows>,
     number: usize,
     columns: &[ParquetTexts],
     (first_row, rows): (u64, u64),
@@ -220,11 +156,12 @@ impl RowReader {
 }
 
 /// Calls `work`, and returns an error if it panics, as the crate does for some damaged files.
-fn caught<T>(work: impl FnOnce() -> Result<T, ParquetError>) -> Result<T, ParquetError> {
+pub(super) fn caught<T>(work: impl FnOnce() -> Result<T, ParquetError>) -> Result<T, ParquetError> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| Err(ParquetError::General("it is damaged".to_owned())))
 }
 
-fn unusable(file: &TextFile, error: ParquetError) -> DatasetError {
+/// Returns the error for a file that cannot be read as Parquet.
+pub(super) fn unusable(file: &TextFile, error: ParquetError) -> DatasetError {
     match error {
         ParquetError::External(error) => {
             let error = match error.downcast::<StoreError>() {

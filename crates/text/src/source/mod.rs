@@ -5,7 +5,9 @@ mod columns;
 mod file;
 mod lines;
 mod record;
+mod rows;
 mod units;
+mod windows;
 
 use std::{
     num::NonZeroUsize,
@@ -43,7 +45,7 @@ pub enum PlainText {
 pub enum RecordText {
     /// The first of these fields that it has.
     Fields(Vec<String>),
-    /// All of it, as JSON. Only files of JSON lines have these records.
+    /// All of it, as JSON. Plain text has no records.
     Whole,
 }
 
@@ -110,10 +112,10 @@ impl TextSource {
             let before = files.len();
             for file in listed(source, except).await? {
                 let (kind, compression) = kind_of(&file)?;
-                if options.from == RecordText::Whole && kind != TextKind::JsonLines {
+                if options.from == RecordText::Whole && kind == TextKind::Plain {
                     return Err(file.wrong(
                         "has no chats: they are read from JSON lines (`.jsonl`, `.json` or `.ndjson`, also with `.gz` or `.zst` behind it), \
-                         one conversation a line",
+                         one conversation a line, and from Parquet (`.parquet`), one a row",
                     ));
                 }
                 files.push((Arc::new(file), kind, compression));
@@ -250,7 +252,7 @@ impl TextSource {
                 let reader = open(part.first.saturating_sub(1))?;
                 lines::json_lines(file, reader, compression, &self.options.from, range, &before, each)
             }
-            TextKind::Parquet => columns::texts(file, open(part.first)?, self.options.from.fields(), range, each),
+            TextKind::Parquet => columns::texts(file, open(part.first)?, &self.options.from, range, each),
             TextKind::Plain => match self.options.plain_text {
                 PlainText::Whole => lines::whole(file, open(0)?, compression, each),
                 PlainText::BlankLines => lines::paragraphs(file, open(0)?, compression, each),
