@@ -8,6 +8,7 @@ import gzip
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -298,7 +299,7 @@ def test_ordinary_mistakes_name_the_file_and_what_to_do(tmp_path: pathlib.Path) 
     assert "a.jsonl.bz2` cannot be read: of compressed files, those of gzip" in told(b"BZh", "a.jsonl.bz2")
     assert "a.parquet` cannot be read as Parquet" in told(b"PAR1" + bytes(100) + b"PAR1", "a.parquet")
     assert "a.png:1` is not UTF-8" in told(b"\x89PNG", "a.png")
-    assert "no document has a token, and 2 are empty" in told(b'{"text": ""}\n{"text": ""}\n')
+    assert "no document has a token: 2 are empty, and 0 bad" in told(b'{"text": ""}\n{"text": ""}\n')
     assert "there is nothing in" in told(b"", ".hidden")
     # Later lines of a long file, which another unit reads, have their numbers, too.
     long = b"".join(b'{"text": "%d"}\n' % number for number in range(5000))
@@ -320,6 +321,35 @@ def test_ordinary_mistakes_name_the_file_and_what_to_do(tmp_path: pathlib.Path) 
         (tmp_path / "model/tokenizer_config.json").write_bytes(content)
         assert problem in told(good, "a.jsonl", "--tokenizer", tmp_path / "model")
     assert "`append` is `<x>`, which is no token of" in told(good, "a.jsonl", *SMALL, "--append", "<x>")
+
+
+def test_bad_records_are_left_out_where_that_is_asked(tmp_path: pathlib.Path) -> None:
+    """They are counted, also those of what an earlier call did, and one more than was allowed ends the work."""
+    source, out = tmp_path / "source", tmp_path / "out"
+    texts = [text for text in corpus() if text]
+    write_folder(source, texts)
+    expected = collections.Counter(ids(texts))
+    with (source / "1.jsonl").open("ab") as file:
+        file.write(b'x\n{"text": "\xff"}\n{"body": 1}\n')
+    (source / "a.txt").write_bytes(b"one\n\ntwo \xff\nthree\n\xff\n\nfour\n")
+    options = [*SMALL, "--split", "blank-lines"]
+    end = len((source / "1.jsonl").read_bytes().splitlines())
+    assert "--skip-bad" in ctl("tokenize", "--help").stdout
+    assert f"1.jsonl:{end - 2}` is no JSON record" in refused("tokenize", source, out, *options, "--threads", 1)
+    assert "a.txt:3` is not UTF-8" in refused("tokenize", source, out, *options, "--threads", 1, "--skip-bad", 3)
+    # What was done is kept, with the bad records in it.
+    report = json.loads(ctl("tokenize", source, out, *options, "--skip-bad", 4, "--json").stdout)
+    assert report["bad_documents"] == 4 and any("a.txt:3` is not UTF-8" in problem for problem in report["first_bad"]), report
+    expected += collections.Counter(ids(["one", "four"]))
+    assert collections.Counter(documents(out)) == expected
+    told = ctl("tokenize", source, tmp_path / "parts", *options, "--skip-bad", 4, "--part", "0/2").stdout
+    told += ctl("tokenize", source, tmp_path / "parts", *options, "--skip-bad", 4, "--part", "1/2").stdout
+    for line, problem in ((end - 2, "is no JSON record"), (end - 1, "is not UTF-8 at its byte"), (end, "has no text in field")):
+        assert f"1.jsonl:{line}` {problem}" in told
+    assert re.search(r"left out: \d bad document", told), told
+    merged = ctl("merge", tmp_path / "parts").stdout
+    assert "left out: 4 bad documents" in merged, merged
+    assert documents(tmp_path / "parts") == documents(out)
 
 
 def test_long_lines_are_in_one_unit_alone(tmp_path: pathlib.Path) -> None:

@@ -72,6 +72,10 @@ pub(crate) struct TokenizeArgs {
     /// Number of threads; that of the cores when not given. The dataset is the same with any number.
     #[arg(long)]
     threads: Option<NonZeroUsize>,
+    /// Leaves out so many records that are refused, and tells how many there were and what was wrong with the first of them; one more ends
+    /// the work. Of a part, so many of that part.
+    #[arg(long, value_name = "MOST", default_value_t = 0)]
+    skip_bad: u64,
     /// Goes on where a `tokenize` with another source or other options was begun; what was done and still fits is kept. Replaces no dataset.
     #[arg(long)]
     force: bool,
@@ -107,6 +111,7 @@ pub(crate) fn run(args: TokenizeArgs) -> CtlResult {
             block_bytes: new.block_size,
             overwrite: overwrite(args.force),
             threads,
+            skip_bad: args.skip_bad,
             ..TokenBuildOptions::new(encoding)
         };
         let folders = NewFolders::of(&args.dataset);
@@ -167,10 +172,21 @@ pub(crate) fn print(built: &TokenBuildReport, json: bool) -> Result<(), CtlError
         report::count(built.tokens, "token", "tokens"),
         report::count(built.dataset.records, "document", "documents")
     )?;
-    match built.empty_documents {
-        0 => Ok(()),
-        empty => outln!("left out: {} without a token", report::count(empty, "empty document", "empty documents")),
+    if built.empty_documents > 0 {
+        outln!(
+            "left out: {}",
+            report::count(built.empty_documents, "document without a token", "documents without a token")
+        )?;
     }
+    print_bad(built.bad_documents, &built.first_bad)
+}
+
+/// Prints how many documents are bad, and what is wrong with the first of them.
+fn print_bad(count: u64, first: &[String]) -> Result<(), CtlError> {
+    if count > 0 {
+        outln!("left out: {}", report::count(count, "bad document", "bad documents"))?;
+    }
+    first.iter().try_for_each(|problem| outln!("  {problem}"))
 }
 
 /// Prints the report about a part.
@@ -188,5 +204,6 @@ fn print_part(done: &TokenPartReport, json: bool) -> Result<(), CtlError> {
         report::count(done.documents, "document", "documents"),
         report::count(done.tokens, "token", "tokens"),
     )?;
+    print_bad(done.bad_documents, &done.first_bad)?;
     outln!("when all parts are done: spdl-ctl merge {}", done.url)
 }

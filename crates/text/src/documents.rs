@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, num::NonZeroUsize};
 
-use spdl_dataset::{DatasetError, DocumentSource, EachDocument};
+use spdl_dataset::{DatasetError, DocumentSource, EachDocument, SourceDocument};
 use spdl_shard::manifest::TokenizerFacts;
 use spdl_types::Fingerprint;
 
@@ -20,6 +20,13 @@ pub struct TokenizedSource {
     pub tokenizer: Tokenizer,
     /// What the texts are.
     pub text: DocumentText,
+}
+
+/// A document of a text, as ids.
+struct TokenizedText {
+    ids: Vec<u32>,
+    /// Which of them are learned, if the documents have masks.
+    learned: Option<Vec<bool>>,
 }
 
 /// What a text is, and what becomes of it.
@@ -47,11 +54,30 @@ impl TokenizedSource {
     pub fn shown(&self, count: NonZeroUsize) -> Result<Vec<Vec<TextPart>>, DatasetError> {
         let (DocumentText::Chat(chats), mut shown) = (&self.text, Vec::new()) else { return Ok(Vec::new()) };
         self.texts.first(count, &mut |record, wrong| {
-            let document = chats.document(record, &self.tokenizer).map_err(|error| wrong(refused(&error)))?;
-            shown.push(document.parts(&self.tokenizer));
+            let document = chats.document(record.map_err(wrong)?, &self.tokenizer);
+            shown.push(document.map_err(|error| wrong(refused(&error)))?.parts(&self.tokenizer));
             Ok(())
         })?;
         Ok(shown)
+    }
+}
+
+impl TokenizedSource {
+    /// Returns the document of a text, or what is wrong with it, in words that follow its name.
+    fn tokenized(&self, text: &str) -> Result<TokenizedText, String> {
+        match &self.text {
+            DocumentText::Document { special, append, .. } => {
+                let mut ids = self.tokenizer.encode(text, *special)?;
+                if !ids.is_empty() {
+                    ids.extend(*append);
+                }
+                Ok(TokenizedText { ids, learned: None })
+            }
+            DocumentText::Chat(chats) => {
+                let document = chats.document(text, &self.tokenizer).map_err(|error| refused(&error))?;
+                Ok(TokenizedText { ids: document.ids, learned: Some(document.learned) })
+            }
+        }
     }
 }
 
@@ -124,20 +150,14 @@ impl DocumentSource for TokenizedSource {
 
     fn read(&self, unit: usize, each: &mut EachDocument<'_>) -> Result<(), DatasetError> {
         self.texts.read(unit, &mut |text, wrong| {
-            let problem = match &self.text {
-                DocumentText::Document { special, append, .. } => {
-                    let mut ids = self.tokenizer.encode(text, *special).map_err(wrong)?;
-                    if !ids.is_empty() {
-                        ids.extend(*append);
-                    }
-                    each(&ids, None)?
-                }
-                DocumentText::Chat(chats) => {
-                    let document = chats.document(text, &self.tokenizer).map_err(|error| wrong(refused(&error)))?;
-                    each(&document.ids, Some(&document.learned))?
-                }
+            let problem = match text.and_then(|text| self.tokenized(text)) {
+                Ok(TokenizedText { ids, learned }) => each(SourceDocument::Ids(&ids, learned.as_deref()))?,
+                Err(problem) => Some(problem),
             };
-            problem.map_or(Ok(()), |problem| Err(wrong(problem)))
+            match problem {
+                Some(problem) => each(SourceDocument::Bad(wrong(problem))).map(drop),
+                None => Ok(()),
+            }
         })
     }
 }

@@ -11,8 +11,8 @@ mod writer;
 
 pub(crate) use build::remove_plan_and_runs;
 pub use build::{
-    DocumentSource, EachDocument, TokenBuildOptions, TokenBuildProgress, TokenBuildReport, TokenPartReport,
-    build_token_part, build_tokens, merge_tokens,
+    DocumentSource, EachDocument, SourceDocument, TokenBuildOptions, TokenBuildProgress, TokenBuildReport,
+    TokenPartReport, build_token_part, build_tokens, merge_tokens,
 };
 pub use documents::ReadTokens;
 pub use encoding::{TokenDocuments, TokenEncoding};

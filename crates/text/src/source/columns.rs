@@ -118,8 +118,10 @@ fn group_texts(
             text = text.or(value);
         }
         let place = |problem: String| file.wrong_in_row(row, problem);
-        let text = text.ok_or_else(|| place("has no value: choose another column with --from".to_owned()))?;
-        let text = str::from_utf8(text.data()).map_err(|_| place("is not UTF-8".to_owned()))?;
+        let text = match &text {
+            Some(text) => str::from_utf8(text.data()).map_err(|_| "is not UTF-8".to_owned()),
+            None => Err("has no value: choose another column with --from".to_owned()),
+        };
         each(text, &place)?;
     }
     Ok(())

@@ -86,8 +86,7 @@ pub(super) fn json_lines(
             RecordText::Fields(fields) => text_of(line, fields),
             RecordText::Whole => record_of(line).map(Cow::Borrowed),
         };
-        let text = text.map_err(place)?;
-        each(&text, &place)?;
+        each(text.as_deref().map_err(Clone::clone), &place)?;
     }
     Ok(())
 }
@@ -121,11 +120,13 @@ pub(super) fn whole(
             .wrong("has more than 1 GiB and would be one document: cut it with `--split blank-lines`, or into files"));
     }
     let text = bytes.strip_prefix(BYTE_ORDER_MARK).unwrap_or(&bytes);
-    let text = str::from_utf8(text).map_err(|error| {
-        let line = 1 + text[..error.valid_up_to()].iter().filter(|byte| **byte == b'\n').count();
-        no_utf8(file, line as u64, error)
-    })?;
-    each(text, &|problem| file.wrong(problem))
+    match str::from_utf8(text) {
+        Ok(text) => each(Ok(text), &|problem| file.wrong(problem)),
+        Err(error) => {
+            let line = 1 + text[..error.valid_up_to()].iter().filter(|byte| **byte == b'\n').count() as u64;
+            each(Err(no_utf8(error)), &|problem| file.wrong_at(line, problem))
+        }
+    }
 }
 
 /// Reads the documents of a file that blank lines divide. The end of a document's last line is no part of it.
@@ -137,17 +138,24 @@ pub(super) fn paragraphs(
 ) -> Result<(), DatasetError> {
     let mut lines = Lines::new(file, reader, compression)?;
     let (mut document, mut first, mut number) = (String::new(), 1_u64, 0_u64);
+    // The first line of the document that is no text, and why.
+    let mut bad = None;
     loop {
         let bytes = lines.next()?;
         number += 1;
         let line =
             if number == 1 { lines.line.strip_prefix(BYTE_ORDER_MARK).unwrap_or(&lines.line) } else { &lines.line };
-        let line = str::from_utf8(line).map_err(|error| no_utf8(file, number, error))?;
+        let line = str::from_utf8(line).unwrap_or_else(|error| {
+            bad.get_or_insert((number, no_utf8(error)));
+            "\u{fffd}\n"
+        });
         if line.trim().is_empty() {
             let text = document.strip_suffix('\n').unwrap_or(&document);
             let text = text.strip_suffix('\r').unwrap_or(text);
-            if !text.is_empty() {
-                each(text, &|problem| file.wrong_at(first, problem))?;
+            match bad.take() {
+                Some((line, problem)) => each(Err(problem), &|problem| file.wrong_at(line, problem))?,
+                None if text.is_empty() => {}
+                None => each(Ok(text), &|problem| file.wrong_at(first, problem))?,
             }
             document.clear();
         } else {
@@ -165,7 +173,7 @@ pub(super) fn paragraphs(
     }
 }
 
-fn no_utf8(file: &TextFile, line: u64, error: std::str::Utf8Error) -> DatasetError {
+fn no_utf8(error: std::str::Utf8Error) -> String {
     let problem = match error.error_len() {
         None => "is cut off within a character",
         Some(_) => {
@@ -173,5 +181,5 @@ fn no_utf8(file: &TextFile, line: u64, error: std::str::Utf8Error) -> DatasetErr
              name does not end as that of JSON lines or Parquet, so it is read as plain text"
         }
     };
-    file.wrong_at(line, problem)
+    problem.to_owned()
 }

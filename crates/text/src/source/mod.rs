@@ -27,8 +27,10 @@ use xxhash_rust::xxh3::Xxh3;
 use file::{TextCompression, TextFile};
 use units::FilePart;
 
-/// Gets a text, and how to make an error about it of a problem; an error ends the reading.
-pub type EachText<'e> = dyn FnMut(&str, &dyn Fn(String) -> DatasetError) -> Result<(), DatasetError> + 'e;
+/// Gets a text, or what is wrong with the record that should have it, and how to make an error about it of a problem; an error ends the
+/// reading.
+pub type EachText<'e> =
+    dyn FnMut(Result<&str, String>, &dyn Fn(String) -> DatasetError) -> Result<(), DatasetError> + 'e;
 
 /// How the documents of a plain text are divided.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -31,7 +31,7 @@ pub(super) fn group_rows(
         let record =
             record.ok_or_else(|| place("is missing: its row group has fewer rows than it states".to_owned()))?;
         let json = serde_json::to_string(&JsonRow(&record)).map_err(|error| place(error.to_string()))?;
-        each(&json, &place)?;
+        each(Ok(&json), &place)?;
     }
     Ok(())
 }

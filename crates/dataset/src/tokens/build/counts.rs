@@ -1,6 +1,15 @@
 //! The progress of building files of tokens.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{
+    Mutex,
+    atomic::{AtomicU64, Ordering::Relaxed},
+};
+
+use super::run::RunFacts;
+use crate::DatasetError;
+
+/// Number of bad documents that a report names.
+const NAMED_BAD: usize = 10;
 
 /// Progress of building files of tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -26,6 +35,8 @@ pub struct TokenBuildProgress {
 pub(super) struct BuildCounts {
     pub(super) documents: AtomicU64,
     pub(super) tokens: AtomicU64,
+    bad: AtomicU64,
+    first_bad: Mutex<Vec<String>>,
     kept_tokens: AtomicU64,
     kept_bytes: AtomicU64,
     shard_bytes: AtomicU64,
@@ -40,10 +51,34 @@ impl BuildCounts {
         self.tokens.fetch_add(tokens, Relaxed);
     }
 
-    pub(super) fn keep_unit(&self, bytes: u64, documents: u64, tokens: u64) {
-        self.documents.fetch_add(documents, Relaxed);
-        self.tokens.fetch_add(tokens, Relaxed);
-        self.kept_tokens.fetch_add(tokens, Relaxed);
+    /// Counts a bad document, of which `most` are left out. Otherwise it is an error.
+    pub(super) fn leave_out(&self, bad: DatasetError, most: u64) -> Result<(), DatasetError> {
+        if self.bad.fetch_add(1, Relaxed) >= most {
+            return Err(bad);
+        }
+        let mut named = self.first_bad.lock().expect("nothing panics with it");
+        if named.len() < NAMED_BAD {
+            named.push(bad.to_string());
+        }
+        Ok(())
+    }
+
+    /// Returns the number of bad documents.
+    pub(super) fn bad(&self) -> u64 {
+        self.bad.load(Relaxed)
+    }
+
+    /// Returns what is wrong with the first of them.
+    pub(super) fn first_bad(&self) -> Vec<String> {
+        self.first_bad.lock().expect("nothing panics with it").clone()
+    }
+
+    /// Counts a unit whose run is there.
+    pub(super) fn keep_unit(&self, bytes: u64, known: &RunFacts) {
+        self.documents.fetch_add(known.documents, Relaxed);
+        self.tokens.fetch_add(known.tokens, Relaxed);
+        self.bad.fetch_add(known.bad, Relaxed);
+        self.kept_tokens.fetch_add(known.tokens, Relaxed);
         self.kept_bytes.fetch_add(bytes, Relaxed);
     }
 

@@ -35,14 +35,22 @@ use crate::{
 use counts::BuildCounts;
 use shards::{plan_shards, write_shards};
 use units::UnitWork;
-use work::{BuildPlan, RunTotals, remove_unfinished_runs, unit_of};
+use work::{BuildPlan, remove_unfinished_runs, unit_of};
 
 pub use counts::TokenBuildProgress;
 pub(crate) use work::{remove_plan_and_runs, remove_runs};
 
-/// Gets the ids of a document, and, if the encoding has masks, which of them are learned; of an empty one, it counts it. Returns what is wrong
-/// with the document, to follow its name; an error ends the reading.
-pub type EachDocument<'e> = dyn FnMut(&[u32], Option<&[bool]>) -> Result<Option<String>, DatasetError> + 'e;
+/// A document of a source.
+#[derive(Debug)]
+pub enum SourceDocument<'d> {
+    /// Its ids, and, if the encoding has masks, which of them are learned. One without ids is counted and left out.
+    Ids(&'d [u32], Option<&'d [bool]>),
+    /// It cannot be made, or was returned as wrong.
+    Bad(DatasetError),
+}
+
+/// Gets a document. Returns what is wrong with it, to follow its name: it is to be passed again, as a bad one. An error ends the reading.
+pub type EachDocument<'e> = dyn FnMut(SourceDocument<'_>) -> Result<Option<String>, DatasetError> + 'e;
 
 /// Makes documents of tokens, unit by unit. Whatever thread reads a unit, and however often, it has the same documents.
 pub trait DocumentSource: Send + Sync {
@@ -90,6 +98,8 @@ pub struct TokenBuildOptions {
     pub overwrite: Overwrite,
     /// Number of threads. Default: 1.
     pub threads: usize,
+    /// Upper limit of the bad documents that are left out; one more ends the work. Default: 0.
+    pub skip_bad: u64,
 }
 
 impl TokenBuildOptions {
@@ -104,6 +114,7 @@ impl TokenBuildOptions {
             block_bytes: DEFAULT_BLOCK_BYTES,
             overwrite: Overwrite::Refuse,
             threads: 1,
+            skip_bad: 0,
         }
     }
 }
@@ -118,6 +129,10 @@ pub struct TokenBuildReport {
     pub tokens: u64,
     /// Number of documents without a token, which were left out.
     pub empty_documents: u64,
+    /// Number of bad documents, which were left out.
+    pub bad_documents: u64,
+    /// What is wrong with the first of those that this call found.
+    pub first_bad: Vec<String>,
 }
 
 /// The report about a part that was tokenized.
@@ -137,6 +152,10 @@ pub struct TokenPartReport {
     pub documents: u64,
     /// Number of their tokens.
     pub tokens: u64,
+    /// Number of bad documents, which were left out.
+    pub bad_documents: u64,
+    /// What is wrong with the first of those that this call found.
+    pub first_bad: Vec<String>,
 }
 
 /// Builds files of the documents of a source in the folder `to`, and makes a dataset of them. What an earlier call has left, with the
@@ -160,7 +179,7 @@ pub async fn build_tokens(
     let counts = Arc::new(BuildCounts::default());
     remove_unfinished_runs(to, |_| true)?;
     let report = || progress(counts.progress(source.read_bytes(), source.bytes()));
-    let work = UnitWork::new(to, source, &plan, options.encoding, (0..plan.units()).collect(), &counts);
+    let work = UnitWork::new(to, source, &plan, options, (0..plan.units()).collect(), &counts);
     Arc::new(work).run(options.threads, &report, &mut stop).await?;
     finish(to, &plan, options.threads, &counts, progress, stop).await
 }
@@ -195,7 +214,7 @@ pub async fn build_token_part(
     let counts = Arc::new(BuildCounts::default());
     remove_unfinished_runs(to, is_own)?;
     let report = || progress(counts.progress(source.read_bytes(), total_bytes));
-    Arc::new(UnitWork::new(to, source, &plan, options.encoding, units, &counts))
+    Arc::new(UnitWork::new(to, source, &plan, options, units, &counts))
         .run(options.threads, &report, &mut stop)
         .await?;
     Ok(TokenPartReport {
@@ -206,6 +225,8 @@ pub async fn build_token_part(
         all_units: plan.units().into(),
         documents: counts.documents.load(Relaxed),
         tokens: counts.tokens.load(Relaxed),
+        bad_documents: counts.bad(),
+        first_bad: counts.first_bad(),
     })
 }
 
@@ -269,7 +290,7 @@ async fn finish(
         let (shards, totals) = plan_shards(to, plan).await?;
         if shards.is_empty() {
             end_runs(to).await?;
-            let problem = format!("no document has a token, and {} are empty", totals.empty);
+            let problem = format!("no document has a token: {} are empty, and {} bad", totals.empty, totals.bad);
             return Err(DatasetError::Nothing { origin: "the source".to_owned(), problem });
         }
         let names = write_shards(to, encoding, shards, threads, counts).await?;
@@ -293,7 +314,7 @@ async fn finish(
     let indexed = index_as(to, to, &options, None, &|_| {}, &mut stop).await;
     let dataset = indexed.map_err(|failed| failed.error)?;
     end_runs(to).await?;
-    Ok(TokenBuildReport { dataset, tokens: totals.tokens, empty_documents: totals.empty })
+    Ok(totals.report(dataset, counts.first_bad()))
 }
 
 /// Calls `report` now and then until the work is done.
@@ -317,11 +338,11 @@ async fn finished(to: &DatasetStore, plan: &BuildPlan) -> Result<TokenBuildRepor
     if manifest.format().name() != plan.encoding()?.format().name() {
         return in_use(to, &manifest.place().path(MANIFEST_NAME));
     }
-    let RunTotals { tokens, empty, .. } = plan.totals().unwrap_or_default();
+    let totals = plan.totals().unwrap_or_default();
     end_runs(to).await?;
     let bytes = manifest.shards().map(|shard| shard.bytes).sum();
     let dataset = DatasetTally { bytes, ..DatasetTally::default() }.report(to.url(), &manifest);
-    Ok(TokenBuildReport { dataset, tokens, empty_documents: empty })
+    Ok(totals.report(dataset, Vec::new()))
 }
 
 fn stopped(to: &DatasetStore) -> DatasetError {

@@ -9,7 +9,7 @@ use spdl_store::{StoreError, TemporaryError, split};
 use spdl_types::Fingerprint;
 use xxhash_rust::xxh3::Xxh3;
 
-use super::work::{BuildPlan, run_name};
+use super::work::{BuildPlan, RunTotals, run_name};
 use crate::{
     DatasetError,
     sorter::{SortedItem, SortedItems},
@@ -20,8 +20,8 @@ pub(super) const HEAD_BYTES: u64 = 12;
 /// Bytes of an entry of the index.
 const ENTRY_BYTES: u64 = 16;
 /// Bytes of the end of a run.
-const END_BYTES: u64 = 64;
-const MAGIC: [u8; 8] = *b"SPDLRUN\n";
+const END_BYTES: u64 = 72;
+const MAGIC: [u8; 8] = *b"SPDLRUN2";
 /// Bytes of documents that are written at once.
 const PIECE_BYTES: usize = 1 << 20;
 
@@ -34,6 +34,8 @@ pub(super) struct RunFacts {
     pub(super) tokens: u64,
     /// Number of documents without a token, which it does not have.
     pub(super) empty: u64,
+    /// Number of bad documents, which it does not have.
+    pub(super) bad: u64,
     /// Stands for all that decides its bytes.
     identity: Fingerprint,
 }
@@ -49,7 +51,8 @@ pub(super) struct SliceStart {
 
 impl RunFacts {
     fn to_bytes(self) -> Vec<u8> {
-        let numbers = [self.data_bytes, self.documents, self.tokens, self.empty].map(u64::to_le_bytes).concat();
+        let numbers =
+            [self.data_bytes, self.documents, self.tokens, self.empty, self.bad].map(u64::to_le_bytes).concat();
         [&numbers[..], &self.identity.0.to_le_bytes()].concat()
     }
 
@@ -61,14 +64,15 @@ impl RunFacts {
             documents: number(8)?,
             tokens: number(16)?,
             empty: number(24)?,
-            identity: Fingerprint(u128::from_le_bytes(end.get(32..48)?.try_into().ok()?)),
+            bad: number(32)?,
+            identity: Fingerprint(u128::from_le_bytes(end.get(40..56)?.try_into().ok()?)),
         };
         let index_bytes = bytes.checked_sub(END_BYTES)?.checked_sub(facts.data_bytes)?;
-        let is_whole = end[56..] == MAGIC
+        let is_whole = end[64..] == MAGIC
             && facts.identity == identity
             && index_bytes >= 2 * ENTRY_BYTES
             && index_bytes % ENTRY_BYTES == 0;
-        is_whole.then_some((facts, number(48)?))
+        is_whole.then_some((facts, number(56)?))
     }
 }
 
@@ -85,9 +89,10 @@ pub(super) struct RunPieces {
 }
 
 impl RunPieces {
-    /// Makes a run of documents of `tokens` tokens, whose keys are their hashes, most significant byte first.
-    pub(super) fn new(plan: &BuildPlan, unit: u32, sorted: SortedItems, tokens: u64, empty: u64) -> Self {
-        let facts = RunFacts { data_bytes: 0, documents: 0, tokens, empty, identity: plan.fingerprint(unit) };
+    /// Makes a run of documents whose keys are their hashes, most significant byte first. Of `counts`, the number of documents is not read.
+    pub(super) fn new(plan: &BuildPlan, unit: u32, sorted: SortedItems, counts: RunTotals) -> Self {
+        let RunTotals { tokens, empty, bad, .. } = counts;
+        let facts = RunFacts { data_bytes: 0, documents: 0, tokens, empty, bad, identity: plan.fingerprint(unit) };
         Self {
             sorted,
             slices: plan.seed.map(|_| plan.slices.into()),

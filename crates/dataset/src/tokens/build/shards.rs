@@ -93,6 +93,7 @@ pub(super) async fn plan_shards(
         totals.documents += facts.documents;
         totals.tokens += facts.tokens;
         totals.empty += facts.empty;
+        totals.bad += facts.bad;
         if plan.seed.is_some() && index.len() != slices.len() + 1 {
             let problem = "has another number of slices than is planned: begin anew with --force".to_owned();
             return Err(DatasetError::Parts { url: to.url_of(&run_name(unit as u32)), problem });

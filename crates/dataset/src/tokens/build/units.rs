@@ -14,10 +14,10 @@ use tokio::{runtime::Handle, task::JoinSet};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::{
-    BuildCounts, DocumentSource,
+    BuildCounts, DocumentSource, SourceDocument, TokenBuildOptions,
     run::{RunPieces, checked},
     stopped,
-    work::{BuildPlan, run_name},
+    work::{BuildPlan, RunTotals, run_name},
 };
 use crate::{DatasetError, folder::put_pieces, sorter::Sorter, tokens::TokenEncoding};
 
@@ -32,6 +32,7 @@ pub(super) struct UnitWork {
     pub(super) source: Arc<dyn DocumentSource>,
     pub(super) plan: BuildPlan,
     pub(super) encoding: TokenEncoding,
+    skip_bad: u64,
     pub(super) units: Vec<u32>,
     pub(super) counts: Arc<BuildCounts>,
     next: AtomicUsize,
@@ -44,7 +45,7 @@ impl UnitWork {
         to: &DatasetStore,
         source: &Arc<dyn DocumentSource>,
         plan: &BuildPlan,
-        encoding: TokenEncoding,
+        options: &TokenBuildOptions,
         units: Vec<u32>,
         counts: &Arc<BuildCounts>,
     ) -> Self {
@@ -52,7 +53,8 @@ impl UnitWork {
             to: to.clone(),
             source: Arc::clone(source),
             plan: plan.clone(),
-            encoding,
+            encoding: options.encoding,
+            skip_bad: options.skip_bad,
             units,
             counts: Arc::clone(counts),
             next: AtomicUsize::new(0),
@@ -114,20 +116,28 @@ impl UnitWork {
     fn unit(&self, unit: u32) -> Result<(), DatasetError> {
         let runtime = Handle::current();
         if let Some(known) = runtime.block_on(checked(&self.to, &self.plan, unit))? {
-            self.counts.keep_unit(self.source.unit_bytes(unit as usize), known.documents, known.tokens);
+            self.counts.keep_unit(self.source.unit_bytes(unit as usize), &known);
             return Ok(());
         }
         let mut sorter = Sorter::new(&self.to.temporary_folder(), SORT_BYTES);
-        let (mut number, mut tokens, mut empty) = (0_u64, 0_u64, 0_u64);
+        let (mut number, mut totals) = (0_u64, RunTotals::default());
         let mut stored = self.encoding.documents();
         let mut is_ended = false;
-        let read = self.source.read(unit as usize, &mut |ids, learned| {
+        let read = self.source.read(unit as usize, &mut |document| {
             is_ended = self.has_to_end.load(Relaxed);
             if is_ended {
                 return Err(stopped(&self.to));
             }
+            let (ids, learned) = match document {
+                SourceDocument::Ids(ids, learned) => (ids, learned),
+                SourceDocument::Bad(error) => {
+                    self.counts.leave_out(error, self.skip_bad)?;
+                    totals.bad += 1;
+                    return Ok(None);
+                }
+            };
             if ids.is_empty() {
-                empty += 1;
+                totals.empty += 1;
                 return Ok(None);
             }
             stored.clear();
@@ -141,7 +151,7 @@ impl UnitWork {
             let document = stored.iter().next().expect("it was added");
             sorter.push(&self.hash(unit, number).to_be_bytes(), document)?;
             number += 1;
-            tokens += ids.len() as u64;
+            totals.tokens += ids.len() as u64;
             self.counts.add_document(ids.len() as u64);
             Ok(None)
         });
@@ -149,7 +159,7 @@ impl UnitWork {
             return Ok(());
         }
         read?;
-        let pieces = RunPieces::new(&self.plan, unit, sorter.finish()?.iter()?, tokens, empty);
+        let pieces = RunPieces::new(&self.plan, unit, sorter.finish()?.iter()?, totals);
         runtime.block_on(put_pieces(&self.to, &run_name(unit), pieces))
     }
 

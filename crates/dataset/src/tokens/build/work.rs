@@ -10,8 +10,8 @@ use spdl_shard::{
 use spdl_store::StoreError;
 use spdl_types::Fingerprint;
 
-use super::{DocumentSource, TokenBuildOptions};
-use crate::{DatasetError, PackOrder, in_parts::names::remove_work, tokens::TokenEncoding};
+use super::{DocumentSource, TokenBuildOptions, TokenBuildReport};
+use crate::{DatasetError, DatasetReport, PackOrder, in_parts::names::remove_work, tokens::TokenEncoding};
 
 /// The folder that they lie in, with the manifest.
 const FOLDER: &str = "tokens";
@@ -79,6 +79,16 @@ pub(super) struct RunTotals {
     pub(super) documents: u64,
     pub(super) tokens: u64,
     pub(super) empty: u64,
+    #[serde(default)]
+    pub(super) bad: u64,
+}
+
+impl RunTotals {
+    /// Returns the report about them.
+    pub(super) fn report(self, dataset: DatasetReport, first_bad: Vec<String>) -> TokenBuildReport {
+        let Self { tokens, empty, bad, .. } = self;
+        TokenBuildReport { dataset, tokens, empty_documents: empty, bad_documents: bad, first_bad }
+    }
 }
 
 /// What the manifest will note of the tokenizer.
