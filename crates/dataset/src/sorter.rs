@@ -45,6 +45,10 @@ pub(crate) struct SortedItem {
     pub(crate) payload: Vec<u8>,
 }
 
+/// The memory of a sorter that is done, for the next one: new memory is slow where its pages are touched first.
+#[derive(Debug, Default)]
+pub(crate) struct SortMemory(MemoryRun);
+
 #[derive(Debug, Default)]
 struct MemoryRun {
     /// Keys and payloads, one after the other.
@@ -70,7 +74,12 @@ struct RunFile {
 impl Sorter {
     /// Creates a sorter that takes this much memory, unless one item alone takes more; the rest goes to `folder`.
     pub(crate) fn new(folder: &TemporaryFolder, memory_bytes: usize) -> Self {
-        Self { folder: folder.clone(), memory_bytes, run: MemoryRun::default(), spilled: None, items: 0 }
+        Self::within(SortMemory::default(), folder, memory_bytes)
+    }
+
+    /// Creates a sorter as [`new`](Self::new) does, which begins with memory that another one had.
+    pub(crate) fn within(memory: SortMemory, folder: &TemporaryFolder, memory_bytes: usize) -> Self {
+        Self { folder: folder.clone(), memory_bytes, run: memory.0, spilled: None, items: 0 }
     }
 
     /// Adds an item.
@@ -114,6 +123,13 @@ impl Sorted {
     /// Returns the number of items.
     pub(crate) const fn len(&self) -> u64 {
         self.items
+    }
+
+    /// Returns its memory, empty. It has none if the items are still in use elsewhere, or were written to a file.
+    pub(crate) fn into_memory(self: Arc<Self>) -> SortMemory {
+        let mut run = Arc::into_inner(self).map(|sorted| sorted.run).unwrap_or_default();
+        run.clear();
+        SortMemory(run)
     }
 
     /// Iterates over the items in the order of their keys.
@@ -328,6 +344,10 @@ mod tests {
                 prop_assert_eq!(&found, &expected);
             }
             prop_assert_eq!(sorted.len(), items.len() as u64);
+            let mut next = Sorter::within(sorted.into_memory(), &TemporaryFolder::new(std::env::temp_dir()), 1 << 20);
+            next.push(b"b", &[]).unwrap();
+            let found: Vec<_> = next.finish().unwrap().iter().unwrap().map(|item| item.unwrap().key).collect();
+            prop_assert_eq!(found, [b"b"]);
         }
     }
 

@@ -1,14 +1,14 @@
 //! Reads files of a source as streams, on disk and in stores, decompressed. Reading blocks the thread.
 
 use std::{
-    io::{self, Read},
+    io::{self, BufRead, BufReader, Read},
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
 };
 
-use bytes::Bytes;
+use bytes::{Buf, Bytes};
 use object_store::ObjectMeta;
 use spdl_dataset::DatasetError;
 use spdl_shard::store::DatasetStore;
@@ -17,6 +17,9 @@ use tokio::runtime::Handle;
 
 /// Bytes that are read at once behind the end of a range, to complete its last line.
 const BEHIND_BYTES: u64 = 256 << 10;
+
+/// Bytes that are decompressed at once.
+const BUFFER_BYTES: usize = 256 << 10;
 
 /// How a file is compressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,24 +121,35 @@ impl FileReader {
     }
 
     /// Returns the stream of the file's content.
-    pub(super) fn decompressed(self, compression: TextCompression) -> io::Result<Box<dyn Read>> {
+    pub(super) fn decompressed(self, compression: TextCompression) -> io::Result<Box<dyn BufRead>> {
+        let buffered = |reader: Box<dyn Read>| Box::new(BufReader::with_capacity(BUFFER_BYTES, reader));
         Ok(match compression {
             TextCompression::None => Box::new(self),
-            TextCompression::Gzip => Box::new(flate2::read::MultiGzDecoder::new(self)),
-            TextCompression::Zstd => Box::new(zstd::stream::read::Decoder::new(self)?),
+            TextCompression::Gzip => buffered(Box::new(flate2::bufread::MultiGzDecoder::new(self))),
+            TextCompression::Zstd => buffered(Box::new(zstd::stream::read::Decoder::with_buffer(self)?)),
         })
     }
 }
 
-impl Read for FileReader {
-    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+impl BufRead for FileReader {
+    fn fill_buf(&mut self) -> io::Result<&[u8]> {
         if self.chunk.is_empty() && self.at < self.meta.size {
             let bytes = if self.at < self.end { RANGE_BYTES.min(self.end - self.at) } else { BEHIND_BYTES };
             self.chunk = self.range(self.at, bytes).map_err(io::Error::other)?;
             self.at += self.chunk.len() as u64;
         }
-        let bytes = self.chunk.len().min(into.len());
-        into[..bytes].copy_from_slice(&self.chunk.split_to(bytes));
+        Ok(&self.chunk)
+    }
+
+    fn consume(&mut self, bytes: usize) {
+        self.chunk.advance(bytes);
+    }
+}
+
+impl Read for FileReader {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let bytes = self.fill_buf()?.read(into)?;
+        self.consume(bytes);
         Ok(bytes)
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{
     borrow::Cow,
-    io::{BufRead, BufReader, Read},
+    io::{BufRead, Read},
 };
 
 use spdl_dataset::DatasetError;
@@ -15,22 +15,20 @@ use super::{
 
 /// Size of the longest document and of the longest line, in bytes: 1 GiB.
 const MAX_TEXT_BYTES: u64 = 1 << 30;
-/// Bytes that are decompressed at once.
-const BUFFER_BYTES: usize = 256 << 10;
 /// The mark that some editors put in front of UTF-8.
 const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 
 /// The lines of a file.
 struct Lines<'f> {
     file: &'f TextFile,
-    reader: BufReader<Box<dyn Read>>,
+    reader: Box<dyn BufRead>,
     line: Vec<u8>,
 }
 
 impl<'f> Lines<'f> {
     fn new(file: &'f TextFile, reader: FileReader, compression: TextCompression) -> Result<Self, DatasetError> {
         let reader = reader.decompressed(compression).map_err(|error| file.unreadable(error))?;
-        Ok(Self { file, reader: BufReader::with_capacity(BUFFER_BYTES, reader), line: Vec::new() })
+        Ok(Self { file, reader, line: Vec::new() })
     }
 
     /// Reads the next line, with its end, and returns its bytes; 0 at the end of the file.

@@ -19,7 +19,12 @@ use super::{
     stopped,
     work::{BuildPlan, RunTotals, run_name},
 };
-use crate::{DatasetError, folder::put_pieces, sorter::Sorter, tokens::TokenEncoding};
+use crate::{
+    DatasetError,
+    folder::put_pieces,
+    sorter::{SortMemory, Sorter},
+    tokens::TokenEncoding,
+};
 
 /// Memory in which the documents of a unit are sorted, in bytes; the others are in a temporary file.
 const SORT_BYTES: usize = 32 << 20;
@@ -101,10 +106,11 @@ impl UnitWork {
 
     /// Does one unit after the other until there are no more, or one fails, which is returned.
     fn some_units(&self) -> Option<(u32, DatasetError)> {
+        let mut memory = SortMemory::default();
         while !self.has_to_end.load(Relaxed)
             && let Some(unit) = self.units.get(self.next.fetch_add(1, Relaxed))
         {
-            if let Err(error) = self.unit(*unit) {
+            if let Err(error) = self.unit(*unit, &mut memory) {
                 self.has_to_end.store(true, Relaxed);
                 return Some((*unit, error));
             }
@@ -113,13 +119,13 @@ impl UnitWork {
     }
 
     /// Tokenizes a unit unless its run is there. If all has to end meanwhile, it leaves the unit undone: whatever ended it is the error.
-    fn unit(&self, unit: u32) -> Result<(), DatasetError> {
+    fn unit(&self, unit: u32, memory: &mut SortMemory) -> Result<(), DatasetError> {
         let runtime = Handle::current();
         if let Some(known) = runtime.block_on(checked(&self.to, &self.plan, unit))? {
             self.counts.keep_unit(self.source.unit_bytes(unit as usize), &known);
             return Ok(());
         }
-        let mut sorter = Sorter::new(&self.to.temporary_folder(), SORT_BYTES);
+        let mut sorter = Sorter::within(std::mem::take(memory), &self.to.temporary_folder(), SORT_BYTES);
         let (mut number, mut totals) = (0_u64, RunTotals::default());
         let mut stored = self.encoding.documents();
         let mut is_ended = false;
@@ -159,8 +165,11 @@ impl UnitWork {
             return Ok(());
         }
         read?;
-        let pieces = RunPieces::new(&self.plan, unit, sorter.finish()?.iter()?, totals);
-        runtime.block_on(put_pieces(&self.to, &run_name(unit), pieces))
+        let sorted = sorter.finish()?;
+        let pieces = RunPieces::new(&self.plan, unit, sorted.iter()?, totals);
+        runtime.block_on(put_pieces(&self.to, &run_name(unit), pieces))?;
+        *memory = sorted.into_memory();
+        Ok(())
     }
 
     /// Returns by what a document is sorted: all are equal if they stay in order.
