@@ -19,11 +19,14 @@ mod error;
 mod flac;
 mod head;
 mod input;
+mod matroska;
 mod mix;
+mod mp4;
 mod packets;
 mod pcm;
 mod sound;
 mod track;
+mod video;
 mod wav;
 mod write;
 
@@ -32,4 +35,8 @@ pub use head::HeadReader;
 pub use mix::ChannelMix;
 pub use sound::{Sound, SoundScratch};
 pub use track::{FlacStream, PcmSample, SoundCodec, Track};
+pub use video::{
+    Video, VideoBlocks, VideoCodec, VideoColor, VideoPacket, VideoReader, VideoRotation, VideoTable, VideoTrack,
+    encode_video_table, is_reference,
+};
 pub use write::{SampleForm, SampleWriter};
