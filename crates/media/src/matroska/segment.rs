@@ -2,12 +2,12 @@
 
 use super::{
     ebml::{ElementHead, length, number, unsigned},
-    track::{MatroskaTrack, greatest_divisor, picture_tracks, read_track},
+    track::{MatroskaTrack, picture_tracks, read_track},
 };
 use crate::{
     MediaError, VideoPacket,
     input::Input,
-    video::{MAX_PACKETS, MAX_TIME, Video},
+    video::{MAX_PACKETS, MAX_TIME, Video, is_key_picture, ratio},
 };
 
 const EBML: u32 = 0x1a45_dfa3;
@@ -27,8 +27,8 @@ const OTHER_TOP: [u32; 5] = [0x114d_9b74, 0x1c53_bb6b, 0x1043_a770, 0x1254_c367,
 
 /// The most bytes of the head of a segment, of which the pictures of a decoder's configuration are the largest.
 const MAX_HEAD_BYTES: u64 = 1 << 24;
-/// The bytes of a block before its packet: the number of the track, a time and flags.
-const MAX_BLOCK_HEAD_BYTES: u64 = 11;
+/// The bytes of a block before its packet, which are the number of the track, a time and flags, and the first byte of that.
+const MAX_BLOCK_HEAD_BYTES: u64 = 12;
 /// Nanoseconds in a unit of time, if the file does not say it.
 const DEFAULT_SCALE: u64 = 1_000_000;
 const NANOS_PER_SECOND: u64 = 1_000_000_000;
@@ -118,7 +118,7 @@ impl SegmentReader {
         {
             self.group = None;
             if let Some(mut packet) = group.packet {
-                packet.is_key = group.is_key;
+                packet.is_key &= group.is_key;
                 packet.duration = group.duration.unwrap_or(packet.duration);
                 self.push(packet, at)?;
             }
@@ -169,12 +169,10 @@ impl SegmentReader {
                 return Err(input.malformed("the unit of time is not valid"));
             }
         } else if self.track.is_none() {
-            let divisor = greatest_divisor([self.scale, NANOS_PER_SECOND]);
-            let part = |number: u64| u32::try_from(number / divisor).unwrap_or(1);
             let tracks = picture_tracks(content);
             let none = if self.nth == 0 { "no track of pictures" } else { "fewer tracks of pictures" };
             let track = tracks.get(self.nth).ok_or(none);
-            let track = track.and_then(|track| read_track(track, [part(self.scale), part(NANOS_PER_SECOND)]));
+            let track = track.and_then(|track| read_track(track, ratio([self.scale, NANOS_PER_SECOND])));
             self.track = Some(track.map_err(MediaError::unsupported_video)?);
             self.tracks = tracks.len();
         }
@@ -192,7 +190,8 @@ impl SegmentReader {
             (SIMPLE_BLOCK, _) => {
                 let Some(found) = self.block(input, head)? else { return Ok(None) };
                 if let Some((mut packet, flags)) = found {
-                    (packet.is_key, packet.is_droppable) = (flags & 0x80 != 0, flags & 1 != 0);
+                    packet.is_key &= flags & 0x80 != 0;
+                    packet.is_droppable = flags & 1 != 0;
                     self.push(packet, input.at())?;
                 }
             }
@@ -268,7 +267,7 @@ impl SegmentReader {
             pts,
             dts: pts,
             duration: u32::try_from(duration).unwrap_or_default(),
-            is_key: false,
+            is_key: is_key_picture(&track.described.codec, &block[count + 3..]) != Some(false),
             is_droppable: false,
             is_shown: true,
         };

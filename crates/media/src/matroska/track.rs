@@ -1,7 +1,7 @@
 //! What a track of Matroska says of its pictures.
 
 use super::ebml::{element, elements, float, unsigned};
-use crate::{VideoCodec, VideoColor, VideoRotation, VideoTrack};
+use crate::{VideoCodec, VideoColor, VideoRotation, VideoTrack, video::ratio};
 
 /// A track, and what its packets have.
 #[derive(Clone, Debug)]
@@ -76,7 +76,9 @@ pub(crate) fn read_track(entry: &[u8], time_base: [u32; 2]) -> Result<MatroskaTr
             width,
             height,
             rotation: rotation(video)?,
-            pixel_aspect: shown.map_or([1, 1], |shown| pixel_aspect(shown, [width, height])),
+            pixel_aspect: shown.map_or([1, 1], |shown| {
+                ratio([u64::from(shown.0) * u64::from(height), u64::from(shown.1) * u64::from(width)])
+            }),
             color: element(video, COLOUR).map(color).unwrap_or_default(),
             time_base,
         },
@@ -131,24 +133,6 @@ fn packet_prefix(entry: &[u8]) -> Result<Vec<u8>, &'static str> {
         prefix = element(compression, COMPRESSION_SETTINGS).unwrap_or_default().to_vec();
     }
     Ok(prefix)
-}
-
-/// Returns the sides of a pixel, as a ratio of small numbers.
-fn pixel_aspect(shown: (u32, u32), [width, height]: [u32; 2]) -> [u32; 2] {
-    let sides = [u64::from(shown.0) * u64::from(height), u64::from(shown.1) * u64::from(width)];
-    let divisor = greatest_divisor(sides);
-    match sides.map(|side| u32::try_from(side / divisor)) {
-        [Ok(width), Ok(height)] => [width, height],
-        _ => [1, 1],
-    }
-}
-
-/// Returns the greatest number that divides two others, which are not both 0.
-pub(crate) const fn greatest_divisor([mut first, mut second]: [u64; 2]) -> u64 {
-    while second > 0 {
-        (first, second) = (second, first % second);
-    }
-    first
 }
 
 fn color(content: &[u8]) -> VideoColor {

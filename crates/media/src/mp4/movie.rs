@@ -44,6 +44,8 @@ struct ShownSpan {
     end: i64,
     /// When it begins to be shown.
     shown_at: i64,
+    /// Whether the file says which part it is.
+    is_part: bool,
 }
 
 impl MovieReader {
@@ -154,13 +156,20 @@ impl Movie {
 
     /// Returns the video, with times from its beginning.
     fn finish(self) -> Video {
-        let Self { mut video, span, .. } = self;
+        let Self { mut video, span, fragments } = self;
         // Where pictures are shown before they are decoded, all are decoded that much earlier.
         let early = video.packets.iter().map(|packet| packet.dts - packet.pts).max().unwrap_or_default().max(0);
+        let is_shown = |packet: &VideoPacket| (span.start..span.end).contains(&packet.pts);
+        // A part that begins within a picture begins with the next one, but in fragments, as FFmpeg has it.
+        let first = match span.is_part && fragments.is_none() {
+            true => video.packets.iter().filter(|packet| is_shown(packet)).map(|packet| packet.pts).min(),
+            false => None,
+        };
+        let shift = span.shown_at - first.unwrap_or(span.start);
         for packet in &mut video.packets {
-            packet.is_shown = (span.start..span.end).contains(&packet.pts);
-            packet.pts = packet.pts - span.start + span.shown_at;
-            packet.dts = packet.dts - span.start + span.shown_at - early;
+            packet.is_shown = is_shown(packet);
+            packet.pts += shift;
+            packet.dts += shift - early;
         }
         video
     }
@@ -175,15 +184,14 @@ impl ShownSpan {
             let units = (u128::from(duration) * u128::from(track_scale) + half) / u128::from(movie_scale);
             i64::try_from(units).unwrap_or(MAX_TIME).min(MAX_TIME)
         };
-        let mut span = Self { start: 0, end: MAX_TIME, shown_at: 0 };
-        let mut has_part = false;
+        let mut span = Self { start: 0, end: MAX_TIME, shown_at: 0, is_part: false };
         for edit in edits(track).unwrap_or_default() {
-            if edit.start < 0 && !has_part {
+            if edit.start < 0 && !span.is_part {
                 span.shown_at = span.shown_at.saturating_add(units(edit.duration)).min(MAX_TIME);
             } else if edit.rate != 1 << 16 || edit.start < 0 || edit.start > MAX_TIME {
                 return Err(TrackProblem::Unsupported("pauses or another speed in its edit list"));
-            } else if !has_part {
-                has_part = true;
+            } else if !span.is_part {
+                span.is_part = true;
                 span.start = edit.start;
                 span.end = if edit.duration == 0 { MAX_TIME } else { edit.start.saturating_add(units(edit.duration)) };
             } else if edit.start == span.end {

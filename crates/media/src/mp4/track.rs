@@ -4,7 +4,7 @@ use super::{
     boxes::{boxes, find, number, time_scale},
     decoder_config,
 };
-use crate::{VideoCodec, VideoColor, VideoRotation, VideoTrack};
+use crate::{VideoCodec, VideoColor, VideoRotation, VideoTrack, video::ratio};
 
 /// Why a track cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,7 +57,7 @@ pub(crate) fn read_track(track: &[u8]) -> Result<VideoTrack, TrackProblem> {
         width: side(24),
         height: side(26),
         rotation: rotation(tkhd)?,
-        pixel_aspect: pixel_aspect.filter(|[width, height]| *width > 0 && *height > 0).unwrap_or([1, 1]),
+        pixel_aspect: pixel_aspect.map_or([1, 1], ratio),
         color: color(inner),
         time_base: [1, scale],
     })

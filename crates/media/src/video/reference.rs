@@ -32,6 +32,22 @@ pub fn is_reference(codec: &VideoCodec, extra_data: &[u8], packet: &[u8]) -> Opt
     }
 }
 
+/// Returns whether the picture of a packet can be decoded by itself, of what its first bytes say; `None` if the codec does not say it
+/// there. Some programs have written WebM in which all pictures are said to be keys.
+pub(crate) fn is_key_picture(codec: &VideoCodec, packet: &[u8]) -> Option<bool> {
+    let first = *packet.first()?;
+    match codec {
+        VideoCodec::Vp8 => Some(first & 1 == 0),
+        VideoCodec::Vp9 => {
+            // The marker, two bits of the profile, a bit more of the last one, whether a picture is shown again, and the kind.
+            let is_last_profile = first & 0x30 == 0x30;
+            let kind = if is_last_profile { first << 1 } else { first } & 0x0c;
+            (first >> 6 == 2).then_some(kind == 0)
+        }
+        _ => None,
+    }
+}
+
 /// Returns whether something holds for any unit for which it is known; `None` if it is known for none.
 fn any_unit<'p>(units: impl Iterator<Item = &'p [u8]>, holds: impl Fn(&[u8]) -> Option<bool>) -> Option<bool> {
     units.filter_map(holds).reduce(|any, holds| any || holds)
