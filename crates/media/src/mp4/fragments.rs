@@ -1,8 +1,12 @@
 //! Fragments of MP4 (ISO/IEC 14496-12, 8.8): boxes `moof`, each with the packets that follow it.
 
-use super::boxes::{boxes, find, long_number, number};
+use super::{
+    SamplePlace,
+    boxes::{BoxHead, boxes, find, long_number, number},
+};
 use crate::{
-    VideoPacket,
+    MediaError, VideoPacket,
+    input::{Cursor, Input},
     video::{MAX_PACKETS, MAX_TIME},
 };
 
@@ -11,6 +15,8 @@ pub(crate) const MAX_MOOF_BYTES: u64 = 1 << 24;
 /// The most tracks that have defaults.
 const MAX_TRACKS: usize = 1024;
 
+/// What a file ends within.
+pub(super) const FRAGMENT: &str = "a fragment";
 const CUT_OFF: &str = "the head of a fragment is cut off";
 
 /// What a sample has if its run does not say another.
@@ -172,6 +178,24 @@ impl Fragments {
         }
         Ok(at)
     }
+}
+
+/// Returns where the packets of a track lie in the fragments of a file that is in memory; `mvex` is the content of that box.
+pub(crate) fn fragment_places(mvex: &[u8], id: u32, file: &[u8]) -> Result<Vec<SamplePlace>, MediaError> {
+    let (mut fragments, mut packets) = (Fragments::new(mvex, id.into()), Vec::new());
+    let mut cursor = Cursor::new(file.len() as u64, 0);
+    let mut input = Input::new(&mut cursor, file);
+    while input.at() < input.file_bytes() {
+        let Some(head) = BoxHead::read(&mut input, FRAGMENT)? else { break };
+        if &head.kind == b"moof"
+            && let Some(content) = head.content(&mut input, FRAGMENT)?
+        {
+            let read = fragments.read(content, input.at(), input.file_bytes(), &mut packets);
+            read.map_err(|problem| input.malformed(problem))?;
+        }
+        input.skip(head.bytes);
+    }
+    Ok(packets.iter().map(|packet| SamplePlace { offset: packet.offset, bytes: packet.bytes }).collect())
 }
 
 /// Where a run of packets lies, and what its packets have.

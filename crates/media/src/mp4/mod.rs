@@ -10,5 +10,7 @@ mod track;
 
 pub(crate) use descriptors::decoder_config;
 pub(crate) use edits::{Edit, edits};
+pub(crate) use fragments::fragment_places;
 pub(crate) use movie::MovieReader;
 pub(crate) use samples::{SamplePlace, SamplePlaces};
+pub(crate) use track::track_id;

@@ -3,7 +3,7 @@
 use super::{
     boxes::{BoxHead, MAX_MOOV_BYTES, boxes, find, handler, time_scale},
     edits,
-    fragments::{Fragments, MAX_MOOF_BYTES},
+    fragments::{FRAGMENT, Fragments, MAX_MOOF_BYTES},
     samples::{SamplePlaces, SampleTimes},
     track::{TrackProblem, read_track},
 };
@@ -17,7 +17,6 @@ use crate::{
 const MAX_BOXES: u32 = 1 << 16;
 /// What the file ends within.
 const MOOV: &str = "its boxes: none is `moov`";
-const FRAGMENT: &str = "a fragment";
 
 /// Reads the pictures of a file.
 #[derive(Clone, Debug)]

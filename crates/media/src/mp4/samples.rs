@@ -1,7 +1,7 @@
 //! The tables of a track of MP4 (ISO/IEC 14496-12, 8.6 and 8.7): where its samples lie, and what they are. What the format calls a
 //! sample is a packet elsewhere in this crate.
 
-use super::boxes::{find, number, table};
+use super::boxes::{boxes, find, number, table};
 use crate::MediaError;
 
 /// The places of a track's samples, one after the other.
@@ -49,6 +49,8 @@ pub(crate) struct SampleTimes<'b> {
     offsets: Runs<'b>,
     /// Numbers of samples that can be decoded by themselves, from 1; `None` if all can.
     keys: Option<[&'b [[u8; 4]]; 2]>,
+    /// Which are of a group at whose samples decoding can begin, too.
+    groups: Runs<'b>,
     /// A byte for each sample about what depends on it.
     dependencies: &'b [u8],
 }
@@ -183,7 +185,20 @@ impl<'b> SampleTimes<'b> {
             None => None,
         };
         let dependencies = find(stbl, &[b"sdtp"]).and_then(|content| content.get(4..)).unwrap_or_default();
-        Some(Self { next: 0, dts: 0, steps, offsets, keys, dependencies })
+        let groups = boxes(stbl).filter(|(kind, _)| kind == b"sbgp").find_map(|(_, content)| {
+            // A version of 1 has a field more before the table.
+            let before = if content.first() == Some(&1) { 8 } else { 4 };
+            content.get(4..8).filter(|name| name == b"rap ").and_then(|_| table(content.get(before..)?))
+        });
+        Some(Self {
+            next: 0,
+            dts: 0,
+            steps,
+            offsets,
+            keys,
+            groups: Runs::new(groups.unwrap_or_default()),
+            dependencies,
+        })
     }
 
     /// Returns the time of the next sample. Samples behind the ends of the tables have the last duration, and are shown when
@@ -208,6 +223,7 @@ impl<'b> SampleTimes<'b> {
                 is_key || keys.first().is_some_and(|key| u32::from_be_bytes(*key) == self.next)
             })
         });
+        let is_key = self.groups.next().unwrap_or_default() > 0 || is_key;
         let is_droppable = self.dependencies.get(nth as usize).is_some_and(|dependency| dependency >> 2 & 3 == 2);
         SampleTime { dts, pts: dts + i64::from(offset), duration, is_key, is_droppable }
     }

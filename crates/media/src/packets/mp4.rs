@@ -1,6 +1,6 @@
 //! MP4 (M4A, MOV) as ISO/IEC 14496-12 has it: the first track of sound, if it is AAC.
 
-use std::ops::Range;
+use std::{ops::Range, sync::Arc};
 
 use super::{
     CodedPacket,
@@ -12,7 +12,7 @@ use crate::{
     mp4::{
         Edit, SamplePlace, SamplePlaces,
         boxes::{BoxHead, MAX_MOOV_BYTES, boxes, find, handler, time_scale},
-        decoder_config, edits,
+        decoder_config, edits, fragment_places, track_id,
     },
 };
 
@@ -39,7 +39,11 @@ pub(crate) struct Mp4Sound<'b> {
 #[derive(Clone, Debug)]
 pub(crate) struct Mp4Packets<'b> {
     file: &'b [u8],
-    places: SamplePlaces<'b>,
+    tables: SamplePlaces<'b>,
+    /// Those of fragments, behind those of the tables.
+    fragments: Arc<[SamplePlace]>,
+    /// The next one of them.
+    next: usize,
 }
 
 impl Mp4Head {
@@ -82,16 +86,19 @@ impl<'b> Mp4Sound<'b> {
         let mut tracks = boxes(moov).filter(|(kind, _)| kind == b"trak").map(|(_, track)| track);
         let track = tracks.find(|track| handler(track) == Some(*b"soun"));
         let track = track.ok_or_else(|| unsupported("no track of sound"))?;
-        if find(moov, &[b"mvex"]).is_some() {
-            return Err(unsupported("a sound in fragments"));
-        }
         let stbl = find(track, &[b"mdia", b"minf", b"stbl"]).ok_or_else(|| damaged("a track has no tables"))?;
         let form = match form(stbl) {
             Ok(form) => form,
             Err(AacProblem::Invalid) => return Err(damaged("the head of the sound is not valid")),
             Err(AacProblem::Unsupported(what)) => return Err(unsupported(what)),
         };
-        let packets = Mp4Packets::read(stbl, file).ok_or_else(|| damaged("the tables of the sound are not valid"))?;
+        let tables = SamplePlaces::read(stbl, file.len() as u64);
+        let tables = tables.ok_or_else(|| damaged("the tables of the sound are not valid"))?;
+        let fragments = match find(track, &[b"tkhd"]).and_then(track_id).zip(find(moov, &[b"mvex"])) {
+            Some((id, mvex)) => fragment_places(mvex, id, file)?.into(),
+            None => Arc::default(),
+        };
+        let packets = Mp4Packets { file, tables, fragments, next: 0 };
         let (start, end) = edit(moov, track, form.rate).unwrap_or_else(|| (gapless(moov).unwrap_or(0), None));
         Ok(Self { form, start, end, packets })
     }
@@ -160,13 +167,17 @@ fn gapless(moov: &[u8]) -> Option<u64> {
 }
 
 impl<'b> Mp4Packets<'b> {
-    fn read(stbl: &'b [u8], file: &'b [u8]) -> Option<Self> {
-        Some(Self { file, places: SamplePlaces::read(stbl, file.len() as u64)? })
-    }
-
     /// Returns the next packet.
     pub(crate) fn next(&mut self) -> Result<Option<CodedPacket<'b>>, MediaError> {
-        let Some(SamplePlace { offset, bytes }) = self.places.next()? else { return Ok(None) };
+        let place = match self.tables.next()? {
+            Some(place) => place,
+            None => {
+                let Some(place) = self.fragments.get(self.next) else { return Ok(None) };
+                self.next += 1;
+                *place
+            }
+        };
+        let SamplePlace { offset, bytes } = place;
         let place = usize::try_from(offset).ok();
         let bytes = place.and_then(|place| self.file.get(place..place.checked_add(bytes as usize)?));
         let bytes = bytes.ok_or(MediaError::Truncated { bytes: self.file.len() as u64, what: "a packet" })?;

@@ -181,10 +181,9 @@ fn check(ffprobe: &Path, path: &Path) {
             assert_eq!(packet.dts.to_string(), theirs["dts"], "{name}, packet {nth}: {packet:?} {theirs:?}");
         }
         if is_mp4 {
-            assert!(
-                [&packet.duration.to_string(), "N/A"].contains(&&*theirs["duration"]),
-                "{name}, packet {nth}: {packet:?} {theirs:?}"
-            );
+            // Where the tables have no duration, or round it, `ffprobe` shows that of most pictures.
+            let is_near = theirs["duration"].parse().map_or(true, |theirs: u32| packet.duration.abs_diff(theirs) <= 1);
+            assert!(is_near || packet.duration == 0, "{name}, packet {nth}: {packet:?} {theirs:?}");
         }
     }
     assert!(ours.all(|packet| !packet.is_shown), "{name} has more packets than {}", theirs.len());
