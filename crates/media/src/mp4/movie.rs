@@ -214,10 +214,12 @@ fn packets(stbl: &[u8], file_bytes: u64) -> Result<Vec<VideoPacket>, MovieProble
     if !places.have_one_description() {
         return Err(TrackProblem::Unsupported("pictures of several kinds in a track").into());
     }
-    let mut packets = Vec::new();
     if places.count() == 0 {
-        return Ok(packets);
+        return Ok(Vec::new());
     }
+    // Each packet has a byte of the file at least.
+    let most = usize::try_from(file_bytes).unwrap_or(usize::MAX);
+    let mut packets = Vec::with_capacity(most.min(places.count() as usize));
     let mut times = SampleTimes::read(stbl).ok_or(damaged)?;
     while let Some(place) = places.next().map_err(MovieProblem::Media)? {
         let time = times.next();

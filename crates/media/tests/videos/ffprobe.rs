@@ -9,9 +9,9 @@ use std::{
     process::Command,
 };
 
-use spdl_media::{Video, VideoPacket};
+use spdl_media::{Video, VideoPacket, is_reference};
 
-use super::{check_table, read};
+use super::{check_table, checksum, packet_bytes, read};
 
 /// Pictures that move, and a tone.
 const PICTURES: &str = "-f lavfi -i testsrc2=size=160x96:rate=25:duration=12";
@@ -140,6 +140,7 @@ fn check(ffprobe: &Path, path: &Path) {
         // Where fragments have pictures that are shown before they are decoded, `ffprobe` shows all of them later.
         video.packets.iter_mut().for_each(|packet| (packet.pts, packet.dts) = (packet.pts + 1024, packet.dts + 1024));
     }
+    check_references(ffprobe, path, (&video, &file));
     check_track(&name, &video, &lines(ffprobe, path, "-show_streams")[0]);
     let is_mp4 = file[4..8] != [0xdf, 0xa3, 0, 0] && !file.starts_with(b"\x1a\x45\xdf\xa3");
     let theirs = lines(ffprobe, path, "-show_packets");
@@ -174,7 +175,7 @@ fn check(ffprobe: &Path, path: &Path) {
         assert_eq!(found, expected, "{name}, packet {nth}: {packet:?} {theirs:?}");
         assert_eq!(
             theirs["data_hash"],
-            format!("CRC32:{:08x}", checksum(&video, packet, &file)),
+            format!("CRC32:{:08x}", checksum(&packet_bytes(&video, packet, &file))),
             "{name}, packet {nth}"
         );
         if is_mp4 || is_in_order && theirs["dts"] != "N/A" {
@@ -193,6 +194,26 @@ fn check(ffprobe: &Path, path: &Path) {
         table as f64 / video.packets.len() as f64,
         file.len()
     );
+}
+
+/// Compares the pictures that others refer to with those that FFmpeg decodes if it is to leave out the others.
+fn check_references(ffprobe: &Path, path: &Path, (video, file): (&Video, &[u8])) {
+    let is_reference = |packet: &VideoPacket| {
+        is_reference(&video.track.codec, &video.track.extra_data, &packet_bytes(video, packet, file))
+    };
+    if video.packets.first().and_then(is_reference).is_none() || path.extension().is_none_or(|end| end != "mp4") {
+        return;
+    }
+    let command = &mut Command::new(ffprobe);
+    command.args(["-v", "error", "-skip_frame", "noref", "-select_streams", "V:0", "-show_frames"]).arg(path);
+    let output = command.output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    let mut theirs: Vec<i64> = text.lines().filter_map(|line| line.strip_prefix("pts=")?.parse().ok()).collect();
+    let ours = video.packets.iter().filter(|packet| packet.is_shown && is_reference(packet) == Some(true));
+    let mut ours: Vec<i64> = ours.map(|packet| packet.pts).collect();
+    ours.sort_unstable();
+    theirs.retain(|pts| *pts >= 0);
+    assert_eq!(ours, theirs, "{}", path.display());
 }
 
 fn check_track(name: &str, video: &Video, theirs: &HashMap<String, String>) {
@@ -237,15 +258,6 @@ fn check_track(name: &str, video: &Video, theirs: &HashMap<String, String>) {
         let is_open = matches!(&*ours, "unknown" | "0" | "1:1");
         assert!(ours == *theirs || is_open || theirs == "N/A", "{name}: {key} is {ours}, and {theirs} for ffprobe");
     }
-}
-
-/// Returns the checksum that `ffprobe` has, of a packet with what comes before each.
-fn checksum(video: &Video, packet: &VideoPacket, file: &[u8]) -> u32 {
-    let start = usize::try_from(packet.offset).unwrap();
-    let bytes = video.track.packet_prefix.iter().chain(&file[start..start + packet.bytes as usize]);
-    !bytes.fold(u32::MAX, |crc, byte| {
-        (0..8).fold(crc ^ u32::from(*byte), |crc, _| crc >> 1 ^ if crc & 1 == 1 { 0xedb8_8320 } else { 0 })
-    })
 }
 
 /// Returns what `ffprobe` shows of the pictures, by names.
