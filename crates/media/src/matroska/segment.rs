@@ -233,7 +233,6 @@ impl SegmentReader {
 
     /// Reads the head of a block, and returns its packet and flags if it is of the track; `None` at first if more bytes have to
     /// be fetched.
-    #[expect(clippy::type_complexity, reason = "what is missing, and what is not of the track")]
     fn block(
         &self,
         input: &mut Input<'_, '_>,

@@ -1,5 +1,7 @@
 //! Whole numbers that are alike, in few bytes: what each has above the least one, in units of what divides all of it.
 
+use super::track::common_divisor;
+
 /// The byte before numbers of variable length; before others, it is their number of bits.
 const VARIABLE: u8 = 0x80;
 
@@ -7,7 +9,7 @@ const VARIABLE: u8 = 0x80;
 pub(super) fn encode(values: &[i64], bytes: &mut Vec<u8>) {
     let least = values.iter().copied().min().unwrap_or_default();
     let above = values.iter().map(|value| value.wrapping_sub(least).cast_unsigned());
-    let unit = above.clone().fold(0, divisor).max(1);
+    let unit = above.clone().fold(0, common_divisor).max(1);
     let above = above.map(|above| above / unit);
     let bits = above.clone().map(|above| 64 - above.leading_zeros()).max().unwrap_or_default();
     let mut variable = Vec::new();
@@ -98,14 +100,6 @@ pub(super) const fn zigzag(number: i64) -> u64 {
 /// Returns the number with a sign.
 pub(super) const fn unzigzag(number: u64) -> i64 {
     (number >> 1).cast_signed() ^ -(number & 1).cast_signed()
-}
-
-/// Returns the greatest number that divides both.
-const fn divisor(mut first: u64, mut second: u64) -> u64 {
-    while second > 0 {
-        (first, second) = (second, first % second);
-    }
-    first
 }
 
 #[cfg(test)]

@@ -63,7 +63,7 @@ pub struct VideoReader {
 #[derive(Clone, Debug)]
 enum VideoFormat {
     Unknown,
-    Mp4(MovieReader),
+    Mp4(Box<MovieReader>),
     Matroska(Box<SegmentReader>),
 }
 
@@ -106,7 +106,7 @@ impl VideoReader {
             let most = input.file_bytes().min(FIRST_BYTES);
             let Some(begins) = input.peek(most, "its first bytes")? else { return Ok(None) };
             self.format = if MovieReader::recognise(begins) {
-                VideoFormat::Mp4(MovieReader::new(self.nth))
+                VideoFormat::Mp4(Box::new(MovieReader::new(self.nth)))
             } else if SegmentReader::recognise(begins) {
                 VideoFormat::Matroska(Box::new(SegmentReader::new(self.nth)))
             } else {

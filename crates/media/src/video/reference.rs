@@ -25,7 +25,7 @@ pub fn is_reference(codec: &VideoCodec, extra_data: &[u8], packet: &[u8]) -> Opt
                 let [kind, layer] = *unit.first_chunk()?;
                 let (kind, layer) = (kind >> 1 & 0x3f, layer & 7);
                 // Even kinds up to 14 are those to which no picture of the same layer refers; those of higher layers may.
-                (kind < 32).then(|| !(kind <= 14 && kind % 2 == 0 && layer == layers))
+                (kind < 32).then_some(!(kind <= 14 && kind % 2 == 0 && layer == layers))
             })
         }
         _ => None,

@@ -111,12 +111,17 @@ impl fmt::Display for VideoCodec {
 /// Returns a ratio in its least numbers; 1 to 1 if one of them is 0, or too large.
 pub(crate) fn ratio<T: Into<u64>>(parts: [T; 2]) -> [u32; 2] {
     let parts = parts.map(Into::into);
-    let [mut divisor, mut rest] = parts;
-    while rest > 0 {
-        (divisor, rest) = (rest, divisor % rest);
-    }
-    match parts.map(|part| u32::try_from(part / divisor.max(1))) {
+    let divisor = common_divisor(parts[0], parts[1]).max(1);
+    match parts.map(|part| u32::try_from(part / divisor)) {
         [Ok(first), Ok(second)] if first > 0 && second > 0 => [first, second],
         _ => [1, 1],
     }
+}
+
+/// Returns the greatest number that divides both.
+pub(super) const fn common_divisor(mut first: u64, mut second: u64) -> u64 {
+    while second > 0 {
+        (first, second) = (second, first % second);
+    }
+    first
 }
