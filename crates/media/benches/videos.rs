@@ -1,5 +1,5 @@
-//! Measures the reading of video files on one thread: the requests and the time for all packets, what a table of them takes, and the time to
-//! find the packets of a frame in it. Time is the thread's CPU time, the least of several rounds.
+//! Measures the reading of video files on one thread: the requests and the time for all packets, what a table of them takes, and the time
+//! to find the packets of a frame in it. Time is the thread's CPU time, the least of several rounds.
 //!
 //! Run `cargo bench -p spdl-media --bench videos -- FILE...`.
 
@@ -29,7 +29,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         })?;
         let count = video.packets.len();
         println!(
-            "{path}: {} of {count} packets: {requests} requests for {bytes} of {} bytes, {:.3} ms; a table of {:.2} bytes a packet, {:.3} ms; a frame {:.4} ms",
+            "{path}: {} of {count} packets: {requests} requests for {bytes} of {} bytes, {:.3} ms; a table of {:.2} bytes a \
+             packet, {:.3} ms; a frame {:.4} ms",
             video.track.codec,
             file.len(),
             millis(reading),

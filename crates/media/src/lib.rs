@@ -1,20 +1,20 @@
-//! Sound and video files: what their heads say, the samples of sounds, and where the packets of videos lie. WAV and FLAC are decoded here; both
-//! are exact, so a decoder has no choices to make. Sounds of other codecs are read here too, and others' code decodes their packets. Pictures
-//! of videos are not decoded here.
+//! Sound and video files: what their heads say, the samples of sounds, and where the packets of videos lie. WAV and FLAC are
+//! decoded here; both are exact, so a decoder has no choices to make. Sounds of other codecs are read here too, and others' code
+//! decodes their packets. Pictures of videos are not decoded here.
 //!
 //! - [`HeadReader`] reads the head of a sound file that lies elsewhere: it asks for a range of bytes, takes them, and in the end
 //!   returns a [`Track`].
 //! - [`Sound`] is a sound file in memory. It decodes a range of its frames, and reads no more of the file than that takes.
-//! - [`VideoReader`] reads MP4, MOV, Matroska and WebM in the same way, and returns a [`Video`]: what a decoder has to know, and where each packet
-//!   lies, when it is decoded and shown, and whether decoding can begin there.
+//! - [`VideoReader`] reads MP4, MOV, Matroska and WebM in the same way, and returns a [`Video`]: what a decoder has to know, and
+//!   where each packet lies, when it is decoded and shown, and whether decoding can begin there.
 //! - [`encode_video_table`] keeps these packets in some 2 to 4 bytes each, in blocks. A [`VideoTable`] says which block has a frame, by
 //!   its number or its time, and [`VideoBlocks`] which packets decoding it takes.
 //!
 //! A *frame* of a sound is one sample of each channel, as `libsndfile` has it. A unit of the FLAC format, which that calls a frame, is
 //! a *packet* here. A frame of a video is a picture that is shown.
 //!
-//! Files are untrusted: a damaged one is a [`MediaError`]. The memory in use is at most some megabytes beside the file, whatever its head says; of
-//! videos it is 40 bytes for each packet, too.
+//! Files are untrusted: a damaged one is a [`MediaError`]. The memory in use is at most some megabytes beside the file, whatever
+//! its head says; of videos it is 40 bytes for each packet, too.
 
 #![forbid(unsafe_code)]
 

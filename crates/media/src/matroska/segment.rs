@@ -48,21 +48,21 @@ pub(crate) struct SegmentReader {
     track: Option<MatroskaTrack>,
     tracks: usize,
     /// The time of the cluster that is read.
-    cluster: Option<Cluster>,
-    group: Option<Group>,
+    cluster: Option<MatroskaCluster>,
+    group: Option<BlockGroup>,
     packets: Vec<VideoPacket>,
 }
 
 /// A cluster that is read.
 #[derive(Clone, Copy, Debug)]
-struct Cluster {
+struct MatroskaCluster {
     end: Option<u64>,
     time: i64,
 }
 
 /// A packet with what is said about it.
 #[derive(Clone, Copy, Debug)]
-struct Group {
+struct BlockGroup {
     end: u64,
     packet: Option<VideoPacket>,
     duration: Option<u32>,
@@ -151,7 +151,7 @@ impl SegmentReader {
                 }
                 let start = input.at() + head.head_bytes;
                 let end = head.bytes.map(|bytes| start.saturating_add(bytes));
-                self.cluster = Some(Cluster { end, time: 0 });
+                self.cluster = Some(MatroskaCluster { end, time: 0 });
                 return Ok(Some(head.head_bytes));
             }
             INFO | TRACKS => {}
@@ -197,7 +197,7 @@ impl SegmentReader {
             }
             (BLOCK_GROUP, _) => {
                 let end = input.at().saturating_add(bytes);
-                self.group = Some(Group { end, packet: None, duration: None, is_key: true });
+                self.group = Some(BlockGroup { end, packet: None, duration: None, is_key: true });
                 return Ok(Some(head.head_bytes));
             }
             _ => {}

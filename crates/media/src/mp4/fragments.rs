@@ -1,7 +1,7 @@
 //! Fragments of MP4 (ISO/IEC 14496-12, 8.8): boxes `moof`, each with the packets that follow it.
 
 use super::{
-    SamplePlace,
+    PlacedPacket,
     boxes::{BoxHead, boxes, find, long_number, number},
 };
 use crate::{
@@ -181,7 +181,7 @@ impl Fragments {
 }
 
 /// Returns where the packets of a track lie in the fragments of a file that is in memory; `mvex` is the content of that box.
-pub(crate) fn fragment_places(mvex: &[u8], id: u32, file: &[u8]) -> Result<Vec<SamplePlace>, MediaError> {
+pub(crate) fn fragment_places(mvex: &[u8], id: u32, file: &[u8]) -> Result<Vec<PlacedPacket>, MediaError> {
     let (mut fragments, mut packets) = (Fragments::new(mvex, id.into()), Vec::new());
     let mut cursor = Cursor::new(file.len() as u64, 0);
     let mut input = Input::new(&mut cursor, file);
@@ -195,7 +195,7 @@ pub(crate) fn fragment_places(mvex: &[u8], id: u32, file: &[u8]) -> Result<Vec<S
         }
         input.skip(head.bytes);
     }
-    Ok(packets.iter().map(|packet| SamplePlace { offset: packet.offset, bytes: packet.bytes }).collect())
+    Ok(packets.iter().map(|packet| PlacedPacket { offset: packet.offset, bytes: packet.bytes }).collect())
 }
 
 /// Where a run of packets lies, and what its packets have.

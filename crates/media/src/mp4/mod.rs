@@ -12,5 +12,5 @@ pub(crate) use descriptors::decoder_config;
 pub(crate) use edits::{Edit, edits};
 pub(crate) use fragments::fragment_places;
 pub(crate) use movie::MovieReader;
-pub(crate) use samples::{SamplePlace, SamplePlaces};
+pub(crate) use samples::{PlacedPacket, SamplePlaces};
 pub(crate) use track::track_id;

@@ -35,7 +35,7 @@ enum SampleSizes<'b> {
 
 /// Where a sample lies in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct SamplePlace {
+pub(crate) struct PlacedPacket {
     pub(crate) offset: u64,
     pub(crate) bytes: u32,
 }
@@ -45,19 +45,19 @@ pub(crate) struct SamplePlace {
 pub(crate) struct SampleTimes<'b> {
     next: u32,
     dts: i64,
-    steps: Runs<'b>,
-    offsets: Runs<'b>,
+    steps: SampleRuns<'b>,
+    offsets: SampleRuns<'b>,
     /// Numbers of samples that can be decoded by themselves, from 1; `None` if all can.
     keys: Option<[&'b [[u8; 4]]; 2]>,
     /// Which are of a group at whose samples decoding can begin, too.
-    groups: Runs<'b>,
+    groups: SampleRuns<'b>,
     /// A byte for each sample about what depends on it.
     dependencies: &'b [u8],
 }
 
 /// A table of values, each with the number of samples that have it.
 #[derive(Clone, Debug)]
-struct Runs<'b> {
+struct SampleRuns<'b> {
     entries: &'b [[u8; 8]],
     left: u32,
     value: u32,
@@ -108,7 +108,7 @@ impl<'b> SamplePlaces<'b> {
     }
 
     /// Returns the place of the next sample, which lies in the file and is not empty.
-    pub(crate) fn next(&mut self) -> Result<Option<SamplePlace>, MediaError> {
+    pub(crate) fn next(&mut self) -> Result<Option<PlacedPacket>, MediaError> {
         if self.next == self.count {
             return Ok(None);
         }
@@ -118,7 +118,7 @@ impl<'b> SamplePlaces<'b> {
             let chunk = self.chunks.get(place..place + self.chunk_bytes);
             let chunk = chunk.ok_or_else(|| damaged(self.at, "the tables have more packets than chunks hold"))?;
             self.at = chunk.iter().fold(0, |place, byte| place << 8 | u64::from(*byte));
-            // Runs count chunks from 1.
+            // SampleRuns count chunks from 1.
             while let [_, second, ..] = self.runs
                 && number(second, 0) == Some(self.next_chunk + 1)
             {
@@ -136,7 +136,7 @@ impl<'b> SamplePlaces<'b> {
             return Err(damaged(offset, "packets of the tables are empty, or lie over one another"));
         }
         (self.next, self.left, self.at) = (self.next + 1, self.left - 1, end);
-        Ok(Some(SamplePlace { offset, bytes }))
+        Ok(Some(PlacedPacket { offset, bytes }))
     }
 }
 
@@ -174,10 +174,10 @@ impl<'b> SampleSizes<'b> {
 impl<'b> SampleTimes<'b> {
     /// Reads the tables in the content of a box `stbl`; `None` if they are not valid.
     pub(crate) fn read(stbl: &'b [u8]) -> Option<Self> {
-        let steps = Runs::new(table(find(stbl, &[b"stts"])?)?);
+        let steps = SampleRuns::new(table(find(stbl, &[b"stts"])?)?);
         let offsets = match find(stbl, &[b"ctts"]) {
-            Some(content) => Runs::new(table(content)?),
-            None => Runs::new(&[]),
+            Some(content) => SampleRuns::new(table(content)?),
+            None => SampleRuns::new(&[]),
         };
         let keys = match find(stbl, &[b"stss"]) {
             // Partial keys are those of QuickTime from which decoding can begin as from a picture that is refreshed.
@@ -196,7 +196,7 @@ impl<'b> SampleTimes<'b> {
             steps,
             offsets,
             keys,
-            groups: Runs::new(groups.unwrap_or_default()),
+            groups: SampleRuns::new(groups.unwrap_or_default()),
             dependencies,
         })
     }
@@ -229,7 +229,7 @@ impl<'b> SampleTimes<'b> {
     }
 }
 
-impl<'b> Runs<'b> {
+impl<'b> SampleRuns<'b> {
     const fn new(entries: &'b [[u8; 8]]) -> Self {
         Self { entries, left: 0, value: 0 }
     }

@@ -10,7 +10,7 @@ use crate::{
     MediaError, SoundCodec, Track,
     input::Input,
     mp4::{
-        Edit, SamplePlace, SamplePlaces,
+        Edit, PlacedPacket, SamplePlaces,
         boxes::{BoxHead, MAX_MOOV_BYTES, boxes, find, handler, time_scale},
         decoder_config, edits, fragment_places, track_id,
     },
@@ -41,7 +41,7 @@ pub(crate) struct Mp4Packets<'b> {
     file: &'b [u8],
     tables: SamplePlaces<'b>,
     /// Those of fragments, behind those of the tables.
-    fragments: Arc<[SamplePlace]>,
+    fragments: Arc<[PlacedPacket]>,
     /// The next one of them.
     next: usize,
 }
@@ -177,7 +177,7 @@ impl<'b> Mp4Packets<'b> {
                 *place
             }
         };
-        let SamplePlace { offset, bytes } = place;
+        let PlacedPacket { offset, bytes } = place;
         let place = usize::try_from(offset).ok();
         let bytes = place.and_then(|place| self.file.get(place..place.checked_add(bytes as usize)?));
         let bytes = bytes.ok_or(MediaError::Truncated { bytes: self.file.len() as u64, what: "a packet" })?;

@@ -17,8 +17,9 @@ pub struct VideoBlocks {
     shown: Vec<u32>,
 }
 
-/// Appends the packets of a block. A block is the place of its first packet, when that is decoded, and columns: lengths, bytes
-/// that lie between packets, steps between the times at which they are decoded, what later they are shown, what longer than to the next step, and flags.
+/// Appends the packets of a block. A block is the place of its first packet, when that is decoded, and columns: lengths, the
+/// bytes that lie between packets, the steps between the times at which they are decoded, how much later they are shown, how
+/// much longer they are shown than the step to the next one, and flags.
 pub(super) fn encode(packets: &[VideoPacket], time: i64, bytes: &mut Vec<u8>) {
     let Some(first) = packets.first() else { return };
     encode_number(first.offset, bytes);
@@ -119,11 +120,11 @@ impl VideoBlocks {
         (!self.shown.is_empty()).then(|| self.first_frame + after.saturating_sub(1) as u64)
     }
 
-    /// Returns the places of all packets that decoding some frames takes, in their order: from the key frame before each one on, without those that no
-    /// other picture refers to. `None` if the blocks do not have a frame, or no key frame before it.
+    /// Returns the places of all packets that decoding some frames takes, in their order: from the key frame before each one on,
+    /// without those that no other picture refers to. `None` if the blocks do not have a frame, or no key frame before it.
     ///
-    /// The key frame is the last one that is shown before the frame: pictures that are decoded behind a key frame and shown before it may refer to
-    /// those before it. If there is none, it is the first one.
+    /// The key frame is the last one that is shown before the frame: pictures that are decoded behind a key frame and shown before
+    /// it may refer to those before it. If there is none, it is the first one.
     #[must_use]
     pub fn needed(&self, frames: &[u64]) -> Option<Vec<usize>> {
         let mut wanted = frames.iter().map(|frame| self.packet_of(*frame)).collect::<Option<Vec<_>>>()?;

@@ -9,8 +9,8 @@ pub struct VideoPacket {
     pub bytes: u32,
     /// When the picture is shown, in units of the track's time base: 0 is the beginning of the video.
     pub pts: i64,
-    /// When the packet is decoded; at most `pts`, but for files that break this rule. Matroska does not have it: there, it is the time of as many
-    /// pictures before, in the order in which they are shown.
+    /// When the packet is decoded; at most `pts`, but for files that break this rule. Matroska does not have it: there, the times at
+    /// which pictures are shown are taken in their order, and all of them so much earlier that none is later than `pts`.
     pub dts: i64,
     /// How long the picture is shown; 0 if the file does not say it.
     pub duration: u32,

@@ -5,8 +5,8 @@ use super::VideoCodec;
 /// Returns whether other pictures may refer to the picture of a packet, of what its head says; `None` if the codec does not say it
 /// there, or the packet is damaged. `extra_data` is that of the track.
 ///
-/// Where a file does not say it ([`VideoPacket::is_droppable`](crate::VideoPacket)), this is how H.264 and HEVC tell it: some bytes of each packet
-/// are read.
+/// Where a file does not say it ([`VideoPacket::is_droppable`](crate::VideoPacket)), this is how H.264 and HEVC tell it: some bytes
+/// of each packet are read.
 #[must_use]
 pub fn is_reference(codec: &VideoCodec, extra_data: &[u8], packet: &[u8]) -> Option<bool> {
     match codec {

@@ -19,9 +19,9 @@ pub(super) const MAX_BLOCK_PACKETS: usize = 4096;
 
 /// The table of a video's packets, without its blocks.
 ///
-/// A *frame* is a picture that is shown; frames are counted from 0 in the order in which they are shown. A block has packets that follow each
-/// other in both orders: those in which they are decoded and shown. So a frame is found by its number or its time without other
-/// blocks. To decode it takes the packets from a key frame on, which may lie in a block before.
+/// A *frame* is a picture that is shown; frames are counted from 0 in the order in which they are shown. A block has packets that
+/// follow each other in both orders, those in which they are decoded and shown. So a frame is found by its number or its time
+/// without other blocks. To decode it takes the packets from a key frame on, which may lie in a block before.
 ///
 /// [`encode_video_table`] makes a table: 24 bytes, a directory with 24 bytes for each block, and the blocks. Numbers are little-endian.
 ///
@@ -32,7 +32,10 @@ pub(super) const MAX_BLOCK_PACKETS: usize = 4096;
 /// | 4 | number of packets |
 /// | 4 | number of frames |
 /// | 8 | when the last frame ends |
-/// | 24 for each block | time of its first frame (8); number of its first packet and of its first frame; how many packets before its first one decoding has to begin for some of its frames, or 0; where it ends among the bytes of all blocks |
+/// | 24 for each block | its entry |
+///
+/// An entry is the time of the block's first frame (8 bytes); the number of its first packet; that of its first frame; how many
+/// packets before its first one decoding has to begin for some of its frames, or 0; and where it ends among the bytes of all blocks.
 ///
 /// ```no_run
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {

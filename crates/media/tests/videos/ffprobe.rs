@@ -14,8 +14,8 @@ use spdl_media::{Video, VideoPacket, is_reference};
 use super::{check_table, checksum, packet_bytes, read};
 
 /// Pictures that move, and a tone.
-const PICTURES: &str = "-f lavfi -i testsrc2=size=160x96:rate=25:duration=12";
-const TONE: &str = "-f lavfi -i sine=frequency=440:duration=12";
+const PICTURES: &str = "-f lavfi -i testsrc2=size=160x96:rate=25:duration=6";
+const TONE: &str = "-f lavfi -i sine=frequency=440:duration=6";
 const H264: &str = "-c:v libx264 -preset veryfast -bf 3 -g 50 -pix_fmt yuv420p";
 
 /// Names of files, and the arguments that make them.
@@ -35,7 +35,7 @@ fn cases() -> Vec<(&'static str, String)> {
         ("delayed.mp4", both("-movflags frag_keyframe+delay_moov+default_base_moof")),
         ("each-frame.mp4", both("-movflags frag_every_frame+empty_moov")),
         ("dash.mp4", with("-movflags dash+frag_keyframe+global_sidx")),
-        ("hybrid.mp4", with("-movflags frag_keyframe -frag_duration 3000000")),
+        ("hybrid.mp4", with("-movflags frag_keyframe -frag_duration 1500000")),
         ("late.mp4", format!("{TONE} -itsoffset 1.3 {PICTURES} {H264} -c:a aac -shortest")),
         ("variable.mp4", with("-vf setpts=PTS+floor(random(0)*200)*N/N -fps_mode vfr -enc_time_base 1/90000")),
         (

@@ -6,8 +6,8 @@ use spdl_media::{
 
 use super::check_table;
 
-/// Returns packets whose pictures are shown at these times, one after the other in a file, each with its kind: `K` for a key frame, `d` for one
-/// that is droppable, and a lower case `x` for one that is not shown.
+/// Returns packets whose pictures are shown at these times, one after the other in a file, each with its kind: `K` for a key frame,
+/// `d` for one that is droppable, and `x` for one that is not shown.
 fn packets(pictures: &[(i64, char)]) -> Vec<VideoPacket> {
     let mut times: Vec<i64> = pictures.iter().map(|(pts, _)| *pts).collect();
     times.sort_unstable();
