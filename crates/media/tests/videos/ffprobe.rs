@@ -205,6 +205,9 @@ fn check_references(ffprobe: &Path, path: &Path, (video, file): (&Video, &[u8]))
     if video.packets.first().and_then(is_reference).is_none() || path.extension().is_none_or(|end| end != "mp4") {
         return;
     }
+    for packet in video.packets.iter().filter(|packet| packet.is_droppable) {
+        assert_eq!(is_reference(packet), Some(false), "{}: {packet:?}", path.display());
+    }
     let command = &mut Command::new(ffprobe);
     command.args(["-v", "error", "-skip_frame", "noref", "-select_streams", "V:0", "-show_frames"]).arg(path);
     let output = command.output().unwrap();

@@ -100,7 +100,7 @@ fn pictures_that_no_other_one_refers_to_are_known_by_their_heads() {
         ("tables.mp4", "###..##..##.#.##.##.###..##..##.#.##.##."),
         ("hevc.mov", "###..##..##..##.##..##..##..##.##..##..#"),
     ] {
-        let (_, file, _, _) = files().into_iter().find(|(found, ..)| *found == name).unwrap();
+        let file = file(name);
         let (video, _, _) = read(file).unwrap();
         let heads = video.packets.iter().map(|packet| {
             let bytes = packet_bytes(&video, packet, file);
@@ -112,4 +112,36 @@ fn pictures_that_no_other_one_refers_to_are_known_by_their_heads() {
     assert_eq!(is_reference(&VideoCodec::Vp9, &[], &[0x82]), None);
     assert_eq!(is_reference(&VideoCodec::H264, &[], &[0, 0, 0, 1, 0x65]), None);
     assert_eq!(is_reference(&VideoCodec::H264, &[1, 0, 0, 0, 3], &[0, 0, 0, 9, 0x65]), None);
+}
+
+/// Returns a file by its name.
+fn file(name: &str) -> &'static [u8] {
+    files().into_iter().find_map(|(found, file, ..)| (found == name).then_some(file)).unwrap()
+}
+
+#[test]
+fn what_a_file_says_about_droppable_pictures_is_read() {
+    // A table of QuickTime, which has what the packets say.
+    let quicktime = file("hevc.mov");
+    let (video, _, _) = read(quicktime).unwrap();
+    for packet in &video.packets {
+        let bytes = packet_bytes(&video, packet, quicktime);
+        let is_reference = is_reference(&video.track.codec, &video.track.extra_data, &bytes);
+        assert_eq!(Some(!packet.is_droppable), is_reference, "{packet:?}");
+    }
+    // The flags of all but the first picture of the first fragment.
+    let mut fragments = file("fragments.mp4").to_vec();
+    let head = fragments.windows(4).position(|name| name == b"tfhd").unwrap();
+    let flags = head + fragments[head..].windows(4).position(|flags| flags == [1, 1, 0, 0]).unwrap();
+    fragments[flags + 1] |= 0x80;
+    let droppable = |file: &[u8]| {
+        let (video, _, _) = read(file).unwrap();
+        (0..video.packets.len()).filter(|nth| video.packets[*nth].is_droppable).collect::<Vec<_>>()
+    };
+    assert_eq!(droppable(&fragments), (1..10).collect::<Vec<_>>());
+    // The last bit before the packet in a simple block of Matroska.
+    let mut live = file("live.mkv").to_vec();
+    let (video, _, _) = read(&live).unwrap();
+    live[usize::try_from(video.packets[3].offset).unwrap() - 1] |= 1;
+    assert_eq!(droppable(&live), [3]);
 }
