@@ -172,7 +172,7 @@ impl SegmentReader {
             let tracks = picture_tracks(content);
             let none = if self.nth == 0 { "no track of pictures" } else { "fewer tracks of pictures" };
             let track = tracks.get(self.nth).ok_or(none);
-            let track = track.and_then(|track| read_track(track, ratio([self.scale, NANOS_PER_SECOND])));
+            let track = track.and_then(|track| read_track(track));
             self.track = Some(track.map_err(MediaError::unsupported_video)?);
             self.tracks = tracks.len();
         }
@@ -286,9 +286,10 @@ impl SegmentReader {
         if input.at() > input.file_bytes() {
             return Err(MediaError::Truncated { bytes: input.file_bytes(), what: WHAT });
         }
-        let Some(MatroskaTrack { described, .. }) = self.track.take() else {
+        let Some(MatroskaTrack { mut described, .. }) = self.track.take() else {
             return Err(MediaError::unsupported_video("no track of pictures"));
         };
+        described.time_base = ratio([self.scale, NANOS_PER_SECOND]);
         let mut packets = std::mem::take(&mut self.packets);
         // A packet is decoded when as many pictures have been shown, at the latest when it is shown.
         let mut times: Vec<i64> = packets.iter().map(|packet| packet.pts).collect();

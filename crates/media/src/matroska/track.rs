@@ -48,9 +48,9 @@ pub(crate) fn picture_tracks(tracks: &[u8]) -> Vec<&[u8]> {
     entries.filter(|entry| unsigned(entry, TRACK_TYPE) == Some(1)).collect()
 }
 
-/// Reads the content of an element `TrackEntry` of pictures, of a file with so many nanoseconds in a unit of time; an error is what it
-/// has that is not read.
-pub(crate) fn read_track(entry: &[u8], time_base: [u32; 2]) -> Result<MatroskaTrack, &'static str> {
+/// Reads the content of an element `TrackEntry` of pictures, whose unit of time is that of the segment; an error is what it has
+/// that is not read.
+pub(crate) fn read_track(entry: &[u8]) -> Result<MatroskaTrack, &'static str> {
     let id = unsigned(entry, TRACK_NUMBER).ok_or("a track without a number")?;
     let video = element(entry, VIDEO).ok_or("a track of pictures without their size")?;
     let side = |id: u32| unsigned(video, id).and_then(|side| u32::try_from(side).ok()).filter(|side| *side > 0);
@@ -80,7 +80,7 @@ pub(crate) fn read_track(entry: &[u8], time_base: [u32; 2]) -> Result<MatroskaTr
                 ratio([u64::from(shown.0) * u64::from(height), u64::from(shown.1) * u64::from(width)])
             }),
             color: element(video, COLOUR).map(color).unwrap_or_default(),
-            time_base,
+            time_base: [1, 1],
         },
         picture_nanos: unsigned(entry, DEFAULT_DURATION).unwrap_or_default(),
     })

@@ -3,7 +3,7 @@
 use super::{
     VideoPacket,
     column::{decode, decode_number, encode as encode_column, encode_number, unzigzag, zigzag},
-    packet::MAX_TIME,
+    packet::MAX_TABLE_TIME,
     table::{BlockEntry, MAX_BLOCK_PACKETS},
 };
 
@@ -51,7 +51,7 @@ impl VideoBlocks {
         if self.packets.is_empty() {
             (self.first_packet, self.first_frame) = (entry.first_packet.into(), entry.first_frame.into());
         }
-        let is_time = |time: &i64| (-4 * MAX_TIME..=4 * MAX_TIME).contains(time);
+        let is_time = |time: &i64| (-MAX_TABLE_TIME..=MAX_TABLE_TIME).contains(time);
         let mut offset = decode_number(&mut bytes)?;
         let mut dts = entry.time.checked_add(unzigzag(decode_number(&mut bytes)?)).filter(is_time)?;
         let lengths = decode(count, &mut bytes)?;

@@ -24,5 +24,8 @@ pub struct VideoPacket {
 
 /// The most packets of a track: more than 70 hours of 60 pictures a second.
 pub(crate) const MAX_PACKETS: usize = 1 << 24;
-/// The largest time, and the least one with a minus: sums of some of them are numbers, too.
+/// The largest time that files may have.
 pub(crate) const MAX_TIME: i64 = 1 << 60;
+/// The largest time of a packet in a table, and the least one with a minus: it is a sum of times in a file, and differences are
+/// numbers, too.
+pub(super) const MAX_TABLE_TIME: i64 = 3 * MAX_TIME;

@@ -2,7 +2,10 @@
 
 use std::ops::Range;
 
-use super::{VideoBlocks, VideoPacket, block, packet::MAX_PACKETS};
+use super::{
+    VideoBlocks, VideoPacket, block,
+    packet::{MAX_PACKETS, MAX_TABLE_TIME},
+};
 use crate::MediaError;
 
 const VERSION: u32 = 1;
@@ -74,10 +77,15 @@ pub(super) struct BlockEntry {
 /// Makes a table of packets, which are in the order in which they are decoded.
 ///
 /// # Errors
-/// If there are more than 16,777,216 packets, or pictures are shown more than 4,096 packets before or behind their places.
+/// If there are more than 16,777,216 packets, pictures are shown more than 4,096 packets before or behind their places, or times are
+/// larger than files have.
 pub fn encode_video_table(packets: &[VideoPacket]) -> Result<Vec<u8>, MediaError> {
     if packets.len() > MAX_PACKETS {
         return Err(MediaError::unsupported_video("more than 16,777,216 packets"));
+    }
+    let is_time = |time: i64| (-MAX_TABLE_TIME..=MAX_TABLE_TIME).contains(&time);
+    if !packets.iter().all(|packet| is_time(packet.pts) && is_time(packet.dts)) {
+        return Err(MediaError::unsupported_video("times that are too large"));
     }
     let count = |count: usize| u32::try_from(count).expect("at most 16,777,216");
     let mut directory = Vec::new();

@@ -123,6 +123,16 @@ fn times_of_all_kinds_come_back() {
 }
 
 #[test]
+fn times_that_no_file_has_are_refused() {
+    for time in [i64::MIN, i64::MAX] {
+        let mut packets = packets(&[(0, 'K'), (1, ' ')]);
+        packets[1].dts = time;
+        let error = encode_video_table(&packets).unwrap_err().to_string();
+        assert!(error.starts_with("has times that are too large"), "{error}");
+    }
+}
+
+#[test]
 fn a_picture_far_from_its_place_is_refused() {
     let pictures: Vec<_> = (0..6000).map(|nth| (if nth == 5000 { 1 } else { 2 * nth }, 'K')).collect();
     let error = encode_video_table(&packets(&pictures)).unwrap_err().to_string();
