@@ -1,6 +1,6 @@
-//! What can be wrong with a sound file.
+//! What can be wrong with a sound or video file.
 
-/// Why a sound file cannot be read. The messages have no subject: `field wav` or a path comes before them.
+/// Why a sound or video file cannot be read. The messages have no subject: `field wav` or a path comes before them.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum MediaError {
@@ -32,10 +32,29 @@ pub enum MediaError {
         /// What it has.
         what: String,
     },
+    /// The file is no video of a format that is known.
+    #[error("is no MP4, MOV, Matroska or WebM file: it begins with \"{begins}\"")]
+    NotVideo {
+        /// Its first bytes, escaped.
+        begins: String,
+    },
+    /// The video is of a kind that is not read.
+    #[error("has {what}, which is not supported; write it anew with a program such as FFmpeg")]
+    UnsupportedVideo {
+        /// What it has.
+        what: String,
+    },
     /// A value that is no number, or infinite.
     #[error("has a sample that is not a finite number, in frame {frame}")]
     NotFinite {
         /// The frame, from 0.
         frame: u64,
     },
+}
+
+impl MediaError {
+    /// A video that has `what`.
+    pub(crate) fn unsupported_video(what: &str) -> Self {
+        Self::UnsupportedVideo { what: what.to_owned() }
+    }
 }

@@ -11,6 +11,8 @@ pub(crate) struct Cursor {
     file_bytes: u64,
     at: u64,
     needed: u64,
+    /// The bytes that were passed last.
+    skipped: u64,
 }
 
 /// Bytes of a file from a [`Cursor`] on.
@@ -24,13 +26,18 @@ pub(crate) struct Input<'c, 'b> {
 impl Cursor {
     /// The beginning of a file, of which so many bytes are needed first.
     pub(crate) const fn new(file_bytes: u64, needed: u64) -> Self {
-        Self { file_bytes, at: 0, needed }
+        Self { file_bytes, at: 0, needed, skipped: 0 }
     }
 
     /// Returns the range of bytes that is needed next, of at least so many if the file has them.
     pub(crate) fn wants(&self, least: u64) -> Range<u64> {
-        let Self { file_bytes, at, needed } = *self;
+        let Self { file_bytes, at, needed, .. } = *self;
         at..at.saturating_add(needed.max(least)).min(file_bytes)
+    }
+
+    /// Returns the bytes that were passed before what is needed next.
+    pub(crate) const fn skipped(&self) -> u64 {
+        self.skipped
     }
 }
 
@@ -59,6 +66,7 @@ impl<'c, 'b> Input<'c, 'b> {
     /// Passes `count` bytes, which need not be there.
     pub(crate) const fn skip(&mut self, count: u64) {
         self.cursor.at = self.cursor.at.saturating_add(count);
+        self.cursor.skipped = count;
     }
 
     /// Returns the place of the next byte in the file.

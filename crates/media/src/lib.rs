@@ -1,15 +1,20 @@
-//! Sound files: what their heads say, and their samples. WAV and FLAC are decoded here; both are exact, so a decoder has
-//! no choices to make. Files of other codecs are read here too, and others' code decodes their packets.
+//! Sound and video files: what their heads say, the samples of sounds, and where the packets of videos lie. WAV and FLAC are
+//! decoded here; both are exact, so a decoder has no choices to make. Sounds of other codecs are read here too, and others' code
+//! decodes their packets. Pictures of videos are not decoded here.
 //!
-//! - [`HeadReader`] reads the head of a file that lies elsewhere: it asks for a range of bytes, takes them, and in the end
+//! - [`HeadReader`] reads the head of a sound file that lies elsewhere: it asks for a range of bytes, takes them, and in the end
 //!   returns a [`Track`].
-//! - [`Sound`] is a file in memory. It decodes a range of its frames, and reads no more of the file than that takes.
+//! - [`Sound`] is a sound file in memory. It decodes a range of its frames, and reads no more of the file than that takes.
+//! - [`VideoReader`] reads MP4, MOV, Matroska and WebM in the same way, and returns a [`Video`]: what a decoder has to know, and
+//!   where each packet lies, when it is decoded and shown, and whether decoding can begin there.
+//! - [`encode_video_table`] keeps these packets in some 2 to 4 bytes each, in blocks. A [`VideoTable`] says which block has a frame, by
+//!   its number or its time, and [`VideoBlocks`] which packets decoding it takes.
 //!
-//! A *frame* is one sample of each channel, as `libsndfile` has it. A unit of the FLAC format, which that calls a frame, is
-//! a *packet* here.
+//! A *frame* of a sound is one sample of each channel, as `libsndfile` has it. A unit of the FLAC format, which that calls a frame, is
+//! a *packet* here. A frame of a video is a picture that is shown.
 //!
-//! Files are untrusted: a damaged one is a [`MediaError`], and the memory in use is at most some megabytes beside the file,
-//! whatever its head says.
+//! Files are untrusted: a damaged one is a [`MediaError`]. The memory in use is at most some megabytes beside the file, whatever
+//! its head says; of videos it is 40 bytes for each packet, too.
 
 #![forbid(unsafe_code)]
 
@@ -19,11 +24,14 @@ mod error;
 mod flac;
 mod head;
 mod input;
+mod matroska;
 mod mix;
+mod mp4;
 mod packets;
 mod pcm;
 mod sound;
 mod track;
+mod video;
 mod wav;
 mod write;
 
@@ -32,4 +40,8 @@ pub use head::HeadReader;
 pub use mix::ChannelMix;
 pub use sound::{Sound, SoundScratch};
 pub use track::{FlacStream, PcmSample, SoundCodec, Track};
+pub use video::{
+    Video, VideoBlocks, VideoCodec, VideoColor, VideoPacket, VideoReader, VideoRotation, VideoTable, VideoTrack,
+    encode_video_table, is_reference,
+};
 pub use write::{SampleForm, SampleWriter};

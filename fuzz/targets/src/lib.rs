@@ -25,6 +25,7 @@ mod sound;
 mod tar;
 mod texts;
 mod tokens;
+mod video;
 
 /// A reader of untrusted bytes.
 pub struct FuzzTarget {
@@ -99,6 +100,10 @@ pub const ALL: &[FuzzTarget] = &[
     // A resampler between odd rates has weights of up to 16 MiB, and a packet of FLAC up to 2 MiB of samples.
     FuzzTarget { max_bytes: 64 << 20, ..target("decode", decode::read, decode::seeds) },
     FuzzTarget { max_bytes: 16 << 20, ..target("sound", sound::read, sound::seeds) },
+    // A packet may have one byte, and 40 bytes tell of it; the target has them several times.
+    FuzzTarget { max_bytes_per_byte: 512, ..target("video", video::read, video::seeds) },
+    // In columns, many packets that are alike take next to no bytes: a block has at most 4,096, and some are read at once.
+    target("video_table", video::table, video::table_seeds),
     FuzzTarget { max_bytes: 32 << 20, ..target("scalable", scalable::read, scalable::seeds) },
     // The TIFF reader applies our limits only after it has read its directories, for which it takes up to 256 MiB.
     FuzzTarget { max_bytes: 272 << 20, ..target("tiff", decode::tiff, decode::tiff_seeds) },

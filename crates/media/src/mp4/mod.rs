@@ -1,0 +1,16 @@
+//! MP4 and QuickTime's MOV, as ISO/IEC 14496-12 has them: boxes, tables, edits and fragments.
+
+pub(crate) mod boxes;
+mod descriptors;
+mod edits;
+mod fragments;
+mod movie;
+mod samples;
+mod track;
+
+pub(crate) use descriptors::decoder_config;
+pub(crate) use edits::{Edit, edits};
+pub(crate) use fragments::fragment_places;
+pub(crate) use movie::MovieReader;
+pub(crate) use samples::{PlacedPacket, SamplePlaces};
+pub(crate) use track::track_id;

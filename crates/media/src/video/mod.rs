@@ -1,0 +1,19 @@
+//! Video files: what a track of pictures is, and where its packets lie.
+
+mod block;
+mod column;
+mod packet;
+mod reader;
+mod reference;
+mod table;
+mod track;
+
+pub use block::VideoBlocks;
+pub use packet::VideoPacket;
+pub(crate) use packet::{MAX_PACKETS, MAX_TIME};
+pub use reader::{Video, VideoReader};
+pub(crate) use reference::is_key_picture;
+pub use reference::is_reference;
+pub use table::{VideoTable, encode_video_table};
+pub(crate) use track::ratio;
+pub use track::{VideoCodec, VideoColor, VideoRotation, VideoTrack};
