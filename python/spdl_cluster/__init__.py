@@ -40,10 +40,11 @@ if TYPE_CHECKING:
     from .control import jobs, remove, status, submit
     from .datasets import DatasetReport, PartReport, index, merge, pack
     from .device import DeviceOptions, Normalise
+    from .epoch import Epoch
     from .folders import imagefolder, suggest
     from .insight import Diagnosis, LoaderStats, LoaderWindow, Prediction
     from .job import Column, Function, Job
-    from .loader import Epoch, Loader, Start
+    from .loader import Loader, Start
     from .opening import connect, local
     from .packed import MicroBatch, TokenColumns
     from .reading import Dataset, Record, open
@@ -115,7 +116,8 @@ _MODULES = {
     **dict.fromkeys(["imagefolder", "suggest"], "folders"),
     **dict.fromkeys(["Diagnosis", "LoaderStats", "LoaderWindow", "Prediction"], "insight"),
     **dict.fromkeys(["Column", "Function", "Job"], "job"),
-    **dict.fromkeys(["Epoch", "Loader", "Start"], "loader"),
+    "Epoch": "epoch",
+    **dict.fromkeys(["Loader", "Start"], "loader"),
     **dict.fromkeys(["connect", "local"], "opening"),
     **dict.fromkeys(["MicroBatch", "TokenColumns"], "packed"),
     **dict.fromkeys(["Dataset", "Record", "open"], "reading"),

@@ -87,6 +87,8 @@ class LoaderStats(TypedDict):
     """The statistics of a loader since it was opened."""
 
     batches: int
+    #: Those of `batches` that `repeat_batches` gave again. `samples`, `bytes` and the rates have them, and nothing else.
+    repeated_batches: int
     samples: int
     #: Samples that stand in for a bad one.
     substituted: int
@@ -229,6 +231,8 @@ def metrics(stats: LoaderStats, prefix: str) -> dict[str, float]:
         "wait_ms_p50": stats["wait_ms_p50"],
         "wait_ms_p99": stats["wait_ms_p99"],
     }
+    if stats["repeated_batches"]:
+        flat["repeated_batches"] = float(stats["repeated_batches"])
     for window in stats["windows"]:
         if window["window_ms"] == _METRICS_WINDOW_MS:
             flat["batches_per_s"] = window["batches_per_s"]

@@ -208,6 +208,7 @@ pub(crate) trait AnyLoader: Send {
         check: &mut dyn FnMut() -> PyResult<()>,
     ) -> PyResult<Result<Option<ReceivedBatch>, DeviceError>>;
     fn go_to(&mut self, position: Position) -> Result<(), DeviceError>;
+    fn repeat_batches(&mut self, count: u32) -> Result<(), ClientError>;
     fn world(&self) -> u32;
     fn position(&self) -> Position;
     fn state(&self) -> State;
@@ -239,6 +240,10 @@ impl<S: Source<Batch: Into<BatchMemory>, Error: Into<DeviceError>>> AnyLoader fo
 
     fn go_to(&mut self, position: Position) -> Result<(), DeviceError> {
         Self::go_to(self, position).map_err(Into::into)
+    }
+
+    fn repeat_batches(&mut self, count: u32) -> Result<(), ClientError> {
+        Self::repeat_batches(self, count)
     }
 
     fn world(&self) -> u32 {
