@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from .device import DeviceOptions, Normalise
     from .epoch import Epoch
     from .folders import imagefolder, suggest
-    from .insight import Diagnosis, LoaderStats, LoaderWindow, Prediction
+    from .insight import Diagnosis, LoaderStats, LoaderWindow, Prediction, RunReport
     from .job import Column, Function, Job
     from .loader import Loader, Start
     from .opening import connect, local
@@ -83,6 +83,7 @@ __all__ = [
     "Ragged",
     "Record",
     "RefusedError",
+    "RunReport",
     "SettingError",
     "Sheet",
     "SpdlError",
@@ -114,7 +115,7 @@ _MODULES = {
     **dict.fromkeys(["DatasetReport", "PartReport", "index", "merge", "pack"], "datasets"),
     **dict.fromkeys(["DeviceOptions", "Normalise"], "device"),
     **dict.fromkeys(["imagefolder", "suggest"], "folders"),
-    **dict.fromkeys(["Diagnosis", "LoaderStats", "LoaderWindow", "Prediction"], "insight"),
+    **dict.fromkeys(["Diagnosis", "LoaderStats", "LoaderWindow", "Prediction", "RunReport"], "insight"),
     **dict.fromkeys(["Column", "Function", "Job"], "job"),
     "Epoch": "epoch",
     **dict.fromkeys(["Loader", "Start"], "loader"),

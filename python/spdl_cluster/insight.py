@@ -109,6 +109,41 @@ class LoaderStats(TypedDict):
     windows: list[LoaderWindow]
 
 
+class RunReport(TypedDict):
+    """What a run came to, as `spdl-ctl compare` reads it."""
+
+    #: The version of the report.
+    spdl_report: int
+    #: `"loader"`, or `"coordinator"` in those of `spdl-ctl run show`.
+    reported_by: str
+    job: str
+    run: str
+    #: Fingerprint of the dataset and the view of it.
+    dataset: str
+    #: Fingerprint of each column.
+    columns: dict[str, str]
+    world: int
+    global_batch: int
+    batches: int
+    repeated_batches: int
+    #: Seconds since the first batch.
+    seconds: float
+    #: `None` before the second batch, as the next two.
+    batches_per_s: float | None
+    #: Of all ranks, as if all were as fast as this one.
+    samples_per_s: float | None
+    #: The fraction of that time in which the program waited for batches.
+    waiting: float | None
+    bytes_per_sample: float | None
+    #: Seconds of CPU time for each sample, by stage.
+    cpu_s_per_sample: dict[str, float]
+    #: The fraction of the samples that were bad.
+    bad_fraction: float
+    #: What limited it in the last seconds, and the same in a sentence; `None` after a short run.
+    limit: Limit | None
+    verdict: str | None
+
+
 class Term(NamedTuple):
     """The rate that a resource allows a rank."""
 

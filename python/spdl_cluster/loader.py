@@ -216,6 +216,16 @@ class Loader:
         stats: insight.LoaderStats = json.loads(self._native.stats())
         return stats
 
+    def report(self) -> insight.RunReport:
+        """Returns what this loader came to so far, plain values for a file of JSON: its rate and waits since the first batch, what a sample cost, the share of bad
+        samples, and what limits it. `spdl-ctl compare` shows two of them side by side, and fails where the second one is worse than allowed. Call it before
+        the loader is closed.
+
+        Of a cluster, CPU times are those of this process alone; `spdl-ctl run show` has the workers'.
+        """
+        report: insight.RunReport = json.loads(self._native.report())
+        return report
+
     def metrics(self, prefix: str = "") -> dict[str, float]:
         """Returns numbers for a logger, as `wandb.log(loader.metrics("loader/"))` takes them: the totals of batches,
         samples and bad samples, the seconds waited, and the rates of the last ten seconds once there are some."""

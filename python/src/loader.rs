@@ -388,6 +388,17 @@ impl NativeLoader {
         Ok(serde_json::to_string(&stats).expect("plain data serialises"))
     }
 
+    /// Returns what the loader came to so far, as one line of JSON: the report that `spdl-ctl compare` reads.
+    fn report(&self, py: Python<'_>) -> PyResult<String> {
+        let run = self.config.run();
+        let diagnoser = self.with_open(py, |loader, _| Ok(loader.diagnoser()))?;
+        // A report without what limits the rank is one, too.
+        let found = py.detach(|| diagnoser.diagnose()).ok().flatten();
+        let report =
+            self.with_open(py, |loader, facts| Ok(loader.report(run.unwrap_or(&facts.job), found.as_ref())))?;
+        Ok(serde_json::to_string(&report).expect("plain data serialises"))
+    }
+
     /// Returns what limits the rank; `None` while there is no history of some seconds. Does not wait for another thread
     /// that waits for a batch.
     fn diagnose(&self, py: Python<'_>) -> PyResult<Option<NativeDiagnosis>> {

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import pathlib
+import typing
+
 import pytest
 import spdl_cluster
 from conftest import PICTURES, Cluster, MakeJob, ctl_json
@@ -86,6 +90,39 @@ def test_an_evaluation_repeats_its_first_batches_in_each_loop(job: MakeJob) -> N
         loops = [[tuple(batch.ids.tolist()) for batch in loader] for _ in range(2)]
     assert [len(loop) for loop in loops] == [STEPS + 1] * 2, "8 batches and a short one"
     assert len(set(loops[0])) == 2 and set(loops[0]) == set(loops[1])
+
+
+def test_lightning_goes_on_over_batches_that_repeat_and_its_checkpoint_is_refused(job: MakeJob, tmp_path: pathlib.Path) -> None:
+    torch = pytest.importorskip("torch", reason=os.environ.get("SPDL_TEST_NO_TORCH", "torch is not installed"))
+    lightning = pytest.importorskip("lightning.pytorch", reason=os.environ.get("SPDL_TEST_NO_FRAMEWORKS", "it is not installed"))
+    steps: list[int] = []
+
+    class Model(lightning.LightningModule):  # type: ignore[name-defined, misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.ones(1))
+
+        def training_step(self, batch: spdl_cluster.Batch) -> typing.Any:
+            steps.append(self.current_epoch)
+            return self.weight * batch["image"].float().mean()
+
+        def configure_optimizers(self) -> typing.Any:
+            return torch.optim.SGD(self.parameters(), lr=1e-3)
+
+    def fit(loader: spdl_cluster.Loader, epochs: int, **settings: typing.Any) -> None:
+        middle = lightning.callbacks.ModelCheckpoint(dirpath=tmp_path, every_n_train_steps=5, save_top_k=-1, filename="{step}")
+        quiet = {"callbacks": [middle], "logger": False, "enable_progress_bar": False, "enable_model_summary": False}
+        trainer = lightning.Trainer(max_epochs=epochs, accelerator="cpu", devices=1, **quiet)
+        trainer.fit(Model(), loader, **settings)
+
+    made = job(epochs=4)
+    with spdl_cluster.local(made).repeat_batches(2) as loader:
+        fit(loader, 3)
+        assert steps == [epoch for epoch in range(3) for _ in range(STEPS)]
+        assert (loader.position, loader.stats()["repeated_batches"]) == ((0, 48), 3 * STEPS - 2)
+    checkpoint = tmp_path / "step=5.ckpt"
+    with spdl_cluster.local(made) as loader, pytest.raises(spdl_cluster.StateError, match="`repeat_batches`"):
+        fit(loader, 4, ckpt_path=checkpoint)
 
 
 def test_a_cluster_knows_nothing_of_what_repeats(job: MakeJob, cluster: Cluster) -> None:
