@@ -48,7 +48,7 @@ const NOT_COMPARED: u8 = 2;
 
 /// The output of `compare --json`.
 #[derive(Debug, Serialize)]
-struct Comparison<'a> {
+struct RunComparison<'a> {
     base: &'a RunReport,
     run: &'a RunReport,
     /// In what the two are not alike.
@@ -89,7 +89,7 @@ fn compare(args: &CompareArgs) -> CtlResult {
     if args.json {
         let regressions = regressions.iter().map(|figure| figure.name).collect();
         let (differences, figures) = (&differences[..], &figures[..]);
-        report::json(&Comparison { base: &base, run: &run, differences, figures, regressions })?;
+        report::json(&RunComparison { base: &base, run: &run, differences, figures, regressions })?;
         return Ok(code);
     }
     let notes = differences.iter().map(|difference| format!("not alike: {difference}"));
