@@ -103,6 +103,14 @@ impl<S: Source> Blocking<S> {
         runtime.block_on(loader.go_to(position))
     }
 
+    /// Gives the next `count` batches again and again, as [`Loader::repeat_batches`] does.
+    ///
+    /// # Errors
+    /// As [`Loader::repeat_batches`].
+    pub fn repeat_batches(&mut self, count: u32) -> Result<(), ClientError> {
+        self.parts().1.repeat_batches(count)
+    }
+
     /// Returns the loader, for its position, state, receipt and statistics.
     ///
     /// # Panics

@@ -1,6 +1,6 @@
 //! The source of a loader's batches: a home in another process, or a pipeline in this one.
 
-use std::{error::Error, future::Future, sync::Arc};
+use std::{error::Error, fmt, future::Future, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 use spdl_control::client::Progress;
@@ -11,12 +11,16 @@ use spdl_types::{Position, StageStats};
 use crate::{Batch, ClientError, Diagnoser, WaitClock};
 
 /// The facts about a batch that a loader needs to count it, wherever the batch's bytes are.
-pub trait Delivery: Send + 'static {
+pub trait Delivery: fmt::Debug + Send + 'static {
     /// Returns the batch's header.
     fn header(&self) -> &Header;
 
     /// Returns the id, the position and the flags of each sample.
     fn entries(&self) -> impl Iterator<Item = Entry> + '_;
+
+    /// Returns the same batch again, in the same memory, which is freed with the last of them.
+    #[must_use]
+    fn share(&self) -> Self;
 }
 
 impl Delivery for Batch {
@@ -26,6 +30,10 @@ impl Delivery for Batch {
 
     fn entries(&self) -> impl Iterator<Item = Entry> + '_ {
         Self::entries(self)
+    }
+
+    fn share(&self) -> Self {
+        Self::share(self)
     }
 }
 
@@ -85,6 +93,11 @@ pub trait Source: Send + 'static {
     /// and [`Builder::classes`](crate::Builder::classes) asks the coordinator.
     fn classes(&self) -> Option<Arc<[String]>> {
         None
+    }
+
+    /// Returns how many batches the caller can hold at once: the number of slots, or of buffers on a device. By default, any number.
+    fn most_held(&self) -> u32 {
+        u32::MAX
     }
 
     /// Returns the statistics of the stages that run in this process.

@@ -27,6 +27,8 @@ const MAX_STATE_BYTES: usize = 4096;
 pub struct State {
     fingerprint: Fingerprint,
     position: Position,
+    /// Whether the loader has given batches again.
+    is_of_repeated: bool,
 }
 
 /// The fields of the JSON text.
@@ -37,6 +39,8 @@ struct SavedState {
     job: String,
     epoch: u64,
     offset: u64,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    repeated_batches: bool,
 }
 
 /// The reasons why bytes are not a usable state.
@@ -48,6 +52,11 @@ pub enum StateError {
     Syntax { problem: String },
     #[error("state has version {actual}; this program reads version {STATE_VERSION}")]
     Version { actual: u32 },
+    #[error(
+        "state was saved by a loader that gave the same batches again (`repeat_batches`), and what has learned from these is no training to go on \
+         with; take a checkpoint of another run"
+    )]
+    RepeatedBatches,
     #[error("state has fingerprint {theirs}; job `{job}` has {ours}")]
     OtherJob { job: String, theirs: Fingerprint, ours: Fingerprint },
 }
@@ -56,7 +65,12 @@ impl State {
     /// Creates the state of a job with this fingerprint at this position.
     #[must_use]
     pub const fn new(fingerprint: Fingerprint, position: Position) -> Self {
-        Self { fingerprint, position }
+        Self { fingerprint, position, is_of_repeated: false }
+    }
+
+    /// Returns the state of a loader that has given batches again: its text is refused by whatever reads it.
+    pub(crate) const fn of_repeated_batches(self) -> Self {
+        Self { is_of_repeated: true, ..self }
     }
 
     /// Returns the fingerprint of the job.
@@ -110,7 +124,13 @@ impl FromStr for State {
 impl From<State> for SavedState {
     fn from(state: State) -> Self {
         let Position { epoch, offset } = state.position;
-        Self { spdl_state: STATE_VERSION, job: state.fingerprint.to_string(), epoch, offset }
+        Self {
+            spdl_state: STATE_VERSION,
+            job: state.fingerprint.to_string(),
+            epoch,
+            offset,
+            repeated_batches: state.is_of_repeated,
+        }
     }
 }
 
@@ -120,6 +140,9 @@ impl TryFrom<SavedState> for State {
     fn try_from(written: SavedState) -> Result<Self, StateError> {
         if written.spdl_state != STATE_VERSION {
             return Err(StateError::Version { actual: written.spdl_state });
+        }
+        if written.repeated_batches {
+            return Err(StateError::RepeatedBatches);
         }
         let digits = written.job.len() == 32 && written.job.bytes().all(|b| b.is_ascii_hexdigit());
         let fingerprint = u128::from_str_radix(&written.job, 16).ok().filter(|_| digits).ok_or_else(|| {
@@ -139,6 +162,16 @@ mod tests {
         let bytes = state.to_bytes();
         assert!(bytes.len() < 140, "{} bytes", bytes.len());
         assert_eq!(State::from_bytes(&bytes), Ok(state));
+    }
+
+    #[test]
+    fn a_state_of_repeated_batches_is_written_and_never_read() {
+        let state = State::new(Fingerprint(7), Position::new(0, 48)).of_repeated_batches();
+        let text = state.to_string();
+        assert!(text.ends_with("\"epoch\":0,\"offset\":48,\"repeated_batches\":true}"), "{text}");
+        assert_eq!(text.parse::<State>(), Err(StateError::RepeatedBatches));
+        let without = text.replace(",\"repeated_batches\":true", "");
+        assert_eq!(without.parse::<State>(), Ok(State::new(Fingerprint(7), Position::new(0, 48))));
     }
 
     #[test]

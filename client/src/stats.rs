@@ -14,6 +14,10 @@ use crate::{Serving, WaitClock};
 pub struct Stats {
     /// The number of batches delivered.
     pub batches: u64,
+    /// The number of those batches that came [again](crate::Loader::repeat_batches). Of what counts samples, only `samples`, `bytes` and
+    /// the rates have them.
+    #[serde(default)]
+    pub repeated_batches: u64,
     /// The number of samples in those batches, without padding and invalid entries.
     pub samples: u64,
     /// The number of those samples that stand in for a bad sample.
@@ -81,6 +85,7 @@ pub(crate) struct LoaderTally {
     started: Instant,
     first_batch: Option<Duration>,
     batches: u64,
+    repeated_batches: u64,
     samples: u64,
     substituted: u64,
     masked: u64,
@@ -105,6 +110,7 @@ impl LoaderTally {
             started,
             first_batch: None,
             batches: 0,
+            repeated_batches: 0,
             samples: 0,
             substituted: 0,
             masked: 0,
@@ -195,12 +201,20 @@ impl LoaderTally {
         }
     }
 
+    /// Counts a batch that came again, with its samples and bytes.
+    pub(crate) fn add_repeated(&mut self, samples: u64, bytes: u64) {
+        self.samples += samples;
+        self.repeated_batches += 1;
+        self.add(bytes);
+    }
+
     pub(crate) fn stats(&self, serving: Serving, stages: Vec<StageStats>) -> Stats {
         let waited = self.clock.total();
         let [wait_ms_p50, wait_ms_p99] = self.waits.quantiles([0.5, 0.99]).map(|wait| wait.as_secs_f64() * 1e3);
         let since_first = self.first_batch.map_or(Duration::ZERO, |_| waited.saturating_sub(self.first_wait));
         Stats {
             batches: self.batches,
+            repeated_batches: self.repeated_batches,
             samples: self.samples,
             substituted: self.substituted,
             masked: self.masked,

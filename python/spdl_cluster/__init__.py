@@ -40,10 +40,11 @@ if TYPE_CHECKING:
     from .control import jobs, remove, status, submit
     from .datasets import DatasetReport, PartReport, index, merge, pack
     from .device import DeviceOptions, Normalise
+    from .epoch import Epoch
     from .folders import imagefolder, suggest
-    from .insight import Diagnosis, LoaderStats, LoaderWindow, Prediction
+    from .insight import Diagnosis, LoaderStats, LoaderWindow, Prediction, RunReport
     from .job import Column, Function, Job
-    from .loader import Epoch, Loader, Start
+    from .loader import Loader, Start
     from .opening import connect, local
     from .packed import MicroBatch, TokenColumns
     from .reading import Dataset, Record, open
@@ -82,6 +83,7 @@ __all__ = [
     "Ragged",
     "Record",
     "RefusedError",
+    "RunReport",
     "SettingError",
     "Sheet",
     "SpdlError",
@@ -113,9 +115,10 @@ _MODULES = {
     **dict.fromkeys(["DatasetReport", "PartReport", "index", "merge", "pack"], "datasets"),
     **dict.fromkeys(["DeviceOptions", "Normalise"], "device"),
     **dict.fromkeys(["imagefolder", "suggest"], "folders"),
-    **dict.fromkeys(["Diagnosis", "LoaderStats", "LoaderWindow", "Prediction"], "insight"),
+    **dict.fromkeys(["Diagnosis", "LoaderStats", "LoaderWindow", "Prediction", "RunReport"], "insight"),
     **dict.fromkeys(["Column", "Function", "Job"], "job"),
-    **dict.fromkeys(["Epoch", "Loader", "Start"], "loader"),
+    "Epoch": "epoch",
+    **dict.fromkeys(["Loader", "Start"], "loader"),
     **dict.fromkeys(["connect", "local"], "opening"),
     **dict.fromkeys(["MicroBatch", "TokenColumns"], "packed"),
     **dict.fromkeys(["Dataset", "Record", "open"], "reading"),

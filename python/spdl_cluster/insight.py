@@ -87,6 +87,8 @@ class LoaderStats(TypedDict):
     """The statistics of a loader since it was opened."""
 
     batches: int
+    #: Those of `batches` that `repeat_batches` gave again. `samples`, `bytes` and the rates have them, and nothing else.
+    repeated_batches: int
     samples: int
     #: Samples that stand in for a bad one.
     substituted: int
@@ -105,6 +107,41 @@ class LoaderStats(TypedDict):
     stages: list[StageStats]
     #: The last 1, 10 and 60 seconds; empty before the second batch.
     windows: list[LoaderWindow]
+
+
+class RunReport(TypedDict):
+    """What a run came to, as `spdl-ctl compare` reads it."""
+
+    #: The version of the report.
+    spdl_report: int
+    #: `"loader"`, or `"coordinator"` in those of `spdl-ctl run show`.
+    reported_by: str
+    job: str
+    run: str
+    #: Fingerprint of the dataset and the view of it.
+    dataset: str
+    #: Fingerprint of each column.
+    columns: dict[str, str]
+    world: int
+    global_batch: int
+    batches: int
+    repeated_batches: int
+    #: Seconds since the first batch.
+    seconds: float
+    #: `None` before the second batch, as the next two.
+    batches_per_s: float | None
+    #: Of all ranks, as if all were as fast as this one.
+    samples_per_s: float | None
+    #: The fraction of that time in which the program waited for batches.
+    waiting: float | None
+    bytes_per_sample: float | None
+    #: Seconds of CPU time for each sample, by stage.
+    cpu_s_per_sample: dict[str, float]
+    #: The fraction of the samples that were bad.
+    bad_fraction: float
+    #: What limited it in the last seconds, and the same in a sentence; `None` after a short run.
+    limit: Limit | None
+    verdict: str | None
 
 
 class Term(NamedTuple):
@@ -229,6 +266,8 @@ def metrics(stats: LoaderStats, prefix: str) -> dict[str, float]:
         "wait_ms_p50": stats["wait_ms_p50"],
         "wait_ms_p99": stats["wait_ms_p99"],
     }
+    if stats["repeated_batches"]:
+        flat["repeated_batches"] = float(stats["repeated_batches"])
     for window in stats["windows"]:
         if window["window_ms"] == _METRICS_WINDOW_MS:
             flat["batches_per_s"] = window["batches_per_s"]

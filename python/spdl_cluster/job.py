@@ -813,6 +813,8 @@ class Sequences(_SequencesRequired, total=False):
 class View(TypedDict, total=False):
     """The samples that a job delivers: those for which every key that is given holds."""
 
+    #: The field, or `key`, by whose values `most_of_each` counts, such as `cls`. There may be 16 million different values. Default: none.
+    each: str | None
     #: The part that is left out, from 0: with the same `folds` and `seed`, the others are the training data for the evaluation on `fold`. It needs `folds`. Default: none.
     except_fold: int | None
     #: This many samples, at least 1, the first in the order of the dataset. Default: all.
@@ -825,9 +827,11 @@ class View(TypedDict, total=False):
     fraction: float | None
     #: The records whose keys are in this file, one on each line, at most 16 million. Keys that no record has are a warning; if no record has any of them, that is an error. A relative path starts at the folder of the job file. Default: all.
     keys: str | None
+    #: Of the records with the same value of `each`, this many, at least 1: those that a hash of `seed` and key draws, of which a larger number holds all of a smaller one. Records without a value are all kept. It needs `each`. Default: all.
+    most_of_each: int | None
     #: The fingerprint of the samples that were found, which `spdl-ctl plan` prints. Default: set when the job is created.
     samples: str | None
-    #: Seed of `fraction` and `folds`. Default: 0.
+    #: Seed of `fraction`, `folds` and `most_of_each`. Default: 0.
     seed: int
     #: Of the records with the same value of this field, or of `key`, the first in the order of the dataset. Records without a value are all kept. There may be 16 million different values. Default: all.
     unique: str | None

@@ -10,11 +10,12 @@ import warnings
 import weakref
 from collections.abc import Mapping
 from types import TracebackType
-from typing import Any, NamedTuple, NoReturn, cast
+from typing import Any, NamedTuple, NoReturn
 
-from . import accelerate, classes, environment, insight, misuse, sheet, tensors
+from . import classes, environment, insight, misuse, sheet, tensors
 from ._native import NativeBatch, NativeLoader
 from .batch import Batch, Position, of_native
+from .epoch import Epoch
 from .errors import FinishedError, SettingError, StateError, UsageError
 from .packed import Packing
 
@@ -77,6 +78,8 @@ class Loader:
         self._is_fresh = True
         #: What makes batches, once there was one.
         self._makers: tuple[tensors.Tensors, Packing] | None = None
+        #: Whether it gives its next batches again and again.
+        self._repeats = False
         #: A state of the job at any position, for `state_dict(after=...)`.
         self._job_state: dict[str, Any] | None = None
         _open.add(self)
@@ -190,12 +193,38 @@ class Loader:
         the stream. The receipts of all ranks add up to the plan's: `spdl-ctl audit`."""
         return self._native.receipt
 
+    def repeat_batches(self, count: int) -> Loader:
+        """Measures the trainer alone: the loader keeps the next `count` batches, and then gives these again and again, up to the end of each epoch as it
+        would have come. It asks its worker for nothing more, and copies nothing, so that a loop over it shows how fast the program is with a loader that
+        costs nothing. Returns the loader.
+
+        Nothing of what comes again counts in `position`, in the receipt, or in what the coordinator knows of the run; `stats()` has its number as
+        `repeated_batches`, and `state_dict()` gives states that no loader takes. A warning in the log says that batches repeat.
+
+        count: at most as many as the loader has `slots`, or `buffers` on a device, where the batches stay. What a program changes in them stays changed.
+
+        Raises `SettingError` if there is no room for so many, at the first batch where the loader is not open yet.
+        """
+        self._native.repeat_batches(operator.index(count))
+        self._repeats = True
+        return self
+
     def stats(self) -> insight.LoaderStats:
         """Returns statistics since the loader was opened: batches, samples, bytes, seconds waited and their
         distribution, and which worker serves it; with `local` also those of each stage of the pipeline. `windows` has
         what happened in the last 1, 10 and 60 seconds."""
         stats: insight.LoaderStats = json.loads(self._native.stats())
         return stats
+
+    def report(self) -> insight.RunReport:
+        """Returns what this loader came to so far, plain values for a file of JSON: its rate and waits since the first batch, what a sample cost, the share of bad
+        samples, and what limits it. `spdl-ctl compare` shows two of them side by side, and fails where the second one is worse than allowed. Call it before
+        the loader is closed.
+
+        Of a cluster, CPU times are those of this process alone; `spdl-ctl run show` has the workers'.
+        """
+        report: insight.RunReport = json.loads(self._native.report())
+        return report
 
     def metrics(self, prefix: str = "") -> dict[str, float]:
         """Returns numbers for a logger, as `wandb.log(loader.metrics("loader/"))` takes them: the totals of batches,
@@ -218,11 +247,13 @@ class Loader:
 
         after: a batch of this loader. The state is then the one right after this batch, for programs whose later stages
             have already taken more batches.
+
+        Once `repeat_batches` has given a batch again, the state says so, and no loader can be given it.
         """
-        if after is None or self._job_state is None:
+        if after is None or self._job_state is None or self._repeats:
             self._job_state = json.loads(self._native.state())
         state = dict(self._job_state)
-        if after is not None:
+        if after is not None and "repeated_batches" not in state:
             state["epoch"], state["offset"] = after.next_position
         return state
 
@@ -377,92 +408,6 @@ class Loader:
             )
         self._is_fresh = self._has_state = False
         return native
-
-
-class Epoch:
-    """The batches from a loader's position to the end of its epoch. After a timeout or Ctrl-C it can be used
-    further."""
-
-    __slots__ = ("_loader", "_loop", "_has_batch", "_is_over", "_accelerate", "_lacks_share", "end_of_dataloader", "remainder", "__weakref__")
-
-    #: For Accelerate: whether the newest batch is the last one, and how many of its samples count.
-    end_of_dataloader: bool
-    remainder: int
-
-    def __init__(self, loader: Loader) -> None:
-        self._loader = loader
-        self._loop = 0
-        self._has_batch = False
-        self._is_over = False
-        self._accelerate: Any = None
-        #: Whether the other ranks have one more batch, of which they give this rank a part.
-        self._lacks_share = False
-        self.end_of_dataloader = False
-        self.remainder = -1
-
-    def __iter__(self) -> Epoch:
-        return self
-
-    def __next__(self) -> Batch:
-        if self._is_over:
-            raise self._end()
-        loader = self._loader
-        if not self._loop:
-            self._loop = loader._begin()
-            self._accelerate = accelerate.gradient_state()
-            if self._accelerate is not None:
-                accelerate.check(loader._native.facts, loader.world)
-                self._accelerate._add_dataloader(self)
-        elif loader._loops != self._loop and loader._begins_again:
-            raise UsageError(
-                "a newer `for` over this loader has begun the dataset again, so that this one has no batches any more",
-                "make two loaders where two loops are to go on side by side",
-            )
-        if self._lacks_share:
-            self._is_over = self.end_of_dataloader = True
-            return self._given(self._dealt(None))
-        native = loader._native.next() if self._has_batch else loader._first()
-        if native is None:
-            self._is_over = True
-            raise self._end()
-        self._has_batch = True
-        self._is_over = self.end_of_dataloader = native.ends_epoch
-        if self._is_over:
-            loader._warn_of_masked()
-        batch = of_native(native, *(loader._makers or loader._choose()))
-        if self._accelerate is None:
-            return self._given(batch)
-        facts, offset = loader._native.facts, native.position.offset
-        self.remainder = accelerate.remainder(facts, offset)
-        if not accelerate.is_uneven(facts, loader.world):
-            return self._given(batch)
-        if facts.samples - offset < facts.global_batch:
-            return self._given(self._dealt(batch))
-        # Its epoch is over, and the last samples of the dataset are not in it.
-        self._lacks_share = self._is_over
-        self._is_over = self.end_of_dataloader = False
-        return self._given(batch)
-
-    def _given(self, batch: Batch) -> Batch:
-        """Returns what the loop gets: the batch, or a tuple of its columns."""
-        names = self._loader._tuples
-        if names is None:
-            return batch
-        # Who asks for tuples unpacks them, and a type checker lets a batch be unpacked.
-        return cast(Batch, tuple(batch[name] for name in names))
-
-    def _dealt(self, batch: Batch | None) -> Batch:
-        """Returns this rank's share of the last batch, as large as those of the others."""
-        loader = self._loader
-        facts = loader._native.facts
-        self.remainder = facts.samples % facts.global_batch
-        return accelerate.deal_evenly(batch, facts, loader.rank, loader.world, loader.device, loader.position)
-
-    def _end(self) -> StopIteration:
-        if self._accelerate is not None:
-            self._accelerate._remove_dataloader(self)
-            self._accelerate = None
-        return StopIteration()
 
 
 def state_text(state: Mapping[str, Any] | str | bytes) -> str:

@@ -9,6 +9,7 @@ mod device;
 mod diagnosis;
 mod dlpack;
 mod errors;
+mod held_batches;
 mod job;
 mod load_pages;
 mod loader;

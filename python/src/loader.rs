@@ -6,7 +6,7 @@ use std::{
         Arc, OnceLock,
         atomic::{AtomicU32, Ordering},
     },
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use parking_lot::Mutex;
@@ -17,17 +17,14 @@ use spdl_types::Position;
 
 use crate::{
     batch::NativeBatch,
-    batch_memory::SharedBatch,
     device::{DeviceOptionsFields, OpenDevice},
     diagnosis::NativeDiagnosis,
     errors::{self, ErrorKind},
+    held_batches::HeldBatches,
     job,
     open::{self, AnyLoader, BatchSource, ClusterOptions, LaunchOptions, LoaderConfig, ProcessOptions, ReceivedBatch},
     values::{LoaderFacts, LoaderStart, ProgramFields, StreamPosition},
 };
-
-/// How long a wait lasts, while the caller holds every slot, before it warns.
-const EXHAUSTED_GRACE: Duration = Duration::from_secs(1);
 
 /// The loader of one rank: its batches, in order. It is opened at the first use, so that a state can be set before.
 #[pyclass(frozen, module = "spdl_cluster._native")]
@@ -41,6 +38,8 @@ pub(crate) struct NativeLoader {
     held_batches: Mutex<HeldBatches>,
     /// Finds out what limits the open loader, while another thread has the lock of `phase`.
     diagnoser: Mutex<Option<BlockingDiagnoser>>,
+    /// The number of batches to give again and again, 0 if none.
+    repeats: AtomicU32,
     /// The dataset's classes, once they are known.
     classes: OnceLock<Option<Arc<[String]>>>,
 }
@@ -50,23 +49,6 @@ enum OpenPhase {
     Ahead(Option<State>),
     Open(Box<dyn AnyLoader>, LoaderFacts),
     Closed,
-}
-
-/// Counts the batches that the caller still holds. `slots` is the most that there can be: the slots of the newest slab,
-/// or the buffers on a device.
-#[derive(Default)]
-struct HeldBatches {
-    /// Address of the slab; 0 on a device.
-    slab: usize,
-    slots: u32,
-    held: Arc<AtomicU32>,
-    is_warned: bool,
-}
-
-impl HeldBatches {
-    fn is_all(&self) -> bool {
-        self.slots > 0 && self.held.load(Ordering::Relaxed) >= self.slots
-    }
 }
 
 impl Drop for NativeLoader {
@@ -96,6 +78,7 @@ impl NativeLoader {
             phase,
             held_batches: Mutex::default(),
             diagnoser: Mutex::default(),
+            repeats: AtomicU32::new(0),
             classes: OnceLock::new(),
         }
     }
@@ -124,7 +107,8 @@ impl NativeLoader {
             let mut phase = self.phase.lock();
             if let OpenPhase::Ahead(state) = &*phase {
                 let ranks = Python::attach(|py| self.ranks.call0(py)?.extract(py))?;
-                let loader = self.config.open(ranks, *state, || Python::attach(|py| py.check_signals()))?;
+                let mut loader = self.config.open(ranks, *state, || Python::attach(|py| py.check_signals()))?;
+                self.repeat(&mut *loader)?;
                 let facts = self.config.facts(&*loader);
                 if let Some(classes) = loader.classes() {
                     self.classes.get_or_init(|| Some(classes));
@@ -139,25 +123,23 @@ impl NativeLoader {
         })
     }
 
+    /// Has an open loader give its next batches again and again, if it was asked to.
+    fn repeat(&self, loader: &mut dyn AnyLoader) -> PyResult<()> {
+        match self.repeats.load(Ordering::Relaxed) {
+            0 => Ok(()),
+            count => {
+                loader.repeat_batches(count).map_err(|error| Python::attach(|py| errors::of_client(py, &error, "")))
+            }
+        }
+    }
+
     /// Runs Python's signal handlers, and warns a caller that holds every slot.
     fn check(&self, waiting_since: Instant) -> PyResult<()> {
-        let slots = {
-            let mut held_batches = self.held_batches.lock();
-            let is_first =
-                held_batches.is_all() && !held_batches.is_warned && waiting_since.elapsed() >= EXHAUSTED_GRACE;
-            held_batches.is_warned |= is_first;
-            is_first.then_some((held_batches.slots, held_batches.slab == 0))
-        };
+        let warning = self.held_batches.lock().warning(waiting_since);
         Python::attach(|py| {
             py.check_signals()?;
             self.config.call_functions(py)?;
-            let Some((slots, is_on_device)) = slots else { return Ok(()) };
-            let (has, more) =
-                if is_on_device { ("device buffers", "`buffers` in `DeviceOptions`") } else { ("slots", "`slots`") };
-            let text = format!(
-                "this loop keeps all {slots} batches that the loader has {has} for, so no other batch can be delivered: drop \
-                 earlier batches (copy what has to last, for instance with `.clone()`), or give the loader more {more}"
-            );
+            let Some(text) = warning else { return Ok(()) };
             let text = std::ffi::CString::new(text).expect("no byte of it is zero");
             PyErr::warn(py, &ErrorKind::SlotsExhausted.class(py)?.into_any(), &text, 2)
         })
@@ -165,17 +147,7 @@ impl NativeLoader {
 
     fn share(&self, received: ReceivedBatch) -> NativeBatch {
         let ReceivedBatch { memory, ends_epoch, sequences } = received;
-        let slab = memory.slot().map(|(slab, _)| (slab.as_ptr().addr(), slab.slots()));
-        let (address, slots) = slab.unwrap_or_else(|| (0, self.config.buffers()));
-        let mut held_batches = self.held_batches.lock();
-        if held_batches.slab != address || held_batches.slots != slots {
-            // Another home has another slab: batches that are held of the old slab do not block this one.
-            *held_batches = HeldBatches { slab: address, slots, ..HeldBatches::default() };
-        }
-        let shared = SharedBatch::new(memory, held_batches.held.clone());
-        if held_batches.held.load(Ordering::Relaxed) < slots {
-            held_batches.is_warned = false;
-        }
+        let shared = self.held_batches.lock().hold(memory, self.config.buffers());
         NativeBatch::new(Arc::new(shared), ends_epoch, sequences)
     }
 }
@@ -289,7 +261,7 @@ impl NativeLoader {
             let note = match (&error, held_batches.is_all()) {
                 // The error of a loader on a device already contains this note.
                 (DeviceError::Client(ClientError::Timeout { .. }), true) if self.config.target.is_none() => {
-                    format!("; the caller keeps all {} batches that there are slots for", held_batches.slots)
+                    format!("; the caller keeps all {} batches that there are slots for", held_batches.slots())
                 }
                 _ => String::new(),
             };
@@ -301,6 +273,20 @@ impl NativeLoader {
     fn go_to(&self, py: Python<'_>, epoch: u64, offset: u64) -> PyResult<()> {
         let went = self.with_open(py, |loader, _| Ok(loader.go_to(Position::new(epoch, offset))))?;
         went.map_err(|error| errors::of_device(py, &error, ""))
+    }
+
+    /// Has the loader give its next `count` batches again and again. Opens nothing: a loader that is not open yet does so when it is
+    /// opened.
+    fn repeat_batches(&self, py: Python<'_>, count: u32) -> PyResult<()> {
+        self.check_process(py)?;
+        py.detach(|| match &mut *self.phase.lock() {
+            OpenPhase::Open(loader, _) => loader.repeat_batches(count),
+            OpenPhase::Ahead(_) => Ok(()),
+            OpenPhase::Closed => Err(ClientError::Closed),
+        })
+        .map_err(|error| errors::of_client(py, &error, ""))?;
+        self.repeats.store(count, Ordering::Relaxed);
+        Ok(())
     }
 
     /// Takes `count` batches, drops them without making Python objects of them, and returns the nanoseconds that it
@@ -400,6 +386,17 @@ impl NativeLoader {
     fn stats(&self, py: Python<'_>) -> PyResult<String> {
         let stats = self.with_open(py, |loader, _| Ok(loader.stats()))?;
         Ok(serde_json::to_string(&stats).expect("plain data serialises"))
+    }
+
+    /// Returns what the loader came to so far, as one line of JSON: the report that `spdl-ctl compare` reads.
+    fn report(&self, py: Python<'_>) -> PyResult<String> {
+        let run = self.config.run();
+        let diagnoser = self.with_open(py, |loader, _| Ok(loader.diagnoser()))?;
+        // A report without what limits the rank is one, too.
+        let found = py.detach(|| diagnoser.diagnose()).ok().flatten();
+        let report =
+            self.with_open(py, |loader, facts| Ok(loader.report(run.unwrap_or(&facts.job), found.as_ref())))?;
+        Ok(serde_json::to_string(&report).expect("plain data serialises"))
     }
 
     /// Returns what limits the rank; `None` while there is no history of some seconds. Does not wait for another thread

@@ -13,11 +13,14 @@ use std::{
 use pyo3::prelude::*;
 use spdl_cli::local;
 use spdl_client::{
-    Batch, Blocking, BlockingDiagnoser, Builder, Client, ClientError, Loader, Settings, Source, StartFrom, Started,
-    State, Stats,
+    Batch, Blocking, BlockingDiagnoser, Builder, Client, ClientError, Loader, RunReport, Settings, Source, StartFrom,
+    Started, State, Stats,
 };
 use spdl_gpu::{DeviceError, LoaderExt, SequenceColumns};
-use spdl_insight::tuning::{Setting, TuningSettings};
+use spdl_insight::{
+    Diagnosis,
+    tuning::{Setting, TuningSettings},
+};
 use spdl_job::{ENDLESS_EPOCHS, JobFile};
 use spdl_order::Receipt;
 use spdl_types::Position;
@@ -208,6 +211,7 @@ pub(crate) trait AnyLoader: Send {
         check: &mut dyn FnMut() -> PyResult<()>,
     ) -> PyResult<Result<Option<ReceivedBatch>, DeviceError>>;
     fn go_to(&mut self, position: Position) -> Result<(), DeviceError>;
+    fn repeat_batches(&mut self, count: u32) -> Result<(), ClientError>;
     fn world(&self) -> u32;
     fn position(&self) -> Position;
     fn state(&self) -> State;
@@ -215,6 +219,7 @@ pub(crate) trait AnyLoader: Send {
     fn receipt(&self) -> Receipt;
     fn steps_left(&self) -> u64;
     fn stats(&self) -> Stats;
+    fn report(&self, run: &str, found: Option<&Diagnosis>) -> RunReport;
     fn diagnoser(&self) -> BlockingDiagnoser;
     fn started(&self) -> Started;
     fn classes(&self) -> Option<Arc<[String]>>;
@@ -239,6 +244,10 @@ impl<S: Source<Batch: Into<BatchMemory>, Error: Into<DeviceError>>> AnyLoader fo
 
     fn go_to(&mut self, position: Position) -> Result<(), DeviceError> {
         Self::go_to(self, position).map_err(Into::into)
+    }
+
+    fn repeat_batches(&mut self, count: u32) -> Result<(), ClientError> {
+        Self::repeat_batches(self, count)
     }
 
     fn world(&self) -> u32 {
@@ -267,6 +276,10 @@ impl<S: Source<Batch: Into<BatchMemory>, Error: Into<DeviceError>>> AnyLoader fo
 
     fn stats(&self) -> Stats {
         self.loader().stats()
+    }
+
+    fn report(&self, run: &str, found: Option<&Diagnosis>) -> RunReport {
+        self.loader().report(run, found)
     }
 
     fn diagnoser(&self) -> BlockingDiagnoser {

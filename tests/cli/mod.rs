@@ -2,6 +2,7 @@
 
 mod audit;
 mod certificates;
+mod compare;
 mod dev;
 mod job_init;
 mod jobs;

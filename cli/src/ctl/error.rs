@@ -69,6 +69,14 @@ pub(crate) enum CtlError {
     DatasetDiffers { dataset: String, theirs: Fingerprint, job: String, ours: Fingerprint },
     #[error("no job has had a run `{run}`; known are: {known}")]
     NoRun { run: String, known: String },
+    #[error("`{}` has no report of a run: {problem}", path.display())]
+    NoReport { path: PathBuf, problem: String },
+    #[error("the two runs cannot be compared: {differences}")]
+    NotAlike { differences: String },
+    #[error("`{figure}` is not known of both runs, and `--at-most` asks for it")]
+    FigureUnknown { figure: &'static str },
+    #[error("no figure that `--at-most` asks for is known of both runs")]
+    NothingToJudge,
     #[error("several jobs have a run `{run}`: {known}")]
     ManyRuns { run: String, known: String },
     #[error("run `{run}` is kept: nothing was confirmed")]
@@ -173,6 +181,13 @@ impl CtlError {
             Self::NoSession { .. } => "`spdl-ctl status -v` lists all sessions",
             Self::NoRun { .. } => "`spdl-ctl run list` lists the runs",
             Self::ManyRuns { .. } => "write JOB/RUN",
+            Self::NoReport { .. } => {
+                "`spdl-ctl run show RUN --json`, `spdl-ctl pull --json`, `spdl-ctl replay --json` and `loader.report()` in Python write one"
+            }
+            Self::NotAlike { .. } => "`--force` compares them all the same",
+            Self::FigureUnknown { .. } | Self::NothingToJudge => {
+                "rates are known from the second batch on, CPU time from what decodes: a loader of `local`, or workers while they serve the run alone"
+            }
             Self::NotConfirmed { .. } => "answer `y` on a terminal, or write `--yes`",
             Self::RunHeld { .. } | Self::JobHeld { .. } => {
                 "end that launch first; a launch that was just killed counts as alive for some seconds"

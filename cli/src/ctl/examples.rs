@@ -88,6 +88,11 @@ pub(super) const SCALE: &str = "Examples:
   spdl-ctl scale --dry-run --coord node-0:7400 --certs certs/admin
   spdl-ctl scale --dry-run --coord node-0:7400 --certs certs/admin --worker-cores 16 --min 2 --max 40 --json";
 
+pub(super) const COMPARE: &str = "Examples:
+  spdl-ctl compare base.json run.json --at-most 5%                    # in a build: exit code 1 if a figure is worse by more
+  spdl-ctl compare base.json run.json --at-most rate=10% --at-most cpu=5%
+  spdl-ctl compare lr-1 lr-2 --coord node-0:7400 --certs certs/admin  # two runs of a cluster";
+
 pub(super) const TRACE: &str = "Examples:
   spdl-ctl trace --coord node-0:7400 --certs certs/admin --out trace.json    # ten seconds; open it in https://ui.perfetto.dev
   spdl-ctl trace --coord node-0:7400 --certs certs/admin --job train --seconds 30 --out trace.json";
@@ -102,6 +107,7 @@ pub(super) const JOB: &str = "Examples:
 
 pub(super) const RUN: &str = "Examples:
   spdl-ctl run list --coord node-0:7400 --certs certs/admin
+  spdl-ctl run show lr-3e-4 --coord node-0:7400 --certs certs/admin --json   # for `compare`
   spdl-ctl run reset lr-3e-4 --coord node-0:7400 --certs certs/admin
   spdl-ctl run reset train/lr-3e-4 --coord node-0:7400 --certs certs/admin --yes";
 

@@ -6,6 +6,7 @@ mod audit;
 mod cert;
 mod chats;
 mod class_args;
+mod compare;
 mod coordinator;
 mod costs;
 mod demo;
@@ -140,13 +141,16 @@ pub(crate) enum CtlCommand {
     /// Prints how many workers the ranks need, and why, for a platform that starts and stops workers.
     #[command(after_help = examples::SCALE)]
     Scale(scale::ScaleArgs),
+    /// Shows what two runs came to side by side, and fails where the second one is worse than allowed.
+    #[command(after_help = examples::COMPARE)]
+    Compare(compare::CompareArgs),
     /// Records for some seconds what the workers and trainers of a job do, for Perfetto.
     #[command(after_help = examples::TRACE)]
     Trace(trace::TraceArgs),
     /// Writes a first job for a dataset; submits, lists, shows and removes jobs.
     #[command(after_help = examples::JOB)]
     Job(job::JobArgs),
-    /// Lists runs, and resets a run to the beginning.
+    /// Lists runs, shows what a run came to, and resets a run to the beginning.
     #[command(after_help = examples::RUN)]
     Run(run::RunArgs),
     /// Issues certificates from the cluster's CA.
@@ -234,6 +238,7 @@ impl CtlCommand {
             Self::Status(args) => status::run(&args, verbose > 0),
             Self::Top(args) => top::run(&args),
             Self::Scale(args) => scale::run(&args),
+            Self::Compare(args) => compare::run(&args),
             Self::Trace(args) => trace::run(&args),
             Self::Job(args) => job::run(args),
             Self::Run(args) => run::run(args),

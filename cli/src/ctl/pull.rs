@@ -108,8 +108,9 @@ pub(crate) fn run(args: PullArgs) -> CtlResult {
 
 async fn pull(args: &PullArgs, interrupt: &mut Interrupt) -> Result<PullReport, CtlError> {
     let mut waiting = Instant::now();
+    let (builder, run) = builder(args)?;
     let mut loader = tokio::select! {
-        loader = builder(args)?.connect(args.rank, args.world) => loader?,
+        loader = builder.connect(args.rank, args.world) => loader?,
         () = interrupt.asked() => return Err(CtlError::Interrupted),
     };
     let global_batch = u64::from(loader.session().global_batch);
@@ -144,7 +145,7 @@ async fn pull(args: &PullArgs, interrupt: &mut Interrupt) -> Result<PullReport, 
         waiting = Instant::now();
     }
     progress.finish();
-    let report = tally.finish(&loader).await;
+    let report = tally.finish(&loader, run.as_deref().unwrap_or(&loader.job().name)).await;
     tokio::select! {
         () = loader.close() => {}
         () = async { interrupt.asked().await; tokio::time::sleep(LEAVE_TIMEOUT).await } => {}
@@ -152,7 +153,8 @@ async fn pull(args: &PullArgs, interrupt: &mut Interrupt) -> Result<PullReport, 
     Ok(report)
 }
 
-fn builder(args: &PullArgs) -> Result<Builder, CtlError> {
+/// Returns the client, and the run's name if it is not the job's.
+fn builder(args: &PullArgs) -> Result<(Builder, Option<String>), CtlError> {
     let mut settings = Settings::from_env()?;
     if let Some(coord) = &args.coord {
         settings.coordinators.clone_from(coord);
@@ -180,11 +182,12 @@ fn builder(args: &PullArgs) -> Result<Builder, CtlError> {
     settings.transports = args.transport.unwrap_or(settings.transports);
     settings.slots = args.slots.unwrap_or(settings.slots);
     settings.timeout = args.timeout.map_or(settings.timeout, Duration::from_secs);
+    let run = settings.run.clone();
     let mut builder = Client::builder().settings(settings);
     if let Some(global_batch) = args.global_batch {
         builder = builder.global_batch(global_batch);
     }
-    Ok(builder)
+    Ok((builder, run))
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! `spdl-ctl run`: lists runs, and resets a run to the beginning.
+//! `spdl-ctl run`: lists runs, shows what a run came to, and resets a run to the beginning.
 
 use std::{
     io::{self, BufRead, IsTerminal, Write},
@@ -13,7 +13,7 @@ use spdl_control::{
 };
 
 use super::{
-    CtlError, CtlResult,
+    CtlError, CtlResult, compare,
     coordinator::Connection,
     output::outln,
     report, status,
@@ -37,6 +37,16 @@ enum RunCommand {
         #[command(flatten)]
         connection: Connection,
         /// Prints the runs as one line of JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Shows what the newest session of a run came to: its rate, the waits of its ranks, and what limited it.
+    Show {
+        /// Its name, or JOB/RUN where several jobs have a run of that name.
+        run: String,
+        #[command(flatten)]
+        connection: Connection,
+        /// Prints the report as one line of JSON, which `compare` reads from a file.
         #[arg(long)]
         json: bool,
     },
@@ -70,6 +80,14 @@ pub(crate) fn run(args: RunArgs) -> CtlResult {
             let (_, status) = runtime.block_on(status::ask(&connection))?;
             let lines: Vec<RunLine<'_>> = status.jobs.iter().flat_map(of_job).collect();
             if json { report::json(&lines)? } else { list(&lines)? }
+        }
+        RunCommand::Show { run, connection, json } => {
+            let found = runtime.block_on(compare::of_run(&run, &connection))?;
+            if json {
+                report::json(&found)?;
+            } else {
+                compare::lines_of_one(&found).iter().try_for_each(|line| outln!("{line}"))?;
+            }
         }
         RunCommand::Reset { run, connection, yes } => {
             let (_, status) = runtime.block_on(status::ask(&connection))?;

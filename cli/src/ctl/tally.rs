@@ -8,8 +8,8 @@ use std::{
 };
 
 use serde::{Deserialize, Serialize};
-use spdl_client::{Batch, ContentDigest, Loader, Source, State, Stats};
-use spdl_insight::Transport;
+use spdl_client::{Batch, ContentDigest, Loader, RunReport, Source, State, Stats};
+use spdl_insight::{Diagnosis, Transport};
 use spdl_job::{Sequence, layout::entry_flags};
 use spdl_order::Receipt;
 
@@ -52,6 +52,8 @@ pub(crate) struct PullReport {
     pub(crate) receipt: Receipt,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) content_digest: Option<ContentDigest>,
+    /// What it came to, for `compare`.
+    pub(crate) report: RunReport,
 }
 
 /// Collects the statistics of each batch.
@@ -109,12 +111,13 @@ impl PullTally {
         Ok(())
     }
 
-    /// Returns the report of a loader when the command is done with it.
-    pub(crate) async fn finish<S: Source>(self, loader: &Loader<S>) -> PullReport {
+    /// Returns the report of a loader of this run when the command is done with it.
+    pub(crate) async fn finish<S: Source>(self, loader: &Loader<S>, run: &str) -> PullReport {
         let stats = loader.stats();
         let job = loader.job();
         let mean_tokens = |sequence: &Sequence| sequence.tokens as f64 / job.samples.max(1) as f64;
         let found = tokio::time::timeout(DIAGNOSIS_TIMEOUT, loader.diagnoser().diagnose()).await;
+        let found = found.ok().and_then(Result::ok).flatten();
         PullReport {
             samples: stats.samples,
             batches: stats.batches,
@@ -126,7 +129,7 @@ impl PullTally {
             wait_ms_p50: stats.wait_ms_p50,
             wait_ms_p99: stats.wait_ms_p99,
             wait_ms_max: self.longest_wait_ms,
-            verdict: found.ok().and_then(Result::ok).flatten().map(|found| found.verdict()),
+            verdict: found.as_ref().map(Diagnosis::verdict),
             substituted: self.substituted,
             masked: self.masked,
             transport: stats.serving.transport.unwrap_or(Transport::InProcess),
@@ -134,6 +137,7 @@ impl PullTally {
             state: loader.state(),
             receipt: loader.receipt(),
             content_digest: self.digest,
+            report: loader.report(run, found.as_ref()),
         }
     }
 }

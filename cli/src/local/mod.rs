@@ -403,6 +403,10 @@ impl Source for InProcess {
         self.classes.clone()
     }
 
+    fn most_held(&self) -> u32 {
+        self.request.slots
+    }
+
     fn stages(&self) -> Vec<StageStats> {
         self.resources.stages(Instant::now())
     }

@@ -20,10 +20,15 @@ pub trait FreeSlot: Send + Sync + 'static {
 /// loader has a fixed number of slots ([`Settings::slots`](crate::Settings::slots)); while the trainer holds them all,
 /// no batch arrives.
 pub struct Batch {
-    /// `None` only while the batch is being dropped.
-    slot: Option<SlotRef>,
+    slot: Arc<HeldSlot>,
     layout: Arc<Layout>,
     header: Header,
+}
+
+/// A slot that is freed when the batch in it is dropped, or the last of those that share it.
+struct HeldSlot {
+    /// `None` only while this is being dropped.
+    slot: Option<SlotRef>,
     free: Arc<dyn FreeSlot>,
 }
 
@@ -39,7 +44,8 @@ impl Batch {
         layout: Arc<Layout>,
         free: Arc<dyn FreeSlot>,
     ) -> Result<Self, LayoutError> {
-        let mut batch = Self { header: bytemuck::Zeroable::zeroed(), slot: Some(slot), layout, free };
+        let slot = Arc::new(HeldSlot { slot: Some(slot), free });
+        let mut batch = Self { header: bytemuck::Zeroable::zeroed(), slot, layout };
         let stride = batch.slot_bytes().len() as u64;
         let field = |actual, allowed| LayoutError::Field { field: "used_bytes", actual, allowed };
         if used_bytes > stride {
@@ -164,16 +170,21 @@ impl Batch {
         ContentDigest::of(&self.view())
     }
 
+    /// Returns the same batch again, in the same slot, which is freed when all of them are dropped.
+    pub(crate) fn share(&self) -> Self {
+        Self { slot: self.slot.clone(), layout: self.layout.clone(), header: self.header }
+    }
+
     fn slot_bytes(&self) -> &[u8] {
         self.read_slot()
     }
 
     fn read_slot(&self) -> &SlotRef {
-        self.slot.as_ref().expect("a batch has its slot until it is dropped")
+        self.slot.slot.as_ref().expect("a slot is held until it is dropped")
     }
 }
 
-impl Drop for Batch {
+impl Drop for HeldSlot {
     fn drop(&mut self) {
         if let Some(slot) = self.slot.take() {
             let number = slot.slot();

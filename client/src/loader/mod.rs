@@ -1,5 +1,7 @@
 //! The loader that a trainer holds, over any source: returns one batch after the other and tracks the position.
 
+mod repeat;
+
 use std::{
     sync::Arc,
     time::{Duration, Instant},
@@ -17,6 +19,7 @@ use spdl_types::{BatchId, Position};
 use spdl_wire::spans;
 use tracing::{Instrument, Span};
 
+use self::repeat::RepeatedBatches;
 use crate::{
     ClientError, Delivery, Diagnoser, Source, SourceEvent, Started, State, Stats, diagnoser::RunningLog,
     stats::LoaderTally,
@@ -25,7 +28,7 @@ use crate::{
 /// Gives a trainer the batches of one rank. Its position, state and receipt cover the batches that it has *handed to
 /// the caller*, never those that are only prefetched.
 #[derive(Debug)]
-pub struct Loader<S> {
+pub struct Loader<S: Source> {
     source: S,
     session: Arc<Session>,
     reason: StartReason,
@@ -38,6 +41,8 @@ pub struct Loader<S> {
     diagnoser: Diagnoser,
     /// Logs verdicts, if it was asked to.
     log: Option<RunningLog>,
+    /// The batches that it gives again and again, if it was asked to.
+    repeated: Option<RepeatedBatches<S::Batch>>,
     /// Carries the ids of the session and the rank into the log lines of the source.
     span: Span,
 }
@@ -70,6 +75,7 @@ impl<S: Source> Loader<S> {
             tally,
             diagnoser,
             log: None,
+            repeated: None,
         }
     }
 
@@ -86,16 +92,69 @@ impl<S: Source> Loader<S> {
     /// # Errors
     /// Returns the error of `map`.
     pub fn try_map_source<T: Source, E>(self, map: impl FnOnce(S) -> Result<T, E>) -> Result<Loader<T>, E> {
-        let Self { source, session, reason, rank, timeout, phase, position, receipt, tally, diagnoser, log, span } =
-            self;
+        let Self {
+            source, session, reason, rank, timeout, phase, position, receipt, tally, diagnoser, log, span, ..
+        } = self;
         let source = span.in_scope(|| map(source))?;
-        Ok(Loader { source, session, reason, rank, timeout, phase, position, receipt, tally, diagnoser, log, span })
+        let repeated = None;
+        Ok(Loader {
+            source,
+            session,
+            reason,
+            rank,
+            timeout,
+            phase,
+            position,
+            receipt,
+            tally,
+            diagnoser,
+            log,
+            repeated,
+            span,
+        })
     }
 
     /// Logs a line after each `every` from now on: the samples per second, and what limits them. Needs a tokio runtime.
     pub fn log_every(&mut self, every: Duration) {
         let _entered = self.span.enter();
         self.log = Some(RunningLog::start(self.diagnoser.clone(), &self.session.job, every));
+    }
+
+    /// Measures the trainer alone, without a loader behind it: keeps the next `count` batches, and then gives these again and again, up
+    /// to the end of the last epoch as it would have come. Nothing is asked of the source any more, and nothing is copied: the batches
+    /// stay in their slots, or in their buffers on a device, and what a trainer changes in them stays changed.
+    ///
+    /// What comes again counts nowhere but in [`Stats::batches`], `samples` and `bytes`, and in [`Stats::repeated_batches`]:
+    /// [`Loader::position`], the receipt and the progress that the coordinator hears of are those of the batches that the source gave. No
+    /// loader starts from its [`Loader::state`]. [`Loader::epoch`] and [`Loader::steps_left`] go on, since loops end by them.
+    ///
+    /// # Errors
+    /// Returns [`ClientError::Setting`] when `count` is 0 or more than there are slots or buffers, or when the loader already repeats.
+    pub fn repeat_batches(&mut self, count: u32) -> Result<(), ClientError> {
+        let most = self.source.most_held();
+        let is_under_way = self.repeated.as_ref().is_some_and(|repeated| !repeated.is_empty());
+        let problem = match count {
+            0 => "is 0; give the number of batches to keep".to_owned(),
+            _ if count > most => format!(
+                "is {count}, and the loader has room for {most} batches, where they stay; repeat fewer, or give it more `slots`, or on a \
+                 device more `buffers`"
+            ),
+            _ if is_under_way => {
+                "was called before, and the loader keeps those batches; make another loader".to_owned()
+            }
+            _ => {
+                self.span.in_scope(|| {
+                    tracing::warn!(
+                        "job `{}`: `repeat_batches({count})`: the loader gives {count} batches again and again, to measure the trainer alone; \
+                         they count in no receipt and no position, and a model that learns from them is of no use",
+                        self.session.job.name
+                    );
+                });
+                self.repeated = Some(RepeatedBatches::new(count as usize));
+                return Ok(());
+            }
+        };
+        Err(ClientError::Setting { name: "repeat_batches", problem })
     }
 
     /// Waits for the next batch; returns `None` when all epochs are delivered. Dropping the future loses nothing.
@@ -116,6 +175,9 @@ impl<S: Source> Loader<S> {
             LoaderPhase::Running => {}
             LoaderPhase::Ended => return Ok(None),
             LoaderPhase::Failed => return Err(ClientError::Closed.into()),
+        }
+        if let Some(repeated) = self.repeat() {
+            return Ok(repeated);
         }
         let event = {
             let _wait = self.tally.clock().start();
@@ -151,6 +213,10 @@ impl<S: Source> Loader<S> {
         if self.phase == LoaderPhase::Failed {
             return Err(ClientError::Closed.into());
         }
+        if self.repeated.as_mut().is_some_and(|repeated| repeated.go_to(position)) {
+            self.phase = LoaderPhase::Running;
+            return Ok(());
+        }
         self.phase = LoaderPhase::Failed;
         self.source.restart(position).instrument(self.span.clone()).await?;
         self.phase = LoaderPhase::Running;
@@ -174,6 +240,26 @@ impl<S: Source> Loader<S> {
         self.tally.note_history(|| self.source.stages());
         self.tally.clock().step(BatchId { session: self.session.id, rank: self.rank, from: header.from() });
         self.source.record_progress(self.progress());
+        if let Some(repeated) = &mut self.repeated {
+            repeated.keep(batch, self.position);
+        }
+    }
+
+    /// Returns the next batch of a loader that repeats, or `Some(None)` at the end; `None` if the next batch is the source's.
+    fn repeat(&mut self) -> Option<Option<S::Batch>> {
+        let (steps, batches, samples) = (self.steps(), self.session.batches(), self.session.job.samples);
+        let repeated = self.repeated.as_mut()?;
+        let batch = repeated.next(&steps, |from, next| batches.ends_epoch(samples, from, next))?;
+        let Some(batch) = batch else {
+            self.phase = LoaderPhase::Ended;
+            return Some(None);
+        };
+        let deliveries = batch.entries().filter(Entry::is_delivery).count() as u64;
+        let header = batch.header();
+        self.tally.add_repeated(deliveries, header.used_bytes);
+        self.tally.note_history(|| self.source.stages());
+        self.tally.clock().step(BatchId { session: self.session.id, rank: self.rank, from: header.from() });
+        Some(Some(batch))
     }
 
     /// Logs the number of bad samples. Does nothing for a pipeline in this process, which itself logs what is wrong
@@ -229,10 +315,21 @@ impl<S: Source> Loader<S> {
     }
 
     /// Returns the state for the checkpoint: [`Loader::position`] and the job's fingerprint. It is the same on all
-    /// ranks that have taken the same number of batches.
+    /// ranks that have taken the same number of batches. Once batches were [repeated](Loader::repeat_batches), its text is refused by
+    /// whatever reads it.
     #[must_use]
     pub fn state(&self) -> State {
-        State::new(self.session.job.fingerprint(), self.position)
+        let state = State::new(self.session.job.fingerprint(), self.position);
+        if self.has_repeated() { state.of_repeated_batches() } else { state }
+    }
+
+    fn has_repeated(&self) -> bool {
+        self.repeated.as_ref().is_some_and(RepeatedBatches::has_begun)
+    }
+
+    /// Returns the position where the loop is: where the next batch begins, or would begin if batches were not repeated.
+    fn loop_position(&self) -> Position {
+        self.repeated.as_ref().and_then(RepeatedBatches::at).unwrap_or(self.position)
     }
 
     /// Returns the receipt of the samples that this rank has been handed. The receipts of all ranks add up to the
@@ -262,18 +359,21 @@ impl<S: Source> Loader<S> {
     /// Returns the number of steps from [`Loader::position`] to the end of the last epoch.
     #[must_use]
     pub fn steps_left(&self) -> u64 {
-        self.steps().left(self.position)
+        self.steps().left(self.loop_position())
     }
 
     /// Returns the epoch in which the next batch starts, or the job's number of epochs when all are delivered.
     #[must_use]
     pub fn epoch(&self) -> u64 {
-        self.steps().epoch_at(self.position)
+        self.steps().epoch_at(self.loop_position())
     }
 
-    /// Returns whether `batch`, a batch of this loader, is the last one that starts in its epoch.
+    /// Returns whether `batch`, the newest batch of this loader, is the last one that starts in its epoch.
     #[must_use]
     pub fn ends_epoch(&self, batch: &S::Batch) -> bool {
+        if let Some(repeated) = self.repeated.as_ref().filter(|repeated| repeated.has_begun()) {
+            return repeated.ended_epoch();
+        }
         let header = batch.header();
         self.session.batches().ends_epoch(self.session.job.samples, header.from(), header.next())
     }

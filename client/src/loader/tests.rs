@@ -9,7 +9,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use super::*;
 use crate::{
-    Batch, Blocking, ContentDigest, Serving, WaitClock,
+    Batch, Blocking, ContentDigest, Serving, StateError, WaitClock,
     batch::tests::{SlotFiller, columns},
 };
 
@@ -48,6 +48,10 @@ impl Source for TestSource {
 
     fn wait_clock(&self) -> WaitClock {
         self.clock.clone()
+    }
+
+    fn most_held(&self) -> u32 {
+        4
     }
 
     async fn close(&mut self) {
@@ -120,6 +124,73 @@ async fn a_wait_that_is_too_long_is_explained_and_loses_nothing() {
     }
     bench.put(0, 48);
     assert_eq!(loader.next().await.unwrap().unwrap().from(), Position::new(0, 48));
+}
+
+#[tokio::test]
+async fn repeated_batches_go_on_to_the_end_of_the_job_and_count_in_the_statistics_alone() {
+    let (mut bench, mut loader) = Bench::new();
+    loader.repeat_batches(2).unwrap();
+    let steps = usize::try_from(loader.steps_left()).unwrap();
+    bench.put(0, 48);
+    bench.put(0, 72);
+    let mut receipt = Receipt::default();
+    let mut kept = Vec::new();
+    for _ in 0..2 {
+        let batch = loader.next().await.unwrap().unwrap();
+        receipt += batch.receipt();
+        kept.push((batch.from(), batch.slot(), batch.content_digest()));
+        assert!(bench.reports.recv().await.unwrap().is_some(), "they count");
+    }
+    let state = loader.state();
+    assert_eq!(state.to_string().parse(), Ok(state), "nothing was repeated so far");
+    let mut ends = Vec::new();
+    for step in 2..steps {
+        // The source has no more batches: a loader that asked it would wait.
+        let batch = loader.next().await.unwrap().unwrap();
+        assert_eq!((batch.from(), batch.slot(), batch.content_digest()), kept[step % 2]);
+        if loader.ends_epoch(&batch) {
+            ends.push(step);
+        }
+    }
+    assert_eq!(steps, 6, "two batches of the first epoch, and four of the second");
+    assert_eq!((ends, loader.steps_left(), loader.epoch()), (vec![5], 0, 2));
+    assert!(loader.next().await.unwrap().is_none() && loader.next().await.unwrap().is_none());
+    assert_eq!((loader.position(), loader.receipt()), (Position::new(0, 96), receipt));
+    let stats = loader.stats();
+    assert_eq!((stats.batches, stats.repeated_batches, stats.samples), (6, 4, 144));
+    assert_eq!(loader.state().to_string().parse::<State>(), Err(StateError::RepeatedBatches));
+
+    // Another pass: the source is not asked for it either.
+    loader.go_to(Position::new(1, 72)).await.unwrap();
+    assert_eq!((loader.steps_left(), loader.epoch()), (1, 1));
+    assert!(loader.next().await.unwrap().is_some() && loader.next().await.unwrap().is_none());
+    assert_eq!((loader.position(), loader.receipt()), (Position::new(0, 96), receipt));
+    loader.close().await;
+    assert_eq!(bench.reports.recv().await.unwrap(), None, "no progress was reported since");
+}
+
+#[tokio::test]
+async fn batches_are_repeated_only_where_there_is_room_for_them_and_only_once() {
+    let (bench, mut loader) = Bench::new();
+    for (count, expected) in [(0, "is 0"), (5, "room for 4 batches")] {
+        let error = loader.repeat_batches(count).unwrap_err().to_string();
+        assert!(error.contains("`repeat_batches`") && error.contains(expected), "{error}");
+    }
+    loader.repeat_batches(4).unwrap();
+    loader.repeat_batches(1).unwrap();
+    bench.put(0, 48);
+    let first = loader.next().await.unwrap().unwrap();
+    assert!(loader.repeat_batches(2).unwrap_err().to_string().contains("was called before"));
+    // Its slot is taken for as long as the loader or the caller has the batch.
+    let slab = first.slab().clone();
+    let number = first.slot();
+    drop(first);
+    assert!(slab.read(number).is_some());
+    let again = loader.next().await.unwrap().unwrap();
+    loader.close().await;
+    assert_eq!((again.from(), again.slot()), (Position::new(0, 48), number));
+    drop(again);
+    assert!(slab.read(number).is_none());
 }
 
 #[tokio::test]

@@ -68,6 +68,7 @@ impl SessionDriver {
     pub(super) fn start(
         core: SessionCore,
         (job, rank): (String, u32),
+        slots: u32,
         endpoints: Arc<[Endpoint]>,
         addresses: Addresses,
     ) -> (Remote, oneshot::Receiver<Joining>) {
@@ -103,7 +104,7 @@ impl SessionDriver {
             end: LinkEnded::No,
         };
         tokio::spawn(driver.run());
-        (Remote { inputs: to_inputs, ready, restarts: 0, serving, receive, clock }, joined)
+        (Remote { inputs: to_inputs, ready, restarts: 0, serving, receive, clock, slots }, joined)
     }
 
     async fn run(mut self) {

@@ -112,6 +112,8 @@ pub struct Remote {
     serving: Arc<Mutex<Serving>>,
     receive: Arc<StageCounters>,
     clock: WaitClock,
+    /// The number of slots.
+    slots: u32,
 }
 
 impl fmt::Debug for Remote {
@@ -162,6 +164,10 @@ impl Source for Remote {
 
     fn serving(&self) -> Serving {
         self.serving.lock().clone()
+    }
+
+    fn most_held(&self) -> u32 {
+        self.slots
     }
 
     fn stages(&self) -> Vec<StageStats> {
@@ -228,8 +234,9 @@ async fn join(builder: Builder, rank: u32, world: u32) -> Result<Client, ClientE
     };
     let join_timeout_ms = u64::try_from(settings.timeout.as_millis()).unwrap_or(u64::MAX);
     let job = join_request.job.clone();
+    let slots = settings.slots;
     let core = SessionCore::new(join_request, Timing { join_timeout_ms, ..Timing::default() }, 0);
-    let (remote, joined) = SessionDriver::start(core, (job, rank), endpoints, addresses);
+    let (remote, joined) = SessionDriver::start(core, (job, rank), slots, endpoints, addresses);
     let (session, reason) = joined.await.unwrap_or(Err(ClientError::Closed))?;
     Ok(Loader::new(remote, Arc::from(session), rank, settings.timeout, started).with_reason(reason))
 }

@@ -17,8 +17,8 @@ use crate::{BatchPlacement, DeviceError, SequenceColumns, Sequences, StreamHandl
 /// trainer's stream wait for it, without blocking a thread.
 pub struct DeviceBatch {
     header: Header,
-    entries: Box<[Entry]>,
-    columns: Vec<DeviceColumn>,
+    entries: Arc<[Entry]>,
+    columns: Arc<[DeviceColumn]>,
     sequences: Option<Sequences>,
     bytes: Tensor,
     layout: Arc<Layout>,
@@ -84,7 +84,7 @@ impl DeviceBatch {
         Self {
             header: *batch.header(),
             entries: batch.entries().collect(),
-            columns,
+            columns: columns.into(),
             sequences: sequences.map(|sequences| sequences.read(batch)),
             bytes: Tensor::dense(start, DType::U8, vec![length], storage.clone()),
             layout: batch.layout().clone(),
@@ -220,6 +220,18 @@ impl Delivery for DeviceBatch {
 
     fn entries(&self) -> impl Iterator<Item = Entry> + '_ {
         self.entries.iter().copied()
+    }
+
+    fn share(&self) -> Self {
+        Self {
+            header: self.header,
+            entries: self.entries.clone(),
+            columns: self.columns.clone(),
+            sequences: self.sequences.clone(),
+            bytes: self.bytes.clone(),
+            layout: self.layout.clone(),
+            storage: self.storage.clone(),
+        }
     }
 }
 

@@ -117,6 +117,13 @@ impl<S: Source<Batch = Batch, Error = ClientError>> Source for OnDevice<S> {
         }
     }
 
+    fn most_held(&self) -> u32 {
+        match &self.kind {
+            OnDeviceKind::Host { source, .. } => source.most_held(),
+            OnDeviceKind::Cuda(prefetcher) => prefetcher.buffers(),
+        }
+    }
+
     fn stages(&self) -> Vec<StageStats> {
         match &self.kind {
             OnDeviceKind::Host { source, .. } => source.stages(),

@@ -109,7 +109,7 @@ async fn replay(args: &ReplayArgs) -> CtlResult {
         waiting = Instant::now();
     }
     progress.finish();
-    let report = tally.finish(&loader).await;
+    let report = tally.finish(&loader, &loader.job().name).await;
     loader.close().await;
     if args.json {
         report::json(&report)?;

@@ -12,7 +12,7 @@ const MAX_FOLDS: u32 = 1 << 16;
 /// The samples that a job delivers: those for which every key that is given holds.
 ///
 /// All samples of a record are kept or none, but for `first`, which counts samples. `unique` sees only the records that
-/// `where`, `keys`, `fraction` and `folds` leave over, and `first` comes last.
+/// `where`, `keys`, `fraction` and `folds` leave over, `most_of_each` those that `unique` leaves over, and `first` comes last.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ViewFile {
@@ -39,13 +39,20 @@ pub struct ViewFile {
     /// evaluation on `fold`. It needs `folds`. Default: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub except_fold: Option<u32>,
-    /// Seed of `fraction` and `folds`. Default: 0.
+    /// Seed of `fraction`, `folds` and `most_of_each`. Default: 0.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub seed: u64,
     /// Of the records with the same value of this field, or of `key`, the first in the order of the dataset. Records
     /// without a value are all kept. There may be 16 million different values. Default: all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unique: Option<String>,
+    /// The field, or `key`, by whose values `most_of_each` counts, such as `cls`. There may be 16 million different values. Default: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub each: Option<String>,
+    /// Of the records with the same value of `each`, this many, at least 1: those that a hash of `seed` and key draws, of which a larger number
+    /// holds all of a smaller one. Records without a value are all kept. It needs `each`. Default: all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub most_of_each: Option<u64>,
     /// This many samples, at least 1, the first in the order of the dataset. Default: all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first: Option<u64>,
@@ -66,6 +73,7 @@ const fn is_zero(number: &u64) -> bool {
 enum ViewDraw {
     Fraction = 1,
     Fold = 2,
+    Each = 3,
 }
 
 impl ViewFile {
@@ -101,7 +109,15 @@ impl ViewFile {
         if self.first == Some(0) {
             return Err(("first", "must be at least 1".to_owned()));
         }
-        for (key, text) in [("keys", &self.keys), ("unique", &self.unique)] {
+        match (&self.each, self.most_of_each) {
+            (Some(_), None) => {
+                return Err(("each", "needs `most_of_each`, the number of records of each value".to_owned()));
+            }
+            (None, Some(_)) => return Err(("most_of_each", "needs `each`, the field whose values count".to_owned())),
+            (_, Some(0)) => return Err(("most_of_each", "must be at least 1".to_owned())),
+            _ => {}
+        }
+        for (key, text) in [("keys", &self.keys), ("unique", &self.unique), ("each", &self.each)] {
             if text.as_ref().is_some_and(String::is_empty) {
                 return Err((key, "is empty".to_owned()));
             }
@@ -118,10 +134,20 @@ impl ViewFile {
         parsed.map_err(|error| ("where", error.to_string()))
     }
 
+    fn draw(&self, key: &str, draw: ViewDraw) -> u64 {
+        splitmix64(key_hash(key) ^ splitmix64(self.seed ^ splitmix64(draw as u64)))
+    }
+
+    /// Returns the place of the record of this key among those of its value, for `most_of_each`: the lowest are kept.
+    #[must_use]
+    pub fn place_of_each(&self, key: &str) -> u64 {
+        self.draw(key, ViewDraw::Each)
+    }
+
     /// Returns whether the record of this key is one of those that `fraction` and `folds` keep.
     #[must_use]
     pub fn draws(&self, key: &str) -> bool {
-        let draw = |draw| splitmix64(key_hash(key) ^ splitmix64(self.seed ^ splitmix64(draw as u64)));
+        let draw = |draw| self.draw(key, draw);
         // The fraction of the hashes below the bound. A fraction of 1.0 keeps all of them, as no number of 64 bits is
         // above it.
         let in_fraction = self.fraction.is_none_or(|fraction| {
@@ -169,6 +195,16 @@ mod tests {
             ),
             (ViewFile { first: Some(0), ..view() }, "`first` must be at least 1"),
             (ViewFile { unique: Some(String::new()), ..view() }, "`unique` is empty"),
+            (
+                ViewFile { each: Some("cls".into()), ..view() },
+                "`each` needs `most_of_each`, the number of records of each value",
+            ),
+            (ViewFile { most_of_each: Some(5), ..view() }, "`most_of_each` needs `each`, the field whose values count"),
+            (
+                ViewFile { each: Some("cls".into()), most_of_each: Some(0), ..view() },
+                "`most_of_each` must be at least 1",
+            ),
+            (ViewFile { each: Some(String::new()), most_of_each: Some(1), ..view() }, "`each` is empty"),
             (
                 ViewFile { filter: Some("a >".to_owned()), ..view() },
                 "`where` is wrong at character 4, the end: a number, a text in quotes or a name is expected",
@@ -219,5 +255,7 @@ mod tests {
             .map(|key| (0..7).find(|fold| view(*fold).draws(key)).unwrap())
             .into();
         assert_eq!(folds, [1, 3, 5, 4]);
+        let places = ["", "a", "000001"].map(|key| view(0).place_of_each(key));
+        assert_eq!(places, [17_786_968_680_212_173_360, 2_528_969_333_462_573_723, 12_870_215_022_057_711_550]);
     }
 }

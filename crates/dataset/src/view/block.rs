@@ -22,7 +22,7 @@ use crate::{
 pub(super) struct ViewRules {
     pub(super) file: ViewFile,
     pub(super) filter: Option<Expression>,
-    /// The names whose values are read: those of the expression, then that of `unique`.
+    /// The names whose values are read: those of the expression, then those of `unique` and `each`.
     pub(super) names: Vec<String>,
     /// For each name whether its value is needed, and not only whether there is one.
     pub(super) needs_value: Vec<bool>,
@@ -31,7 +31,7 @@ pub(super) struct ViewRules {
     pub(super) class_names: Vec<Option<ClassNames>>,
 }
 
-/// A record that is kept, before `unique` and `first`.
+/// A record that is kept, before `unique`, `most_of_each` and `first`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct KeptRecord {
     /// The global number of its first sample.
@@ -39,6 +39,8 @@ pub(super) struct KeptRecord {
     pub(super) samples: u32,
     /// The hash of the value that has to be unique, if it has one.
     pub(super) identity: Option<u128>,
+    /// The hash of the value of `each`, and the record's place among those of that value, if it has one.
+    pub(super) of_each: Option<(u128, u64)>,
 }
 
 /// The findings in a block.
@@ -92,7 +94,12 @@ impl fmt::Display for UndecidedRecord {
 impl ViewRules {
     /// Returns the number of the name that has to be unique.
     fn unique(&self) -> Option<usize> {
-        self.file.unique.as_ref().map(|_| self.names.len() - 1)
+        self.file.unique.as_ref().map(|_| self.names.len() - 1 - usize::from(self.file.each.is_some()))
+    }
+
+    /// Returns the number of the name by whose values records are counted.
+    fn each(&self) -> Option<usize> {
+        self.file.each.as_ref().map(|_| self.names.len() - 1)
     }
 }
 
@@ -191,15 +198,17 @@ impl OpenBlock {
                     continue;
                 }
             }
-            if let Some(name) = rules.unique()
-                && let FoundValue::Opaque(what) = values[name]
-            {
-                return Err(wrong(format!("field `{}` is {what}", rules.names[name])));
+            for name in rules.unique().into_iter().chain(rules.each()) {
+                if let FoundValue::Opaque(what) = values[name] {
+                    return Err(wrong(format!("field `{}` is {what}", rules.names[name])));
+                }
             }
-            let identity = rules.unique().and_then(|name| values[name].identity());
-            let identity = identity.map(|bytes| Fingerprint::of(&bytes).0);
+            let hash = |name: usize| values[name].identity().map(|bytes| Fingerprint::of(&bytes).0);
+            let identity = rules.unique().and_then(hash);
+            let of_each =
+                rules.each().and_then(hash).map(|value| (value, rules.file.place_of_each(&record.key.text())));
             let first_sample = first_of_shard + u64::from(record.first_sample);
-            result.kept.push(KeptRecord { first_sample, samples: record.samples, identity });
+            result.kept.push(KeptRecord { first_sample, samples: record.samples, identity, of_each });
         }
         Ok(result)
     }

@@ -11,6 +11,7 @@ use spdl_types::{Fingerprint, SampleId};
 use super::{
     block::{BlockResult, ViewRules},
     class_names::ClassNames,
+    each::MostOfEach,
     field::SHORT_KEY_NAME,
     keys::{MAX_HASHES, MissingKeys, ViewKeys},
 };
@@ -62,9 +63,10 @@ pub async fn evaluate(
     let problem = |(key, problem): KeyProblem| DatasetError::View { key, problem };
     view.check().map_err(problem)?;
     let filter = view.filter().map_err(problem)?;
-    let names = filter.iter().flat_map(|filter| filter.names().map(str::to_owned)).chain(view.unique.clone());
+    let names = filter.iter().flat_map(|filter| filter.names().map(str::to_owned));
+    let names = names.chain(view.unique.clone()).chain(view.each.clone());
     let needs_value = filter.iter().flat_map(|filter| (0..filter.names().len()).map(|name| filter.compares(name)));
-    let needs_value = needs_value.chain(view.unique.iter().map(|_| true)).collect();
+    let needs_value = needs_value.chain(view.unique.iter().chain(&view.each).map(|_| true)).collect();
     let keys = view.keys.as_deref().map(ViewKeys::read).transpose().map_err(problem)?;
     let names: Vec<String> = names.collect();
     let class_names = filter.as_ref().map_or_else(Vec::new, |filter| ClassNames::of(filter, manifest));
@@ -102,6 +104,8 @@ struct ViewTally<'r> {
     rules: &'r ViewRules,
     set: SampleSetBuilder,
     unique: HashSet<u128>,
+    /// Of a view with `most_of_each`, the records that it keeps so far.
+    each: Option<MostOfEach>,
     keys: HashSet<u128>,
     has: Vec<bool>,
     fields: Vec<String>,
@@ -121,6 +125,7 @@ impl<'r> ViewTally<'r> {
             undecided: Undecided::default(),
             set: SampleSetBuilder::default(),
             unique: HashSet::new(),
+            each: rules.file.most_of_each.map(MostOfEach::new),
             keys: HashSet::new(),
             has: vec![false; rules.names.len()],
             fields: Vec::new(),
@@ -147,7 +152,6 @@ impl<'r> ViewTally<'r> {
             }
             self.undecided.first.get_or_insert_with(|| error.to_string());
         }
-        let most = self.rules.file.first.unwrap_or(u64::MAX);
         for record in block.kept {
             if record.identity.is_some_and(|identity| !self.unique.insert(identity)) {
                 continue;
@@ -156,17 +160,33 @@ impl<'r> ViewTally<'r> {
                 let problem = format!("has more than {MAX_HASHES} different values");
                 return Err(DatasetError::View { key: "unique", problem });
             }
-            for sample in 0..u64::from(record.samples) {
-                if self.set.len() == most {
-                    return Ok(true);
-                }
-                self.set.keep(SampleId(record.first_sample + sample)).map_err(too_long)?;
+            if let Some(each) = &mut self.each {
+                each.add(&record)?;
+            } else if self.keep(record.first_sample, record.samples)? {
+                return Ok(true);
             }
+        }
+        Ok(false)
+    }
+
+    /// Keeps the samples of a record; returns whether the view needs no more.
+    fn keep(&mut self, first_sample: u64, samples: u32) -> Result<bool, DatasetError> {
+        let most = self.rules.file.first.unwrap_or(u64::MAX);
+        for sample in 0..u64::from(samples) {
+            if self.set.len() == most {
+                return Ok(true);
+            }
+            self.set.keep(SampleId(first_sample + sample)).map_err(too_long)?;
         }
         Ok(self.set.len() == most)
     }
 
-    fn finish(self, manifest: &Manifest) -> Result<EvaluatedView, DatasetError> {
+    fn finish(mut self, manifest: &Manifest) -> Result<EvaluatedView, DatasetError> {
+        for (first_sample, samples) in self.each.take().map(MostOfEach::finish).into_iter().flatten() {
+            if self.keep(first_sample, samples)? {
+                break;
+            }
+        }
         if let Some(name) = self.has.iter().position(|has| !has).filter(|_| !self.fields.is_empty()) {
             return Err(self.no_field(name));
         }
@@ -193,7 +213,11 @@ impl<'r> ViewTally<'r> {
             format!("no record has the field `{called}`; there are {}, and `{SHORT_KEY_NAME}`", fields.join(", "));
         match self.rules.filter.as_ref().filter(|filter| name < filter.names().len()) {
             Some(filter) => DatasetError::View { key: "where", problem: filter.name_error(name, problem).to_string() },
-            None => DatasetError::View { key: "unique", problem: format!("is `{called}`: {problem}") },
+            None => {
+                let is_each = self.rules.file.each.is_some() && name + 1 == self.rules.names.len();
+                let key = if is_each { "each" } else { "unique" };
+                DatasetError::View { key, problem: format!("is `{called}`: {problem}") }
+            }
         }
     }
 }

@@ -6,6 +6,7 @@
 
 mod block;
 mod class_names;
+mod each;
 mod evaluate;
 mod field;
 mod keys;

@@ -203,6 +203,38 @@ async fn records_of_files_are_kept_by_their_classes_documents_and_keys() {
 }
 
 #[tokio::test]
+async fn some_records_of_each_class_are_drawn_and_more_of_them_hold_the_fewer() {
+    let folder = tempfile::tempdir().unwrap();
+    tar(folder.path()).await;
+    let packed = folder.path().join("packed");
+    // The classes of 20 records are 0, 1, 2, 3, 0, ...
+    let each =
+        |most, seed| ViewFile { each: Some("cls".into()), most_of_each: Some(most), seed, ..ViewFile::default() };
+    let mut before = Vec::new();
+    for most in 1..=6 {
+        let kept = kept(&packed, &each(most, 0)).await;
+        assert!(kept.is_sorted() && before.iter().all(|record| kept.contains(record)), "{before:?} {kept:?}");
+        let of_class = |class| kept.iter().filter(|record| **record % 4 == class).count() as u64;
+        assert_eq!([0, 1, 2, 3].map(of_class), [most.min(5); 4]);
+        before = kept;
+    }
+    assert_eq!(before.len(), 20, "no class has more than five");
+    let draws = [kept(&packed, &each(2, 1)).await, kept(&packed, &each(2, 2)).await];
+    assert_ne!(draws[0], draws[1], "another seed draws others");
+    // It counts what the other keys leave over, and `first` what it leaves.
+    let some = ViewFile { filter: Some("cls != 3 and json.width >= 40".into()), ..each(2, 0) };
+    let six = kept(&packed, &some).await;
+    assert_eq!(six.len(), 6);
+    assert!(six.iter().all(|record| record % 4 != 3 && *record >= 4), "{six:?}");
+    assert_eq!(kept(&packed, &ViewFile { first: Some(3), ..some }).await, six[..3]);
+    assert_eq!(kept(&packed, &ViewFile { unique: Some("cls".into()), ..each(2, 0) }).await, [0, 1, 2, 3]);
+    let none = ViewFile { each: Some("json.nothing".into()), ..each(1, 0) };
+    assert_eq!(kept(&packed, &none).await.len(), 20, "records without a value are all kept");
+    let refused = view(&packed, &ViewFile { each: Some("phash".into()), ..each(1, 0) }).await.unwrap_err();
+    assert_eq!(refused, "`view.each` is `phash`: no record has the field `phash`; there are cls, jpg, json, and `key`");
+}
+
+#[tokio::test]
 async fn folds_divide_the_samples() {
     let folder = tempfile::tempdir().unwrap();
     rows(folder.path()).await;

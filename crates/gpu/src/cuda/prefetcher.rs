@@ -50,6 +50,7 @@ pub(crate) struct Prefetcher {
     classes: Option<Arc<[String]>>,
     copies: Arc<StageCounters>,
     outstanding: Arc<OutstandingBatches>,
+    buffers: u32,
 }
 
 impl Prefetcher {
@@ -99,7 +100,12 @@ impl Prefetcher {
             served: served.clone(),
         };
         tokio::spawn(task.run().in_current_span());
-        Ok(Self { ready, restarts: 0, commands, served, classes, copies: stage, outstanding })
+        Ok(Self { ready, restarts: 0, commands, served, classes, copies: stage, outstanding, buffers })
+    }
+
+    /// Returns the number of buffers on the device.
+    pub(crate) const fn buffers(&self) -> u32 {
+        self.buffers
     }
 
     pub(crate) async fn next(&mut self) -> Result<SourceEvent<DeviceBatch>, DeviceError> {

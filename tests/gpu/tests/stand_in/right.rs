@@ -113,6 +113,24 @@ stand_in_test!(a_slot_is_free_when_its_copy_is_done_though_the_trainer_keeps_the
     check_clean();
 });
 
+stand_in_test!(batches_that_repeat_on_a_device_are_copied_once, "delay_us=1000,seed=10", {
+    let device = cuda(0);
+    let options = DeviceOptions { buffers: 3, ..DeviceOptions::default() };
+    let (mut loader, _slab) = FeedConfig::default().start(&device, options, TIMEOUT).unwrap();
+    assert!(loader.repeat_batches(4).unwrap_err().to_string().contains("has room for 3 batches"));
+    loader.repeat_batches(3).unwrap();
+    let steps = loader.loader().steps_left();
+    let mut addresses = Vec::new();
+    while let Some(batch) = loader.next_batch().expect("a batch") {
+        compare(&batch).unwrap();
+        addresses.push(batch.bytes().address());
+    }
+    assert_eq!((addresses.len() as u64, steps), (steps, FeedConfig::default().batches));
+    assert!(addresses.iter().zip(&addresses[3..]).all(|(before, again)| before == again), "{addresses:?}");
+    drop((loader, device));
+    assert_eq!(check_clean()["copies"], 3);
+});
+
 stand_in_test!(a_trainer_that_holds_all_device_buffers_gets_the_reason_and_goes_on_when_it_drops_one, "seed=5", {
     let device = cuda(0);
     let options = DeviceOptions { buffers: 2, ..DeviceOptions::default() };
