@@ -1,10 +1,11 @@
-//! MP4 (M4A, MOV) as ISO/IEC 14496-12 has it: the first track of sound, if it is AAC.
+//! MP4 (M4A, MOV) as ISO/IEC 14496-12 has it: the first track of sound, if it is AAC or Opus.
 
 use std::ops::Range;
 
 use super::{
     CodedPacket,
     aac::{AacForm, AacProblem, PACKET_FRAMES},
+    opus::{OpusForm, OpusPackets, OpusProblem, RATE},
 };
 use crate::{MediaError, SoundCodec, Track, input::Input};
 
@@ -22,11 +23,18 @@ pub(crate) struct Mp4Head {
 /// What a track says of its packets.
 #[derive(Clone, Debug)]
 pub(crate) struct Mp4Sound<'b> {
-    pub(crate) form: AacForm,
+    pub(crate) codec: Mp4Codec,
     /// The first frame of the sound, and the frame up to which an edit takes packets.
     start: u64,
     end: Option<u64>,
     packets: Mp4Packets<'b>,
+}
+
+/// What the samples of a track are.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Mp4Codec {
+    Aac(AacForm),
+    Opus(OpusForm),
 }
 
 /// The packets of a track.
@@ -48,6 +56,8 @@ pub(crate) struct Mp4Packets<'b> {
     at: u64,
     /// The bytes of all packets so far.
     passed: u64,
+    /// What is known of packets of Opus.
+    pub(crate) opus: Option<OpusPackets>,
 }
 
 impl Mp4Head {
@@ -79,9 +89,12 @@ impl Mp4Head {
                 let Some(moov) = input.peek(size, MOOV)? else { return Ok(None) };
                 let start = input.at() + header_bytes;
                 let body = &moov[usize::try_from(header_bytes).expect("8 or 16")..];
-                let AacForm { rate, channels } = Mp4Sound::read(body, &[], start)?.form;
+                let (codec, rate, channels) = match Mp4Sound::read(body, &[], start)?.codec {
+                    Mp4Codec::Aac(AacForm { rate, channels }) => (SoundCodec::AacInMp4, rate, channels),
+                    Mp4Codec::Opus(form) => (SoundCodec::OpusInMp4, RATE, form.channels.into()),
+                };
                 let data = start..input.at() + size;
-                return Ok(Some(Track { codec: SoundCodec::AacInMp4, rate, channels, frames: None, data }));
+                return Ok(Some(Track { codec, rate, channels, frames: None, data }));
             }
             self.boxes += 1;
             if self.boxes > MAX_BOXES {
@@ -135,38 +148,51 @@ impl<'b> Mp4Sound<'b> {
             return Err(unsupported("a sound in fragments"));
         }
         let stbl = find(track, &[b"mdia", b"minf", b"stbl"]).ok_or_else(|| damaged("a track has no tables"))?;
-        let form = match form(stbl) {
-            Ok(form) => form,
+        let codec = match codec(stbl) {
+            Ok(codec) => codec,
             Err(AacProblem::Invalid) => return Err(damaged("the head of the sound is not valid")),
             Err(AacProblem::Unsupported(what)) => return Err(unsupported(what)),
         };
-        let packets = Mp4Packets::read(stbl, file).ok_or_else(|| damaged("the tables of the sound are not valid"))?;
-        let (start, end) = edit(moov, track, form.rate).unwrap_or_else(|| (gapless(moov).unwrap_or(0), None));
-        Ok(Self { form, start, end, packets })
+        let mut packets =
+            Mp4Packets::read(stbl, file).ok_or_else(|| damaged("the tables of the sound are not valid"))?;
+        let (start, end) = match codec {
+            Mp4Codec::Aac(form) => {
+                let (start, end) = edit(moov, track, form.rate).unwrap_or_else(|| (gapless(moov).unwrap_or(0), None));
+                (start, end.map(|end| end.next_multiple_of(PACKET_FRAMES.into())))
+            }
+            Mp4Codec::Opus(form) => {
+                packets.opus = Some(OpusPackets::default());
+                let (start, end) = edit(moov, track, RATE).unwrap_or_else(|| (form.pre_skip.into(), None));
+                // An edit is as long as that to a thousandth of a second, mostly; how much of the last packet is sound is in the durations.
+                let end = end.map(|end| end + u64::from(RATE / 1000));
+                (start, end.into_iter().chain(duration(track, stbl)).min())
+            }
+        };
+        Ok(Self { codec, start, end, packets })
     }
 
     pub(crate) fn packets(&self) -> Mp4Packets<'b> {
         self.packets.clone()
     }
 
-    /// Returns the frames that are the sound, of all `frames` that are decoded: as FFmpeg, which leaves packets whole that an edit ends in.
+    /// Returns the frames that are the sound, of all `frames` that are decoded: of AAC as FFmpeg, which leaves packets whole that an edit ends in.
     pub(crate) fn part(&self, frames: u64) -> Range<u64> {
-        let end = self.end.map_or(frames, |end| end.next_multiple_of(PACKET_FRAMES.into()).min(frames));
+        let end = self.end.map_or(frames, |end| end.min(frames));
         self.start.min(end)..end
     }
 }
 
 /// Reads what the samples of the track are.
-fn form(stbl: &[u8]) -> Result<AacForm, AacProblem> {
+fn codec(stbl: &[u8]) -> Result<Mp4Codec, AacProblem> {
     let entries = find(stbl, &[b"stsd"]).and_then(|content| content.get(8..)).ok_or(AacProblem::Invalid)?;
     let (kind, entry) = boxes(entries).next().ok_or(AacProblem::Invalid)?;
     match &kind {
-        b"mp4a" => {}
+        b"mp4a" | b"Opus" => {}
         b"alac" => return Err(AacProblem::Unsupported("ALAC in MP4")),
-        b"Opus" | b"fLaC" => return Err(AacProblem::Unsupported("Opus or FLAC in MP4")),
+        b"fLaC" => return Err(AacProblem::Unsupported("FLAC in MP4")),
         b"ac-3" | b"ec-3" => return Err(AacProblem::Unsupported("Dolby's AC-3")),
         b"enca" => return Err(AacProblem::Unsupported("encrypted sound")),
-        _ => return Err(AacProblem::Unsupported("a codec other than AAC in MP4")),
+        _ => return Err(AacProblem::Unsupported("a codec other than AAC and Opus in MP4")),
     }
     // QuickTime's descriptions of version 1 and 2 have more fields, and the box in another one.
     let fields = match entry.get(8..10) {
@@ -175,12 +201,19 @@ fn form(stbl: &[u8]) -> Result<AacForm, AacProblem> {
         _ => 28,
     };
     let inner = entry.get(fields..).ok_or(AacProblem::Invalid)?;
+    if &kind == b"Opus" {
+        let form = OpusForm::read_box(find(inner, &[b"dOps"]).ok_or(AacProblem::Invalid)?);
+        return form.map(Mp4Codec::Opus).map_err(|problem| match problem {
+            OpusProblem::Invalid => AacProblem::Invalid,
+            OpusProblem::Unsupported(what) => AacProblem::Unsupported(what),
+        });
+    }
     let esds = find(inner, &[b"esds"]).or_else(|| find(inner, &[b"wave", b"esds"])).ok_or(AacProblem::Invalid)?;
     let (kind, config) = decoder_config(esds.get(4..).unwrap_or_default()).ok_or(AacProblem::Invalid)?;
     if kind != 0x40 {
         return Err(AacProblem::Unsupported("a codec other than MPEG-4's AAC in MP4"));
     }
-    AacForm::read(config)
+    AacForm::read(config).map(Mp4Codec::Aac)
 }
 
 /// Returns the codec and the configuration in descriptors (ISO/IEC 14496-1, 7.2.6).
@@ -208,12 +241,23 @@ fn descriptor(bytes: &[u8]) -> Option<(u8, &[u8])> {
     Some((*tag, rest.get(..length)?))
 }
 
+/// Returns the units of a second that times are in.
+fn time_scale(content: &[u8]) -> Option<u64> {
+    let scale = number(content, if *content.first()? == 1 { 20 } else { 12 })?;
+    (scale > 0).then_some(u64::from(scale))
+}
+
+/// Returns the frames of Opus of all packets by their durations.
+fn duration(track: &[u8], stbl: &[u8]) -> Option<u64> {
+    let scale = time_scale(find(track, &[b"mdia", b"mdhd"])?)?;
+    let runs = table::<8>(find(stbl, &[b"stts"])?)?;
+    let number = |run: &[u8; 8], at: usize| u64::from(number(run, at).expect("8 bytes"));
+    let time = runs.iter().map(|run| u128::from(number(run, 0) * number(run, 4))).sum::<u128>();
+    Some(u64::try_from(time * u128::from(RATE) / u128::from(scale)).unwrap_or(u64::MAX))
+}
+
 /// Returns the first frame of the first edit that has a sound, and the frame at its end.
 fn edit(moov: &[u8], track: &[u8], rate: u32) -> Option<(u64, Option<u64>)> {
-    let time_scale = |content: &[u8]| {
-        let scale = number(content, if *content.first()? == 1 { 20 } else { 12 })?;
-        (scale > 0).then_some(u64::from(scale))
-    };
     let of_movie = time_scale(find(moov, &[b"mvhd"])?)?;
     let of_track = time_scale(find(track, &[b"mdia", b"mdhd"])?)?;
     let list = find(track, &[b"edts", b"elst"])?;
@@ -269,6 +313,7 @@ impl<'b> Mp4Packets<'b> {
             left: 0,
             at: 0,
             passed: 0,
+            opus: None,
         })
     }
 
@@ -305,6 +350,12 @@ impl<'b> Mp4Packets<'b> {
             return Err(damaged(self.at, "packets of the tables are empty, or lie over one another"));
         }
         (self.next, self.left, self.at) = (self.next + 1, self.left - 1, self.at + u64::from(length));
-        Ok(Some(CodedPacket { bytes, frames: PACKET_FRAMES }))
+        let frames = match &mut self.opus {
+            Some(packets) => {
+                packets.frames(bytes).ok_or_else(|| damaged(self.at, "a packet of Opus has no valid head"))?
+            }
+            None => PACKET_FRAMES,
+        };
+        Ok(Some(CodedPacket { bytes, frames }))
     }
 }

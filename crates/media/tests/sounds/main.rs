@@ -1,6 +1,7 @@
 //! Heads and samples of files that are made here, and of a FLAC file that `libsndfile` made. Python's tests compare with
 //! `libsndfile` on many more.
 
+mod opus;
 mod packets;
 
 use spdl_media::{ChannelMix, HeadReader, MediaError, PcmSample, Sound, SoundCodec, SoundScratch, Track};
