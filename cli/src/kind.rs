@@ -119,6 +119,7 @@ impl FoundKind {
                 SoundCodec::Flac(_) => "FLAC",
                 SoundCodec::Mp3 => "MP3",
                 SoundCodec::Vorbis => "Vorbis",
+                SoundCodec::Opus | SoundCodec::OpusInMp4 => "Opus",
                 SoundCodec::Aac | SoundCodec::AacInMp4 => "AAC",
             };
             let sides = vec![track.rate.into(), track.channels.into(), sound.frames()];

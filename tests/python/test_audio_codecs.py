@@ -1,4 +1,4 @@
-"""MP3, Vorbis and AAC: what columns have of files of several encoders beside what `soundfile` (libsndfile) and `ffmpeg` read."""
+"""MP3, Vorbis, Opus and AAC: what columns have of files of several encoders beside what `soundfile` (libsndfile) and `ffmpeg` read."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from test_audio import job, samples
 
 soundfile = pytest.importorskip("soundfile")
 
-FROM = "mp3|ogg|aac|m4a"
+FROM = "mp3|ogg|opus|aac|m4a"
 WAVE = {"name": "wave", "from": FROM, "decode": "audio"}
 FIRST = {**WAVE, "name": "first", "channels": "first"}
 LENGTH = {"name": "length", "from": FROM, "decode": "audio_length", "follows": "wave"}
@@ -63,7 +63,7 @@ def check(one: dict[str, Any], theirs: NDArray[Any], rate: int, near: float) -> 
 
 def check_all(folder: pathlib.Path, near: float) -> None:
     found = read(folder)
-    paths = [path for path in folder.iterdir() if path.suffix in (".mp3", ".ogg")]
+    paths = [path for path in folder.iterdir() if path.suffix in (".mp3", ".ogg", ".opus")]
     assert len(found) == len(paths) > 0
     for path in paths:
         theirs, rate = soundfile.read(path, dtype="float32", always_2d=True)
@@ -126,6 +126,49 @@ def test_vorbis_of_all_lengths_and_channels_is_what_soundfile_reads(tmp_path: pa
     check_all(tmp_path, 1e-5)
 
 
+def test_opus_of_all_rates_and_channels_is_what_soundfile_reads(tmp_path: pathlib.Path) -> None:
+    # libsndfile decodes to the rate that the file was made from, and spdl-cluster to 48 kHz.
+    for number, channels in enumerate((1, 2, 3, 6, 8)):
+        for level in (0.0, 0.5, 0.9, 0.99):
+            made = sound(number, 48000 + 371 * number, channels, 48000)
+            path = tmp_path / f"{channels}-{level}.opus"
+            soundfile.write(path, made, 48000, format="OGG", subtype="OPUS", compression_level=level)
+    for frames in (1, 100, 1000, 5000):
+        soundfile.write(tmp_path / f"short-{frames}.opus", sound(1, frames, 1, 48000), 48000, format="OGG", subtype="OPUS")
+    check_all(tmp_path, 1e-4)
+
+
+def test_opus_of_ffmpeg_is_what_soundfile_reads(tmp_path: pathlib.Path) -> None:
+    ffmpeg = program("ffmpeg")
+    kinds = [(mode, rate) for mode in ("voip", "audio", "lowdelay") for rate in ("8k", "16k", "28k", "64k")]
+    durations = (2.5, 5, 10, 20, 40, 60, 80, 100, 120)
+    for channels in (1, 2):
+        wav = tmp_path / "source.wav"
+        soundfile.write(wav, 0.5 * sound(channels, 3 * 48000 + 37, channels, 48000), 48000, subtype="PCM_16")
+        for number, (mode, rate) in enumerate(kinds * 2):
+            duration = durations[number % len(durations)]
+            codec = ["-c:a", "libopus", "-application", mode, "-b:a", rate, "-frame_duration", duration]
+            run(ffmpeg, "-v", "error", "-y", "-i", wav, *codec, tmp_path / f"{channels}-{mode}-{rate}-{duration}.opus")
+        wav.unlink()
+    check_all(tmp_path, 1e-4)
+
+
+def test_opus_in_mp4_is_what_was_encoded(tmp_path: pathlib.Path) -> None:
+    ffmpeg = program("ffmpeg")
+    for channels in (1, 2):
+        wav = tmp_path / "source.wav"
+        soundfile.write(wav, sound(0, 48000 + 37, channels, 48000), 48000, subtype="PCM_16")
+        run(ffmpeg, "-v", "error", "-i", wav, "-c:a", "libopus", "-b:a", "96k", "-f", "mp4", tmp_path / f"{channels}.m4a")
+        wav.unlink()
+    for key, one in read(tmp_path).items():
+        command = [ffmpeg, "-v", "error", "-c:a", "libopus", "-i", tmp_path / f"{key}.m4a", "-f", "f32le", "-"]
+        raw = subprocess.run(command, check=True, capture_output=True, timeout=LIMIT_S)
+        theirs = numpy.frombuffer(raw.stdout, "<f4").reshape(-1, int(key))
+        # FFmpeg leaves what the encoder has put behind the sound.
+        assert len(theirs) > 48000 + 37
+        check(one, theirs[: 48000 + 37], 48000, 1e-4)
+
+
 def test_aac_is_what_ffmpeg_decodes(tmp_path: pathlib.Path) -> None:
     ffmpeg = program("ffmpeg")
     # Without noise that decoders make up.
@@ -156,7 +199,8 @@ def test_aac_is_what_ffmpeg_decodes(tmp_path: pathlib.Path) -> None:
 
 
 def test_segments_are_parts_of_the_whole(tmp_path: pathlib.Path) -> None:
-    for number, (name, format, subtype) in enumerate([("mp3", "MP3", "MPEG_LAYER_III"), ("ogg", "OGG", "VORBIS")]):
+    kinds = [("mp3", "MP3", "MPEG_LAYER_III"), ("ogg", "OGG", "VORBIS"), ("opus", "OGG", "OPUS")]
+    for number, (name, format, subtype) in enumerate(kinds):
         soundfile.write(tmp_path / f"{number}.{name}", sound(number, 480000, 1, 48000), 48000, format=format, subtype=subtype)
     parts = [{**WAVE, "name": f"part-{pick}", "rate": 48000, "segment": {"seconds": 0.5, "pick": pick}} for pick in ("start", "middle")]
     found = read(tmp_path, *parts)
@@ -167,27 +211,31 @@ def test_segments_are_parts_of_the_whole(tmp_path: pathlib.Path) -> None:
 
 
 def test_a_folder_of_them_is_found_and_told(tmp_path: pathlib.Path) -> None:
-    for number in range(4):
-        name, format, subtype = [("mp3", "MP3", "MPEG_LAYER_III"), ("oga", "OGG", "VORBIS")][number % 2]
+    for number in range(6):
+        name, format, subtype = [("mp3", "MP3", "MPEG_LAYER_III"), ("oga", "OGG", "VORBIS"), ("opus", "OGG", "OPUS")][number % 3]
         soundfile.write(tmp_path / f"{number}.{name}", sound(number, 16000, 1, 16000), 16000, format=format, subtype=subtype)
-    assert "4 samples in 4 records" in ctl("index", tmp_path).stdout
-    assert {"MP3", "Vorbis"} <= {word.strip(",.") for word in ctl("info", tmp_path).stdout.split()}
+    assert "6 samples in 6 records" in ctl("index", tmp_path).stdout
+    assert {"MP3", "Vorbis", "Opus"} <= {word.strip(",.") for word in ctl("info", tmp_path).stdout.split()}
     ctl("job", "init", tmp_path, "--out", tmp_path / "job.toml")
     made = (tmp_path / "job.toml").read_text()
-    assert 'decode = "audio"' in made and "mp3" in made and "oga" in made, made
+    assert 'decode = "audio"' in made and all(name in made for name in ("mp3", "oga", "opus")), made
 
 
 def test_what_cannot_be_read_is_named(tmp_path: pathlib.Path) -> None:
     soundfile.write(tmp_path / "good.mp3", sound(1, 20000, 1, 16000), 16000, format="MP3", bitrate_mode="VARIABLE")
     soundfile.write(tmp_path / "good.ogg", sound(1, 20000, 1, 16000), 16000, format="OGG", subtype="VORBIS")
     soundfile.write(tmp_path / "apart.ogg", sound(1, 20000, 3, 44100), 44100, format="OGG", subtype="VORBIS")
-    mp3, ogg = (tmp_path / "good.mp3").read_bytes(), (tmp_path / "good.ogg").read_bytes()
+    soundfile.write(tmp_path / "good.opus", sound(1, 20000, 1, 16000), 16000, format="OGG", subtype="OPUS")
+    mp3, ogg, opus = ((tmp_path / f"good.{name}").read_bytes() for name in ("mp3", "ogg", "opus"))
     for number, (name, content, problem) in enumerate(
         [
             ("mp3", mp3[: len(mp3) // 2], "within its packets: the first one counts more"),
             ("ogg", ogg[:-5], "the file ends within this page"),
             ("ogg", ogg[:6000] + bytes([ogg[6000] ^ 1]) + ogg[6001:], "the page has a wrong checksum"),
             ("ogg", ogg + ogg, "a chained Ogg file"),
+            ("opus", opus[:-5], "the file ends within this page"),
+            ("opus", opus[:20] + bytes([opus[20] ^ 1]) + opus[21:], "the page has a wrong checksum"),
+            ("opus", opus + opus, "a chained Ogg file"),
             ("ogg", (tmp_path / "apart.ogg").read_bytes(), "has Vorbis with several channels that are not coupled"),
             ("mp3", b"ID3\x04\0\0\0\0\0\x01x and no packet of any codec", "no packet of MP3 follows the tag"),
         ]

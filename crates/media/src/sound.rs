@@ -105,9 +105,12 @@ impl<'b> Sound<'b> {
         match self.track.codec {
             SoundCodec::Pcm(sample) => self.decode_pcm(frames, sample, mix, scratch, write),
             SoundCodec::Flac(stream) => self.decode_flac(frames, stream, mix, scratch, write),
-            SoundCodec::Mp3 | SoundCodec::Vorbis | SoundCodec::Aac | SoundCodec::AacInMp4 => {
-                self.decode_packets(frames, mix, scratch, write)
-            }
+            SoundCodec::Mp3
+            | SoundCodec::Vorbis
+            | SoundCodec::Opus
+            | SoundCodec::OpusInMp4
+            | SoundCodec::Aac
+            | SoundCodec::AacInMp4 => self.decode_packets(frames, mix, scratch, write),
         }
     }
 
@@ -250,19 +253,21 @@ impl<'b> Sound<'b> {
         mut write: impl FnMut(&mut [f32]) -> Result<(), MediaError>,
     ) -> Result<(), MediaError> {
         let channels = usize::from(self.track.channels);
-        let mut reader = table.reader(frames.start)?;
+        let (mut reader, mut section) = table.reader(frames.start)?;
+        let mut behind = reader.clone();
         let mut buffer = Vec::new();
         let new_decoder = |byte| PacketDecoder::new(table.setup()).map_err(|problem| self.damaged(byte, problem));
         let mut decoder = new_decoder(reader.at())?;
-        let mut before = None;
         while reader.frame() < frames.end {
             let (start, byte) = (reader.frame(), reader.at());
-            if let Some(frames) = table.restart()
-                && let Some(mut before) = before.replace(reader.clone())
-                && start.is_multiple_of(frames)
-            {
+            if table.section(start) > section {
+                section = table.section(start);
                 decoder = new_decoder(byte)?;
-                if let Some(packet) = before.next(&mut buffer)? {
+                behind.pass(table.section_start(section))?;
+                let mut before = behind.clone();
+                while before.frame() < start
+                    && let Some(packet) = before.next(&mut buffer)?
+                {
                     // What is wrong with it has been said.
                     _ = decoder.decode(packet.bytes, samples);
                 }

@@ -28,10 +28,14 @@ pub enum SoundCodec {
     Mp3,
     /// Packets of Vorbis in Ogg.
     Vorbis,
+    /// Packets of Opus in Ogg.
+    Opus,
     /// Packets of AAC-LC in ADTS.
     Aac,
     /// Packets of AAC-LC in MP4, wherever its tables say.
     AacInMp4,
+    /// Packets of Opus in MP4.
+    OpusInMp4,
 }
 
 /// The form of one PCM sample. All are little-endian.

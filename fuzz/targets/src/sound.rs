@@ -85,13 +85,18 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
     let forms = [(1, 8), (1, 16), (1, 24), (1, 32), (3, 32), (3, 64), (6, 8), (7, 8)];
     let mut seeds: Vec<Vec<u8>> =
         forms.into_iter().flat_map(|(tag, bits)| [1, 2].map(|channels| wav(tag, channels, bits))).collect();
-    let files: [&[u8]; 6] = [
+    let files: [&[u8]; 11] = [
         include_bytes!("../../../crates/media/tests/stereo.flac"),
         include_bytes!("../../../crates/media/tests/mono.mp3"),
         include_bytes!("../../../crates/media/tests/stereo.ogg"),
         include_bytes!("../../../crates/media/tests/stereo.m4a"),
         include_bytes!("../../../crates/media/tests/stereo-fragments.m4a"),
         include_bytes!("../../../crates/media/tests/mono.aac"),
+        include_bytes!("../../../crates/media/tests/mono.opus"),
+        include_bytes!("../../../crates/media/tests/stereo.opus"),
+        include_bytes!("../../../crates/media/tests/modes.opus"),
+        include_bytes!("../../../crates/media/tests/six.opus"),
+        include_bytes!("../../../crates/media/tests/mono.mp4"),
     ];
     seeds.extend(files.map(|file| [&[1, 2, 3, 0], file].concat()));
     seeds

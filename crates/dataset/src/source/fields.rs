@@ -17,7 +17,7 @@ const PICTURES: [&str; 14] =
 const UNREAD_PICTURES: [&str; 10] = ["avif", "heic", "heif", "hif", "jxl", "jp2", "j2k", "jpf", "jpx", "j2c"];
 
 /// Extensions of sound files that are read, in lower case.
-const SOUNDS: [&str; 10] = ["wav", "wave", "flac", "rf64", "w64", "mp3", "ogg", "oga", "aac", "m4a"];
+const SOUNDS: [&str; 11] = ["wav", "wave", "flac", "rf64", "w64", "mp3", "ogg", "oga", "opus", "aac", "m4a"];
 
 /// Which files of a record become fields, and the names of the fields. Files are identified by their suffix: the part
 /// after the stem that they have in common, in lower case.

@@ -8,6 +8,7 @@ mod mp4;
 mod mpeg;
 mod ogg;
 mod ogg_checksum;
+mod opus;
 mod setup;
 mod vorbis;
 
@@ -18,13 +19,14 @@ pub(crate) use adts::{is_adts, read_head as read_adts_head};
 pub(crate) use mp3::Mp3Head;
 pub(crate) use mp4::Mp4Head;
 pub(crate) use ogg::OggHead;
+pub(crate) use opus::{DelimitedPacket, OpusForm, OpusPackets};
 pub(crate) use setup::CodecSetup;
 
 use crate::{MediaError, SoundCodec, Track};
 use aac::{HE_AAC, PACKET_FRAMES, may_be_he_aac};
 use adts::AdtsPackets;
 use mp3::Mp3Packets;
-use mp4::{Mp4Packets, Mp4Sound};
+use mp4::{Mp4Codec, Mp4Packets, Mp4Sound};
 use ogg::{OggContent, OggPackets};
 use vorbis::VorbisBlocks;
 
@@ -39,7 +41,7 @@ pub(crate) struct CodedPacket<'p> {
 pub(crate) struct PacketPlan {
     /// The frames before a range that are decoded too, as their packets decide about its samples.
     pub(crate) roll: u64,
-    /// The frames after which a decoder begins anew, where samples depend on all packets since it has begun.
+    /// The frames after which a decoder begins anew, with the `roll` before them, where samples depend on all packets since it has begun.
     pub(crate) restart: Option<u64>,
 }
 
@@ -74,6 +76,12 @@ pub(crate) struct PacketTable<'b> {
 /// Noise that AAC has in place of samples depends on all packets before it. So a decoder begins anew after 64 packets, each time with the packet
 /// before, whose second half the next one is mixed with.
 const AAC_PLAN: PacketPlan = PacketPlan { roll: PACKET_FRAMES as u64, restart: Some(64 * PACKET_FRAMES as u64) };
+/// What is left of a decoder's state is gone after a second in Opus' mode for music: most of it in 0.1 s, the last bits in 0.5 s.
+const OPUS_ROLL: u64 = 48_000;
+const OPUS_PLAN: PacketPlan = PacketPlan { roll: OPUS_ROLL, restart: None };
+/// In modes for speech something is left for ever: a second later it is below 0.01, and 16 seconds later too. So a decoder begins anew
+/// after 64 seconds: sounds that are shorter are libopus' all along, and a segment of a longer one costs at most the decoding of 65 seconds more.
+const OPUS_SPEECH_PLAN: PacketPlan = PacketPlan { roll: OPUS_ROLL, restart: Some(64 * 48_000) };
 /// The packets at the beginning that tell whether they are HE-AAC.
 const HE_AAC_PACKETS: u32 = 8;
 /// Packets between two marks, at first: to pass them takes a small part of the time that decoding a second does.
@@ -103,29 +111,56 @@ impl<'b> PacketTable<'b> {
                 let table = Self { marks, plan: AAC_PLAN, setup: CodecSetup::Aac(form), part: 0..end.frame };
                 table.refuse_he_aac().map(Some)
             }
-            SoundCodec::AacInMp4 => {
+            SoundCodec::AacInMp4 | SoundCodec::OpusInMp4 => {
                 let sound = Mp4Sound::read(data, bytes, track.data.start)?;
                 let (marks, end) = read_through(Packets::Mp4(sound.packets()))?;
-                let (setup, part) = (CodecSetup::Aac(sound.form), sound.part(end.frame));
-                Self { marks, plan: AAC_PLAN, setup, part }.refuse_he_aac().map(Some)
-            }
-            SoundCodec::Vorbis => {
-                let mut packets = OggPackets::open(data, b"\x01vorbis")?;
-                let [first, _, mut third] = headers(&mut packets)?;
-                let blocks =
-                    VorbisBlocks::read(&first, &mut third).map_err(|problem| damaged(packets.at(), problem))?;
-                if blocks.is_misread {
-                    let what = "Vorbis with several channels that are not coupled".to_owned();
-                    return Err(MediaError::Unsupported { what });
+                let part = sound.part(end.frame);
+                match sound.codec {
+                    Mp4Codec::Aac(form) => {
+                        let setup = CodecSetup::Aac(form);
+                        Self { marks, plan: AAC_PLAN, setup, part }.refuse_he_aac().map(Some)
+                    }
+                    Mp4Codec::Opus(form) => {
+                        Ok(Some(Self { marks, plan: end.opus_plan(), setup: CodecSetup::Opus(form), part }))
+                    }
                 }
-                packets.content = OggContent::Vorbis(blocks);
-                // The packet that has a frame, and the one before it.
-                let plan = PacketPlan { roll: u64::from(blocks.sizes[1] / 2), restart: None };
-                let (marks, end) = read_through(Packets::Ogg(packets))?;
-                let (start, end) = end.times();
-                Ok(Some(Self { marks, plan, setup: CodecSetup::Vorbis([first, third].concat()), part: start..end }))
             }
+            SoundCodec::Vorbis => Self::open_vorbis(data).map(Some),
+            SoundCodec::Opus => Self::open_opus(data).map(Some),
         }
+    }
+
+    fn open_vorbis(data: &'b [u8]) -> Result<Self, MediaError> {
+        let mut packets = OggPackets::open(data, b"\x01vorbis")?;
+        let [first, _, mut third] = headers(&mut packets)?;
+        let blocks = VorbisBlocks::read(&first, &mut third).map_err(|problem| damaged(packets.at(), problem))?;
+        if blocks.is_misread {
+            let what = "Vorbis with several channels that are not coupled".to_owned();
+            return Err(MediaError::Unsupported { what });
+        }
+        packets.content = OggContent::Vorbis(blocks);
+        // The packet that has a frame, and the one before it.
+        let plan = PacketPlan { roll: u64::from(blocks.sizes[1] / 2), restart: None };
+        let (marks, end) = read_through(Packets::Ogg(packets))?;
+        let (start, end) = end.times();
+        Ok(Self { marks, plan, setup: CodecSetup::Vorbis([first, third].concat()), part: start..end })
+    }
+
+    fn open_opus(data: &'b [u8]) -> Result<Self, MediaError> {
+        let mut packets = OggPackets::open(data, b"OpusHead")?;
+        let [first, second] = headers(&mut packets)?;
+        if !second.starts_with(b"OpusTags") {
+            return Err(damaged(packets.at(), "the second packet of Opus has no tags"));
+        }
+        let form = OpusForm::read(&first).map_err(|problem| problem.error(0))?;
+        packets.content = OggContent::Opus(OpusPackets::default());
+        let (marks, read) = read_through(Packets::Ogg(packets))?;
+        let Packets::Ogg(packets) = &read.packets else { unreachable!("the packets are those that were read") };
+        let part = packets.times.part_of_opus(read.frame, form.pre_skip.into());
+        let (start, end) = part.ok_or_else(|| {
+            damaged(packets.at(), "the first page of sound counts fewer frames than its packets have")
+        })?;
+        Ok(Self { marks, plan: read.opus_plan(), setup: CodecSetup::Opus(form), part: start..end })
     }
 
     /// Refuses what the decoder would read as half of a sound.
@@ -143,9 +178,20 @@ impl<'b> PacketTable<'b> {
         Ok(self)
     }
 
-    /// Returns the frames after which a decoder begins anew.
-    pub(crate) const fn restart(&self) -> Option<u64> {
-        self.plan.restart
+    /// Returns the number of the section that a packet is in: each has a decoder of its own.
+    pub(crate) const fn section(&self, packet_frame: u64) -> u64 {
+        match self.plan.restart {
+            Some(frames) => packet_frame / frames,
+            None => 0,
+        }
+    }
+
+    /// Returns a frame of the first packet that the decoder of a section begins with.
+    pub(crate) const fn section_start(&self, section: u64) -> u64 {
+        match self.plan.restart {
+            Some(frames) => (section * frames).saturating_sub(self.plan.roll),
+            None => 0,
+        }
     }
 
     /// Returns what a decoder has to know.
@@ -163,24 +209,25 @@ impl<'b> PacketTable<'b> {
         self.part.start + frames.start..self.part.start + frames.end
     }
 
-    /// Returns a reader at the first packet that is needed for the samples from a decoded frame on.
-    pub(crate) fn reader(&self, frame: u64) -> Result<PacketReader<'b>, MediaError> {
-        let restarted = self.plan.restart.map_or(frame, |frames| frame - frame % frames);
-        let first = restarted.saturating_sub(self.plan.roll);
-        if first == 0 {
+    /// Returns a reader at the first packet that is needed for the samples from a decoded frame on, and the section of that frame.
+    pub(crate) fn reader(&self, frame: u64) -> Result<(PacketReader<'b>, u64), MediaError> {
+        if self.plan.restart.is_none() {
+            return Ok((self.packet_with(frame.saturating_sub(self.plan.roll))?, 0));
+        }
+        let section = self.section(self.packet_with(frame)?.frame);
+        Ok((self.packet_with(self.section_start(section))?, section))
+    }
+
+    /// Returns a reader at the packet that has a frame.
+    fn packet_with(&self, frame: u64) -> Result<PacketReader<'b>, MediaError> {
+        if frame == 0 {
             // Also packets that have no frames.
             return Ok(self.marks[0].clone());
         }
-        let mark = self.marks.partition_point(|mark| mark.frame <= first);
+        let mark = self.marks.partition_point(|mark| mark.frame <= frame);
         let mut reader = self.marks[mark.saturating_sub(1)].clone();
-        let mut buffer = Vec::new();
-        loop {
-            let mut next = reader.clone();
-            match next.next(&mut buffer)? {
-                Some(_) if next.frame <= first => reader = next,
-                _ => return Ok(reader),
-            }
-        }
+        reader.pass(frame)?;
+        Ok(reader)
     }
 }
 
@@ -241,12 +288,34 @@ impl<'b> PacketReader<'b> {
         Ok(packet)
     }
 
+    /// Passes packets up to the one that has a frame.
+    pub(crate) fn pass(&mut self, frame: u64) -> Result<(), MediaError> {
+        let mut buffer = Vec::new();
+        loop {
+            let mut next = self.clone();
+            match next.next(&mut buffer)? {
+                Some(_) if next.frame <= frame => *self = next,
+                _ => return Ok(()),
+            }
+        }
+    }
+
     /// Returns the frames of the sound, among those of all packets, which have been read.
     fn times(&self) -> (u64, u64) {
         match &self.packets {
             Packets::Mp3(_) | Packets::Adts(_) | Packets::Mp4(_) => (0, self.frame),
             Packets::Ogg(packets) => packets.times.part(self.frame),
         }
+    }
+
+    /// Returns how packets of Opus are decoded, all of which have been read.
+    const fn opus_plan(&self) -> PacketPlan {
+        let packets = match &self.packets {
+            Packets::Ogg(OggPackets { content: OggContent::Opus(packets), .. }) => Some(packets),
+            Packets::Mp4(packets) => packets.opus.as_ref(),
+            _ => None,
+        };
+        if matches!(packets, Some(OpusPackets { has_speech: true })) { OPUS_SPEECH_PLAN } else { OPUS_PLAN }
     }
 
     /// Returns the number of frames before the next packet.

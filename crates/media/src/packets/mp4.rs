@@ -1,17 +1,18 @@
-//! MP4 (M4A, MOV) as ISO/IEC 14496-12 has it: the first track of sound, if it is AAC.
+//! MP4 (M4A, MOV) as ISO/IEC 14496-12 has it: the first track of sound, if it is AAC or Opus.
 
 use std::{ops::Range, sync::Arc};
 
 use super::{
     CodedPacket,
     aac::{AacForm, AacProblem, PACKET_FRAMES},
+    opus::{OpusForm, OpusPackets, OpusProblem, RATE},
 };
 use crate::{
     MediaError, SoundCodec, Track,
     input::Input,
     mp4::{
         Edit, PlacedPacket, SamplePlaces,
-        boxes::{BoxHead, MAX_MOOV_BYTES, boxes, find, handler, time_scale},
+        boxes::{BoxHead, MAX_MOOV_BYTES, boxes, find, handler, number, table, time_scale},
         decoder_config, edits, fragment_places, track_id,
     },
 };
@@ -28,11 +29,18 @@ pub(crate) struct Mp4Head {
 /// What a track says of its packets.
 #[derive(Clone, Debug)]
 pub(crate) struct Mp4Sound<'b> {
-    pub(crate) form: AacForm,
+    pub(crate) codec: Mp4Codec,
     /// The first frame of the sound, and the frame up to which an edit takes packets.
     start: u64,
     end: Option<u64>,
     packets: Mp4Packets<'b>,
+}
+
+/// What the samples of a track are.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Mp4Codec {
+    Aac(AacForm),
+    Opus(OpusForm),
 }
 
 /// The packets of a track.
@@ -44,6 +52,8 @@ pub(crate) struct Mp4Packets<'b> {
     fragments: Arc<[PlacedPacket]>,
     /// The next one of them.
     next: usize,
+    /// What is known of packets of Opus.
+    pub(crate) opus: Option<OpusPackets>,
 }
 
 impl Mp4Head {
@@ -62,9 +72,12 @@ impl Mp4Head {
                 }
                 let Some(moov) = head.content(input, MOOV)? else { return Ok(None) };
                 let start = input.at() + head.head_bytes;
-                let AacForm { rate, channels } = Mp4Sound::read(moov, &[], start)?.form;
+                let (codec, rate, channels) = match Mp4Sound::read(moov, &[], start)?.codec {
+                    Mp4Codec::Aac(AacForm { rate, channels }) => (SoundCodec::AacInMp4, rate, channels),
+                    Mp4Codec::Opus(form) => (SoundCodec::OpusInMp4, RATE, form.channels.into()),
+                };
                 let data = start..input.at() + head.bytes;
-                return Ok(Some(Track { codec: SoundCodec::AacInMp4, rate, channels, frames: None, data }));
+                return Ok(Some(Track { codec, rate, channels, frames: None, data }));
             }
             self.boxes += 1;
             if self.boxes > MAX_BOXES {
@@ -87,44 +100,59 @@ impl<'b> Mp4Sound<'b> {
         let track = tracks.find(|track| handler(track) == Some(*b"soun"));
         let track = track.ok_or_else(|| unsupported("no track of sound"))?;
         let stbl = find(track, &[b"mdia", b"minf", b"stbl"]).ok_or_else(|| damaged("a track has no tables"))?;
-        let form = match form(stbl) {
-            Ok(form) => form,
+        let codec = match codec(stbl) {
+            Ok(codec) => codec,
             Err(AacProblem::Invalid) => return Err(damaged("the head of the sound is not valid")),
             Err(AacProblem::Unsupported(what)) => return Err(unsupported(what)),
         };
         let tables = SamplePlaces::read(stbl, file.len() as u64);
         let tables = tables.ok_or_else(|| damaged("the tables of the sound are not valid"))?;
-        let fragments = match find(track, &[b"tkhd"]).and_then(track_id).zip(find(moov, &[b"mvex"])) {
-            Some((id, mvex)) => fragment_places(mvex, id, file)?.into(),
-            None => Arc::default(),
+        let fragments: Arc<[PlacedPacket]> =
+            match find(track, &[b"tkhd"]).and_then(track_id).zip(find(moov, &[b"mvex"])) {
+                Some((id, mvex)) => fragment_places(mvex, id, file)?.into(),
+                None => Arc::default(),
+            };
+        let (start, end) = match codec {
+            Mp4Codec::Aac(form) => {
+                let (start, end) = edit(moov, track, form.rate).unwrap_or_else(|| (gapless(moov).unwrap_or(0), None));
+                (start, end.map(|end| end.next_multiple_of(PACKET_FRAMES.into())))
+            }
+            Mp4Codec::Opus(form) => {
+                let (start, end) = edit(moov, track, RATE).unwrap_or_else(|| (form.pre_skip.into(), None));
+                // An edit is as long as that to a thousandth of a second, mostly; how much of the last packet is sound is in the durations,
+                // unless packets are in fragments.
+                let end = end.map(|end| end + u64::from(RATE / 1000));
+                let durations = fragments.is_empty().then(|| duration(track, stbl)).flatten();
+                (start, end.into_iter().chain(durations).min())
+            }
         };
-        let packets = Mp4Packets { file, tables, fragments, next: 0 };
-        let (start, end) = edit(moov, track, form.rate).unwrap_or_else(|| (gapless(moov).unwrap_or(0), None));
-        Ok(Self { form, start, end, packets })
+        let opus = matches!(codec, Mp4Codec::Opus(_)).then(OpusPackets::default);
+        let packets = Mp4Packets { file, tables, fragments, next: 0, opus };
+        Ok(Self { codec, start, end, packets })
     }
 
     pub(crate) fn packets(&self) -> Mp4Packets<'b> {
         self.packets.clone()
     }
 
-    /// Returns the frames that are the sound, of all `frames` that are decoded: as FFmpeg, which leaves packets whole that an edit ends in.
+    /// Returns the frames that are the sound, of all `frames` that are decoded: of AAC as FFmpeg, which leaves packets whole that an edit ends in.
     pub(crate) fn part(&self, frames: u64) -> Range<u64> {
-        let end = self.end.map_or(frames, |end| end.next_multiple_of(PACKET_FRAMES.into()).min(frames));
+        let end = self.end.map_or(frames, |end| end.min(frames));
         self.start.min(end)..end
     }
 }
 
 /// Reads what the samples of the track are.
-fn form(stbl: &[u8]) -> Result<AacForm, AacProblem> {
+fn codec(stbl: &[u8]) -> Result<Mp4Codec, AacProblem> {
     let entries = find(stbl, &[b"stsd"]).and_then(|content| content.get(8..)).ok_or(AacProblem::Invalid)?;
     let (kind, entry) = boxes(entries).next().ok_or(AacProblem::Invalid)?;
     match &kind {
-        b"mp4a" => {}
+        b"mp4a" | b"Opus" => {}
         b"alac" => return Err(AacProblem::Unsupported("ALAC in MP4")),
-        b"Opus" | b"fLaC" => return Err(AacProblem::Unsupported("Opus or FLAC in MP4")),
+        b"fLaC" => return Err(AacProblem::Unsupported("FLAC in MP4")),
         b"ac-3" | b"ec-3" => return Err(AacProblem::Unsupported("Dolby's AC-3")),
         b"enca" => return Err(AacProblem::Unsupported("encrypted sound")),
-        _ => return Err(AacProblem::Unsupported("a codec other than AAC in MP4")),
+        _ => return Err(AacProblem::Unsupported("a codec other than AAC and Opus in MP4")),
     }
     // QuickTime's descriptions of version 1 and 2 have more fields, and the box in another one.
     let fields = match entry.get(8..10) {
@@ -133,12 +161,28 @@ fn form(stbl: &[u8]) -> Result<AacForm, AacProblem> {
         _ => 28,
     };
     let inner = entry.get(fields..).ok_or(AacProblem::Invalid)?;
+    if &kind == b"Opus" {
+        let form = OpusForm::read_box(find(inner, &[b"dOps"]).ok_or(AacProblem::Invalid)?);
+        return form.map(Mp4Codec::Opus).map_err(|problem| match problem {
+            OpusProblem::Invalid => AacProblem::Invalid,
+            OpusProblem::Unsupported(what) => AacProblem::Unsupported(what),
+        });
+    }
     let esds = find(inner, &[b"esds"]).or_else(|| find(inner, &[b"wave", b"esds"])).ok_or(AacProblem::Invalid)?;
     let (kind, config) = decoder_config(esds.get(4..).unwrap_or_default()).ok_or(AacProblem::Invalid)?;
     if kind != 0x40 {
         return Err(AacProblem::Unsupported("a codec other than MPEG-4's AAC in MP4"));
     }
-    AacForm::read(config)
+    AacForm::read(config).map(Mp4Codec::Aac)
+}
+
+/// Returns the frames of Opus of all packets by their durations.
+fn duration(track: &[u8], stbl: &[u8]) -> Option<u64> {
+    let scale = find(track, &[b"mdia", b"mdhd"]).and_then(time_scale)?;
+    let runs = table::<8>(find(stbl, &[b"stts"])?)?;
+    let number = |run: &[u8; 8], at: usize| u64::from(number(run, at).expect("8 bytes"));
+    let time = runs.iter().map(|run| u128::from(number(run, 0) * number(run, 4))).sum::<u128>();
+    Some(u64::try_from(time * u128::from(RATE) / u128::from(scale)).unwrap_or(u64::MAX))
 }
 
 /// Returns the first frame of the first edit that has a sound, and the frame at its end.
@@ -181,6 +225,12 @@ impl<'b> Mp4Packets<'b> {
         let place = usize::try_from(offset).ok();
         let bytes = place.and_then(|place| self.file.get(place..place.checked_add(bytes as usize)?));
         let bytes = bytes.ok_or(MediaError::Truncated { bytes: self.file.len() as u64, what: "a packet" })?;
-        Ok(Some(CodedPacket { bytes, frames: PACKET_FRAMES }))
+        let frames = match &mut self.opus {
+            Some(packets) => packets
+                .frames(bytes)
+                .ok_or(MediaError::Malformed { byte: offset, problem: "a packet of Opus has no valid head" })?,
+            None => PACKET_FRAMES,
+        };
+        Ok(Some(CodedPacket { bytes, frames }))
     }
 }

@@ -1,6 +1,11 @@
 //! Ogg, as RFC 3533 has it: the pages of a file, and the packets of its first sound in them.
 
-use super::{CodedPacket, ogg_checksum::checksum, vorbis::VorbisBlocks};
+use super::{
+    CodedPacket,
+    ogg_checksum::checksum,
+    opus::{OpusForm, OpusPackets, RATE},
+    vorbis::VorbisBlocks,
+};
 use crate::{MediaError, SoundCodec, Track, input::Input};
 
 /// More streams that begin than any program puts into one file.
@@ -40,6 +45,7 @@ pub(crate) enum OggContent {
     /// Packets before those of sound.
     Headers,
     Vorbis(VorbisBlocks),
+    Opus(OpusPackets),
 }
 
 /// The packets of one stream.
@@ -82,7 +88,7 @@ impl OggHead {
             let page = OggPage::read(page).map_err(|problem| input.malformed(problem))?.0;
             if page.flags & BEGINS == 0 || self.streams == MAX_STREAMS {
                 let what = self.first.unwrap_or("no stream");
-                return Err(MediaError::Unsupported { what: format!("{what} in Ogg, and no Vorbis") });
+                return Err(MediaError::Unsupported { what: format!("{what} in Ogg, and no Vorbis or Opus") });
             }
             let track = |codec, rate, channels| {
                 let data = 0..input.file_bytes();
@@ -95,6 +101,10 @@ impl OggHead {
                         return Err(input.malformed("the head of Vorbis has no sample rate or no channels"));
                     }
                     return track(SoundCodec::Vorbis, rate, u16::from(*channels));
+                }
+                body if body.starts_with(b"OpusHead") => {
+                    let form = OpusForm::read(body).map_err(|problem| problem.error(input.at()))?;
+                    return track(SoundCodec::Opus, RATE, form.channels.into());
                 }
                 body => _ = self.first.get_or_insert(content_of(body)),
             }
@@ -109,8 +119,7 @@ const PAGE: &str = "a page of Ogg";
 
 /// Returns the name of a stream's content.
 fn content_of(packet: &[u8]) -> &'static str {
-    const CONTENTS: [(&[u8], &str); 6] = [
-        (b"OpusHead", "Opus"),
+    const CONTENTS: [(&[u8], &str); 5] = [
         (b"\x7fFLAC", "FLAC"),
         (b"Speex   ", "Speex"),
         (b"\x80theora", "Theora"),
@@ -269,6 +278,7 @@ impl OggContent {
         match self {
             Self::Headers => Ok(Some(0)),
             Self::Vorbis(blocks) => blocks.frames(packet),
+            Self::Opus(packets) => Ok(packets.frames(packet)),
         }
     }
 }
@@ -284,6 +294,19 @@ impl OggTimes {
         // A sound that was cut out of another one begins late; one with fewer frames than its packets begins before its start.
         let end = if granule >= counted { last.saturating_sub(granule - counted) } else { last + (counted - granule) };
         (counted.saturating_sub(granule), end.min(frames))
+    }
+
+    /// Returns the same of Opus, whose first `pre_skip` frames come before the sound; `None` if the first page tells fewer frames than it has.
+    pub(crate) fn part_of_opus(self, frames: u64, pre_skip: u64) -> Option<(u64, u64)> {
+        let end = match (self.first, self.last) {
+            (Some((counted, granule)), Some(last)) if granule >= counted => last.saturating_sub(granule - counted),
+            // Only the last page may tell fewer.
+            (Some((_, granule)), Some(last)) if granule == last => last,
+            (Some(_), Some(_)) => return None,
+            _ => frames,
+        };
+        let end = end.min(frames);
+        Some((pre_skip.min(end), end))
     }
 }
 

@@ -1,6 +1,6 @@
 //! What a decoder of packets has to know before the first one.
 
-use super::aac::AacForm;
+use super::{aac::AacForm, opus::OpusForm};
 
 /// What a decoder has to know.
 #[derive(Clone, Debug)]
@@ -11,4 +11,6 @@ pub(crate) enum CodecSetup {
     Vorbis(Vec<u8>),
     /// AAC-LC.
     Aac(AacForm),
+    /// Opus.
+    Opus(OpusForm),
 }

@@ -2,6 +2,7 @@
 //! `libsndfile` on many more.
 
 mod fragments;
+mod opus;
 mod packets;
 
 use spdl_media::{ChannelMix, HeadReader, MediaError, PcmSample, Sound, SoundCodec, SoundScratch, Track};
