@@ -6,7 +6,7 @@ use spdl_dataset::{
     DatasetError, DatasetProgress, EvaluatedSequences, LongDocuments, LossRequest, SequenceRequest, evaluate_sequences,
     view::{EvaluatedView, Undecided, evaluate},
 };
-use spdl_job::{Column, ColumnKind, Job, JobError, JobFile, LabelRule};
+use spdl_job::{Column, ColumnKind, Job, JobError, JobFile, LabelRule, ViewFile};
 use spdl_order::Located;
 use spdl_sequence::{PackMethod, Piece, PoolEpoch, SequenceParams};
 use spdl_shard::{
@@ -18,10 +18,7 @@ use spdl_shard::{
 };
 use spdl_store::StoreError;
 use spdl_types::SampleId;
-use spdl_worker::{
-    decode::{count_learned, count_tokens},
-    feed::StoreAccess,
-};
+use spdl_worker::decode::{count_learned, count_tokens};
 
 /// A model has at most one part in so many more ids than the tokenizer, or so many more.
 const MAX_ROUNDING: u32 = 16;
@@ -66,18 +63,7 @@ pub(crate) async fn evaluate_job(
     let mut found = EvaluatedJob::default();
     let undecided_allowed = file.bad_allowed(manifest.records());
     if let Some(view) = &mut file.view {
-        let on_progress = |at| progress("evaluating view", at);
-        let EvaluatedView { set, samples, missing_keys, undecided, .. } =
-            evaluate(store, manifest, view, undecided_allowed, &on_progress).await?;
-        if let Undecided { records, first: Some(first) } = &undecided {
-            warn(&format!("the view leaves out {records} of the dataset's records, which cannot be read: {first}"));
-        }
-        missing_keys.iter().for_each(|missing| warn(&missing.to_string()));
-        if let Some(noted) = view.samples.replace(samples).filter(|noted| *noted != samples) {
-            let problem = format!("is {noted}; evaluating it gives {samples}");
-            return Err(DatasetError::View { key: "samples", problem }.into());
-        }
-        found.samples = JobSamples::View(set);
+        found.samples = evaluate_view(view, (store, manifest), undecided_allowed, progress, warn).await?;
     }
     let documents = found.samples.view().map_or_else(|| manifest.samples(), |view| view.len());
     let unread_allowed = file.bad_allowed(documents);
@@ -130,6 +116,48 @@ pub(crate) async fn evaluate_job(
     Ok(found)
 }
 
+/// Evaluates the view of a source of a job, as [`evaluate_job`] does that of a job of one dataset.
+///
+/// # Errors
+/// If the view is not valid, or the dataset cannot be read.
+pub(crate) async fn evaluate_source(
+    file: &mut JobFile,
+    number: usize,
+    (store, manifest): (&DatasetStore, &Manifest),
+    progress: OnEvaluation<'_>,
+    warn: &(dyn Fn(&str) + Send + Sync),
+) -> Result<EvaluatedJob, EvaluateError> {
+    check_vocab(&file.check()?, manifest)?;
+    let undecided_allowed = file.bad_allowed(manifest.records());
+    let source = &mut file.source[number];
+    let Some(view) = &mut source.view else { return Ok(EvaluatedJob::default()) };
+    let warn = |text: &str| warn(&format!("source `{}`: {text}", source.name));
+    let samples = evaluate_view(view, (store, manifest), undecided_allowed, progress, &warn).await?;
+    Ok(EvaluatedJob { samples, made: None })
+}
+
+/// Evaluates a view, and notes the fingerprint of its samples.
+async fn evaluate_view(
+    view: &mut ViewFile,
+    (store, manifest): (&DatasetStore, &Manifest),
+    undecided_allowed: u64,
+    progress: OnEvaluation<'_>,
+    warn: &(dyn Fn(&str) + Send + Sync),
+) -> Result<JobSamples, EvaluateError> {
+    let on_progress = |at| progress("evaluating view", at);
+    let EvaluatedView { set, samples, missing_keys, undecided, .. } =
+        evaluate(store, manifest, view, undecided_allowed, &on_progress).await?;
+    if let Undecided { records, first: Some(first) } = &undecided {
+        warn(&format!("the view leaves out {records} of the dataset's records, which cannot be read: {first}"));
+    }
+    missing_keys.iter().for_each(|missing| warn(&missing.to_string()));
+    if let Some(noted) = view.samples.replace(samples).filter(|noted| *noted != samples) {
+        let problem = format!("is {noted}; evaluating it gives {samples}");
+        return Err(DatasetError::View { key: "samples", problem }.into());
+    }
+    Ok(JobSamples::View(set))
+}
+
 /// Checks that columns of tokens have the vocabulary that the dataset was tokenized with, if its manifest has that. A model may have a few
 /// more ids than the tokenizer, for matrices of round sizes.
 fn check_vocab(columns: &[Column], manifest: &Manifest) -> Result<(), DatasetError> {
@@ -149,15 +177,6 @@ fn check_vocab(columns: &[Column], manifest: &Manifest) -> Result<(), DatasetErr
          {most} if the model has some more; otherwise the dataset is another model's"
     );
     Err(DatasetError::Option { option: "vocab", problem })
-}
-
-impl EvaluatedJob {
-    /// Returns how the dataset is read: what was evaluated here need not be stored.
-    pub(crate) fn stores(&self) -> StoreAccess {
-        let (views, sequences) =
-            (self.samples.view().cloned().into_iter().collect(), self.made.iter().cloned().collect());
-        StoreAccess { views, sequences, ..StoreAccess::default() }
-    }
 }
 
 /// Finds the documents of a job's sequences.

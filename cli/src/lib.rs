@@ -8,6 +8,7 @@
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod ctl;
+mod datasets;
 pub mod dev_cluster;
 mod evaluated;
 pub mod kind;

@@ -14,8 +14,6 @@ from typing import Any, Literal, TypedDict
 
 
 class _JobRequired(TypedDict):
-    #: The folder or URL that `spdl-ctl pack` or `spdl-ctl index` wrote: a path, or `s3://`, `gs://`, `az://`, `http://`, `https://`, `hf://`. A relative path starts at the folder of the job file. Passwords do not belong here: credentials come from the environment of the store's client.
-    dataset: str | os.PathLike[str]
     #: Samples of one step over all ranks, 1 to 16777216; each rank gets an even share. With `sequence`, a sample is a sequence.
     global_batch: int
     #: The name by which trainers ask for the job: 1 to 128 of `A-Z a-z 0-9 . _ -`.
@@ -29,6 +27,8 @@ class Job(_JobRequired, total=False):
     bad_samples: Literal["substitute", "mask", "fail"] | None
     #: The columns of a batch, in order, each in a table `[[column]]`. With those that functions add, a job has 1 to 64 of them. Default: none, which needs a `function`.
     column: Sequence[Column]
+    #: The folder or URL that `spdl-ctl pack` or `spdl-ctl index` wrote: a path, or `s3://`, `gs://`, `az://`, `http://`, `https://`, `hf://`. A relative path starts at the folder of the job file. Passwords do not belong here: credentials come from the environment of the store's client. Default: none, which needs `source`.
+    dataset: str | os.PathLike[str]
     #: What happens when fewer samples than a global batch are left in an epoch. Default: `drop`; `partial` for one epoch with `shuffle = false`.
     epoch_end: Literal["drop", "pad", "continuous", "exact", "partial"] | None
     #: How often the job goes through the dataset, at least once.
@@ -47,6 +47,10 @@ class Job(_JobRequired, total=False):
     sequence: Sequences | None
     #: Whether samples are shuffled. If not, they come in the order of the manifest.
     shuffle: bool
+    #: Several datasets that are blended by their weights, each in a table `[[source]]`, in place of `dataset`: 1 to 64. Default: none.
+    source: Sequence[Source]
+    #: For jobs with `source`: the number of samples of an epoch, at least 1. Default: as many as come until the first source has given all of its samples.
+    total_samples: int | None
     #: Which samples of the dataset are delivered. Default: all.
     view: View | None
 
@@ -808,6 +812,26 @@ class Sequences(_SequencesRequired, total=False):
     pool_tokens: int | None
     #: The fingerprint of the table of pools, which `spdl-ctl plan` prints. Default: set when the job is created.
     pools: str | None
+
+
+class _SourceRequired(TypedDict):
+    #: The folder or URL of its dataset, as `dataset` of a job.
+    dataset: str | os.PathLike[str]
+    #: The name of the source in messages: 1 to 128 of `A-Z a-z 0-9 . _ -`. No other source of the job has it.
+    name: str
+    #: Its share of the samples, compared with the weights of the other sources: any number above 0. Shares are kept to one part of 65536.
+    weight: float
+
+
+class Source(_SourceRequired, total=False):
+    """A dataset that gives a share of the samples of a job."""
+
+    #: How often its samples may come in all epochs of the job, at least once. If they would come more often, the job is refused. Default: as often as its weight says; it begins again each time.
+    max_epochs: int | None
+    #: How well its samples are shuffled. Default: that of the job.
+    order: Order | None
+    #: Which samples of its dataset it gives. Default: all.
+    view: View | None
 
 
 class View(TypedDict, total=False):

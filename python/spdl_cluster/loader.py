@@ -165,6 +165,12 @@ class Loader:
         return self._native.classes
 
     @property
+    def sources(self) -> dict[str, range]:
+        """The ids of the samples of each source of the job, by its name; empty if the job has one dataset. `batch.ids` are in one of them each:
+        `ids = loader.sources["code"]; of_code = (batch.ids >= ids.start) & (batch.ids < ids.stop)`."""
+        return {name: range(first, end) for name, first, end in self._native.facts.sources}
+
+    @property
     def class_to_idx(self) -> dict[str, int] | None:
         """The number of each class by its name, as torchvision's datasets have it; `None` where `classes` is."""
         names = self.classes

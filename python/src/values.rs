@@ -63,6 +63,8 @@ pub(crate) struct LoaderFacts {
     pub(crate) epoch_end: &'static str,
     /// The tokens of a sequence, if samples are sequences.
     pub(crate) seq_len: Option<u32>,
+    /// The name of each source of the job, its first id, and the id after its last; none if the job has one dataset.
+    pub(crate) sources: Vec<(String, u64, u64)>,
     pub(crate) columns: Vec<ColumnType>,
 }
 

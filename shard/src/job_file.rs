@@ -4,7 +4,7 @@ use std::path::{Component, Path, PathBuf};
 
 use spdl_job::{JobError, JobFile, MAX_JOB_FILE_BYTES};
 
-/// Reads the job file at `path`. If its `dataset` is a relative path, it is relative to the folder of the file.
+/// Reads the job file at `path`. If the path of a dataset is relative, it is relative to the folder of the file.
 ///
 /// # Errors
 /// [`JobError::Unreadable`], and the errors of [`JobFile::parse`].
@@ -19,19 +19,23 @@ pub fn read_job_file(path: &Path) -> Result<JobFile, JobError> {
     Ok(resolve_dataset(JobFile::parse(&text, &shown)?, path))
 }
 
-/// Resolves the job's relative paths, its `dataset` and its list of keys, against the folder of the job file at `path`.
+/// Resolves the job's relative paths, those of its datasets and its lists of keys, against the folder of the job file at `path`.
 #[must_use]
 pub fn resolve_dataset(mut job: JobFile, path: &Path) -> JobFile {
     let folder = std::path::absolute(path).ok().and_then(|path| path.parent().map(Path::to_owned));
-    if let (Some(folder), Some(keys)) = (&folder, job.view.as_mut().and_then(|view| view.keys.as_mut())) {
-        *keys = folder.join(&*keys).display().to_string();
-    }
-    let is_relative = !job.dataset.is_empty() && !job.dataset.contains("://") && Path::new(&job.dataset).is_relative();
-    if let Some(folder) = folder.filter(|_| is_relative) {
-        // `./data` and `data` must compare as the same dataset.
-        let parts = folder.components().chain(Path::new(&job.dataset).components());
-        let parts = parts.filter(|part| *part != Component::CurDir);
-        job.dataset = parts.collect::<PathBuf>().display().to_string();
+    let Some(folder) = folder else { return job };
+    let sources = job.source.iter_mut().map(|source| (&mut source.dataset, &mut source.view));
+    for (dataset, view) in std::iter::once((&mut job.dataset, &mut job.view)).chain(sources) {
+        if let Some(keys) = view.as_mut().and_then(|view| view.keys.as_mut()) {
+            *keys = folder.join(&*keys).display().to_string();
+        }
+        let is_relative = !dataset.is_empty() && !dataset.contains("://") && Path::new(&dataset).is_relative();
+        if is_relative {
+            // `./data` and `data` must compare as the same dataset.
+            let parts = folder.components().chain(Path::new(&dataset).components());
+            let parts = parts.filter(|part| *part != Component::CurDir);
+            *dataset = parts.collect::<PathBuf>().display().to_string();
+        }
     }
     job
 }
@@ -60,6 +64,11 @@ mod tests {
             std::fs::write(&path, text).unwrap();
             assert_eq!(read_job_file(&path).unwrap().dataset, expected, "{written}");
         }
+        let source = "[[source]]\nname = \"web\"\ndataset = \"web\"\nweight = 1\nview = { keys = \"keys.txt\" }\n";
+        std::fs::write(&path, format!("name = \"a\"\nglobal_batch = 8\n{source}")).unwrap();
+        let job = read_job_file(&path).unwrap();
+        let keys = job.source[0].view.as_ref().unwrap().keys.as_deref();
+        assert_eq!((job.source[0].dataset.as_str(), keys), (&*inside("jobs/web"), Some(&*inside("jobs/keys.txt"))));
         let error = read_job_file(&path.with_extension("json")).unwrap_err().to_string();
         assert!(error.contains("a.json` cannot be read"), "{error}");
     }

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use spdl_order::{DatasetFacts, OrderParams, Plan, PlanError, view::SampleSet};
+use spdl_job::{Job, JobError, SourceDatasetFacts};
+use spdl_order::{BlendSource, DatasetFacts, OrderParams, Plan, PlanError, view::SampleSet};
 use spdl_store::StoreError;
 use spdl_types::Fingerprint;
 
@@ -84,5 +85,77 @@ impl JobSamples {
             Self::View(view) => Plan::of_view(&manifest.block_samples(), view, seed, order),
             Self::Sequences(table) => Plan::new(table.pools().sequences(), seed, order),
         }
+    }
+}
+
+/// The datasets of a job, each with the samples of it that are the job's: its only dataset, or those of its sources in their order.
+pub type DatasetsOfJob<'d> = [(&'d Manifest, &'d JobSamples)];
+
+/// Returns the facts about the datasets of a job that creating it needs.
+#[must_use]
+pub fn facts_of(datasets: &DatasetsOfJob<'_>) -> Vec<SourceDatasetFacts> {
+    let facts = |(manifest, samples): &(&Manifest, &JobSamples)| SourceDatasetFacts {
+        given: samples.facts(manifest),
+        ids: manifest.samples(),
+    };
+    datasets.iter().map(facts).collect()
+}
+
+/// Returns the plan of a job on its datasets.
+///
+/// # Errors
+/// [`PlanError`] if there is none.
+///
+/// # Panics
+/// If these are not as many as the datasets of the job.
+pub fn plan_of(job: &Job, datasets: &DatasetsOfJob<'_>) -> Result<Plan, PlanError> {
+    if job.sources.is_empty() {
+        let [(manifest, samples)] = datasets else { panic!("{} datasets for one", datasets.len()) };
+        return samples.plan(manifest, job.seed, job.order);
+    }
+    assert_eq!(datasets.len(), job.sources.len(), "datasets of each source");
+    let blocks: Vec<Vec<u32>> = datasets.iter().map(|(manifest, _)| manifest.block_samples()).collect();
+    let sources = job.sources.iter().zip(datasets).zip(&blocks).map(|((source, (_, samples)), block_samples)| {
+        BlendSource { block_samples, view: samples.view(), weight: source.weight, order: source.order(job.order) }
+    });
+    Plan::of_sources(&sources.collect::<Vec<_>>(), job.samples, job.seed)
+}
+
+/// What is compared of the classes of two datasets: their number, and a fingerprint of their names in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClassList {
+    count: usize,
+    names: Fingerprint,
+}
+
+impl ClassList {
+    /// Returns those of a dataset.
+    #[must_use]
+    pub fn of(manifest: &Manifest) -> Self {
+        // No name contains a control character, so two different lists never give the same text.
+        let names = manifest.classes().fold(String::new(), |names, name| names + name + "\n");
+        Self { count: manifest.classes().len(), names: Fingerprint::of(names.as_bytes()) }
+    }
+}
+
+/// Checks that the datasets of a job's sources list the same classes, if a column has numbers of them: a number would otherwise mean
+/// one class in one source and another one in the next.
+///
+/// # Errors
+/// [`JobError::Key`] for the first source with other classes.
+pub fn check_classes(job: &Job, classes: &[ClassList]) -> Result<(), JobError> {
+    let Some(column) = job.column_of_classes().filter(|_| job.sources.len() > 1) else { return Ok(()) };
+    let mut sources = job.sources.iter().zip(classes);
+    let Some((first, of_first)) = sources.next() else { return Ok(()) };
+    match sources.find(|(_, classes)| *classes != of_first) {
+        Some((other, of_other)) => {
+            let list = |classes: &ClassList| match classes.count {
+                0 => "no classes".to_owned(),
+                1 => "1 class".to_owned(),
+                count => format!("{count} classes"),
+            };
+            Err(job.other_classes(column, [(first, list(of_first)), (other, list(of_other))]))
+        }
+        None => Ok(()),
     }
 }

@@ -32,6 +32,7 @@ SHOWN = {
     "Normalise": "job.md#normalisation",
     "OrderFile": "job.md#the-order",
     "SequenceFile": "language.md#2-the-job",
+    "JobSourceFile": "sources.md#weights-and-how-often-a-source-comes",
     "ViewFile": "job.md#a-view",
     "audio": "audio.md#what-a-column-can-have",
     "audio_length": "audio.md#segments-of-one-length",
@@ -60,6 +61,7 @@ HEADINGS = {
     "ReturnedFile": "`returns` of a function",
     "ReturnsFile": "`returns` of a column",
     "SequenceFile": "`[sequence]`",
+    "JobSourceFile": "`[[source]]`",
     "ViewFile": "`[view]`",
 }
 #: What has no section of its own: the place that describes it.
@@ -79,7 +81,7 @@ This page is generated from the JSON Schema of job files, `spdl-ctl job schema`,
 comments in `crates/core/job/src` and not this page.
 
 [The job file]({GUIDE}) leads from the smallest job to what most people change. Here is every key: [the job](#the-job), [`[[column]]`](#column) with
-[the kinds](#kinds), [`[[function]]`](#function), [`[mix]`](#mix), [`[order]`](#order), [`[sequence]`](#sequence), [`[view]`](#view), [the operations](#operations) on pictures and [on sounds](#operations-on-sounds), and
+[the kinds](#kinds), [`[[function]]`](#function), [`[mix]`](#mix), [`[order]`](#order), [`[sequence]`](#sequence), [`[[source]]`](#source), [`[view]`](#view), [the operations](#operations) on pictures and [on sounds](#operations-on-sounds), and
 [the values](#values) that several keys have. An unknown key is an error that names the column, the key and the line."""
 
 

@@ -15,10 +15,11 @@ from typing import Any
 ROOT = pathlib.Path(__file__).parents[2]
 SCHEMA = ROOT / "examples/job.schema.json"
 #: Names of tables in Python, where they differ from the schema's without `File`.
-NAMES = {"ImageOp": "Operations", "SoundOp": "SoundOperations", "OrderFile": "Order", "ColumnFile": "Column", "SequenceFile": "Sequences"}
+NAMES = {"ImageOp": "Operations", "SoundOp": "SoundOperations", "OrderFile": "Order", "ColumnFile": "Column", "SequenceFile": "Sequences", "JobSourceFile": "Source"}
 #: What dicts take beside what job files take: functions and paths as they are.
 MORE = {
     ("Job", "dataset"): "str | os.PathLike[str]",
+    ("Source", "dataset"): "str | os.PathLike[str]",
     ("Column", "transform"): "str | Callable[..., Any]",
     ("Function", "call"): "str | Callable[..., Any]",
 }

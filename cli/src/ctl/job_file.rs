@@ -1,4 +1,4 @@
-//! Opens a job file and its dataset, for `plan`, `replay` and `audit`.
+//! Opens a job file and its datasets, for `plan`, `replay` and `audit`.
 
 use std::{
     path::{Path, PathBuf},
@@ -6,15 +6,15 @@ use std::{
 };
 
 use spdl_control::messages::Refusal;
-use spdl_dataset::{Misfits, misfits};
-use spdl_job::{Job, JobFile, redact};
-use spdl_order::{BatchParams, OrderParams, Plan, PlanError};
-use spdl_shard::{manifest::Manifest, read_job_file, samples::JobSamples, store::DatasetStore};
+use spdl_dataset::Misfits;
+use spdl_job::{Job, JobFile};
+use spdl_order::{BatchParams, Plan, PlanError};
+use spdl_shard::{read_job_file, samples::JobSamples};
 use spdl_types::Position;
 use spdl_worker::feed::StoreAccess;
 
 use super::{CtlError, output, progress::ProgressLine};
-use crate::evaluated::{EvaluatedJob, evaluate_job};
+use crate::datasets::{EvaluatedDatasets, FrozenError};
 
 /// The argument that names a job file.
 #[derive(Clone, Debug, clap::Args)]
@@ -23,13 +23,12 @@ pub(crate) struct JobFileArg {
     pub(crate) job: PathBuf,
 }
 
-/// A job with its dataset and plan.
+/// A job with its datasets and plan.
 pub(crate) struct OpenJob {
     pub(crate) job: Job,
-    pub(crate) manifest: Manifest,
     pub(crate) plan: Plan,
-    /// Its view and its sequences, if it has any.
-    pub(crate) evaluated: EvaluatedJob,
+    /// Its only dataset, or those of its sources.
+    pub(crate) datasets: EvaluatedDatasets,
 }
 
 /// Reads a job file.
@@ -37,38 +36,24 @@ pub(crate) fn read(path: &Path) -> Result<JobFile, CtlError> {
     Ok(read_job_file(path)?)
 }
 
-/// Opens a job file's dataset and freezes the job.
+/// Opens a job file's datasets and freezes the job.
 pub(crate) async fn open(path: &Path) -> Result<OpenJob, CtlError> {
     let mut file = read(path)?;
-    file.check()?;
-    let store = DatasetStore::open_pinned(&file.dataset).await?;
-    let manifest = store.manifest().await?;
-    file.dataset = store.pinned_url(&file.dataset);
-    let evaluated = evaluated(&store, &manifest, &mut file).await?;
-    let job = file.freeze(&evaluated.samples.facts(&manifest))?;
-    refuse_misfits(&store, &manifest, &job, &evaluated.samples).await?;
-    OpenJob::new(job, manifest, evaluated)
+    let datasets = evaluated(&mut file).await?;
+    let job = datasets.freeze(&file)?;
+    refuse_misfits(&datasets, &job).await?;
+    OpenJob::new(job, datasets)
 }
 
-/// Refuses a job that names what its dataset does not have, and warns of what most of its samples lack.
-pub(crate) async fn refuse_misfits(
-    store: &DatasetStore,
-    manifest: &Manifest,
-    job: &Job,
-    samples: &JobSamples,
-) -> Result<(), CtlError> {
-    let view = samples.view().map(|set| &**set);
-    let Misfits { error, warnings } = misfits(store, manifest, job, view).await?;
+/// Refuses a job that names what its datasets do not have, and warns of what most of their samples lack.
+pub(crate) async fn refuse_misfits(datasets: &EvaluatedDatasets, job: &Job) -> Result<(), CtlError> {
+    let Misfits { error, warnings } = datasets.misfits(job).await?;
     warnings.iter().for_each(|warning| output::warn(warning));
     error.map_or(Ok(()), |error| Err(error.into()))
 }
 
-/// Evaluates the view and the sequences of a job, with progress bars, and notes their fingerprints in its file.
-pub(crate) async fn evaluated(
-    store: &DatasetStore,
-    manifest: &Manifest,
-    file: &mut JobFile,
-) -> Result<EvaluatedJob, CtlError> {
+/// Opens the datasets of a job, and evaluates its views and its sequences, with progress bars. Notes their fingerprints in its file.
+pub(crate) async fn evaluated(file: &mut JobFile) -> Result<EvaluatedDatasets, CtlError> {
     let bar = Mutex::new(None);
     let progress = |label: &'static str, at| {
         let mut bar = bar.lock().unwrap_or_else(PoisonError::into_inner);
@@ -77,36 +62,37 @@ pub(crate) async fn evaluated(
         }
         bar.iter().for_each(|(_, bar)| bar.dataset_at(at));
     };
-    Ok(evaluate_job(file, (store, manifest), &progress, &output::warn).await?)
+    Ok(EvaluatedDatasets::open(file, &progress, &output::warn).await?)
 }
 
-/// Opens the dataset of a job that a coordinator has frozen; refuses a dataset with another fingerprint.
+/// Opens the datasets of a job that a coordinator has frozen; refuses one with another fingerprint.
 pub(crate) async fn open_frozen(job: Job) -> Result<OpenJob, CtlError> {
-    let store = DatasetStore::open(&job.dataset)?;
-    let manifest = store.manifest().await?;
-    let facts = manifest.facts();
-    if facts.fingerprint != job.dataset_fingerprint {
-        return Err(CtlError::DatasetDiffers {
-            dataset: redact(&job.dataset).into_owned(),
-            theirs: facts.fingerprint,
-            job: job.name,
-            ours: job.dataset_fingerprint,
-        });
+    match EvaluatedDatasets::open_frozen(&job).await {
+        Ok(datasets) => OpenJob::new(job, datasets),
+        Err(FrozenError::Store(error)) => Err(error.into()),
+        Err(FrozenError::Differs { dataset, found, expected }) => {
+            Err(CtlError::DatasetDiffers { dataset, theirs: found, job: job.name, ours: expected })
+        }
     }
-    let pools = job.sequence.as_ref().map(|sequence| sequence.pools);
-    let samples = JobSamples::open(&store, &manifest, job.view, pools).await?;
-    OpenJob::new(job, manifest, EvaluatedJob { samples, made: None })
 }
 
 impl OpenJob {
-    fn new(job: Job, manifest: Manifest, evaluated: EvaluatedJob) -> Result<Self, CtlError> {
-        let plan = evaluated.samples.plan(&manifest, job.seed, job.order)?;
-        Ok(Self { job, manifest, plan, evaluated })
+    fn new(job: Job, datasets: EvaluatedDatasets) -> Result<Self, CtlError> {
+        let plan = datasets.plan(&job)?;
+        Ok(Self { job, plan, datasets })
     }
 
-    /// Returns the plan that the job would have with other parameters of the order.
-    pub(crate) fn plan_with(&self, order: OrderParams) -> Result<Plan, PlanError> {
-        self.evaluated.samples.plan(&self.manifest, self.job.seed, order)
+    /// Returns what the samples of the job are on its first dataset: its only one, unless it has sources.
+    pub(crate) fn samples(&self) -> &JobSamples {
+        &self.datasets.first().evaluated.samples
+    }
+
+    /// Returns the plan that the job would have with windows of at most this size.
+    pub(crate) fn plan_with_window(&self, window: u64) -> Result<Plan, PlanError> {
+        let mut job = self.job.clone();
+        job.order.window = job.order.window.min(window);
+        job.sources.iter_mut().for_each(|source| source.window = source.window.min(window));
+        self.datasets.plan(&job)
     }
 
     /// Refuses a start that is not in the stream, by the coordinator's rules.
@@ -116,27 +102,23 @@ impl OpenJob {
             .map_or(Ok(()), |cause| Err(Refusal::StartOutOfRange { job: self.job.name.clone(), start, cause }.into()))
     }
 
-    /// Returns how the job's dataset is read: what was evaluated here need not be stored.
+    /// Returns how the job's datasets are read: what was evaluated here need not be stored.
     pub(crate) fn stores(&self) -> StoreAccess {
-        self.evaluated.stores()
+        self.datasets.stores()
     }
 
-    /// Returns the bytes of each block of the plan: those of the dataset, or pools of them.
+    /// Returns the bytes of each block of the plan: those of the datasets, or pools of them.
     pub(crate) fn block_bytes(&self) -> Vec<u64> {
-        let bytes = |block| self.manifest.block(block).bytes;
-        match self.evaluated.samples.sequences() {
-            None => (0..self.manifest.block_count()).map(bytes).collect(),
-            Some(table) => {
-                let pools = table.pools();
-                let of_pool = |pool| pools.blocks(pool).into_iter().flatten().map(bytes).sum();
-                (0..pools.sequences().len() as u32).map(of_pool).collect()
-            }
-        }
+        let bytes = self.datasets.block_bytes();
+        let Some(table) = self.samples().sequences() else { return bytes };
+        let pools = table.pools();
+        let of_pool = |pool| pools.blocks(pool).into_iter().flatten().map(|block| bytes[block as usize]).sum();
+        (0..pools.sequences().len() as u32).map(of_pool).collect()
     }
 
-    /// Returns the bytes of all blocks of the dataset.
+    /// Returns the bytes of all blocks of the datasets.
     pub(crate) fn dataset_bytes(&self) -> u64 {
-        (0..self.manifest.block_count()).map(|block| self.manifest.block(block).bytes).sum()
+        self.datasets.block_bytes().iter().sum()
     }
 
     /// Returns how the job cuts its stream into steps.

@@ -10,6 +10,7 @@ use spdl_types::{Fingerprint, Position};
 use super::{
     CtlError, CtlResult,
     costs::{Costs, NodeRanks},
+    job::source_text,
     job_file::{self, JobFileArg, OpenJob},
     output::outln,
     record_names::{RecordName, RecordNames, SampleNames},
@@ -114,7 +115,7 @@ struct SequenceReport {
 
 impl SequenceReport {
     fn of(open: &OpenJob) -> Option<Self> {
-        let table = open.evaluated.samples.sequences()?;
+        let table = open.samples().sequences()?;
         let SequenceFill {
             sequences,
             tokens,
@@ -263,7 +264,7 @@ async fn print_ids(
     ranks: std::ops::Range<u32>,
 ) -> Result<(), CtlError> {
     let mut items = Vec::new();
-    let mut names = if args.keys { Some(RecordNames::open(&open.job, &open.evaluated.samples).await?) } else { None };
+    let mut names = if args.keys { Some(RecordNames::new(&open.job, open.datasets.clone())?) } else { None };
     for step in steps(open, args, batches) {
         for rank in ranks.clone() {
             open.plan.rank_items(&step, rank, args.world, &mut items);
@@ -300,12 +301,15 @@ fn print_costs(open: &OpenJob, costs: &Costs) -> Result<(), CtlError> {
         "job `{}`: {} in {}",
         open.job.name,
         report::count(open.plan.samples(), one, many),
-        report::count(open.manifest.block_count().into(), "block", "blocks"),
+        report::count(open.datasets.block_count(), "block", "blocks"),
     )?;
     if let Some(view) = &open.job.view {
-        let all = report::count(open.manifest.samples(), "sample", "samples");
-        let kept = open.evaluated.samples.view().map_or(open.plan.samples(), |view| view.len());
+        let all = report::count(open.datasets.first().manifest.samples(), "sample", "samples");
+        let kept = open.samples().view().map_or(open.plan.samples(), |view| view.len());
         outln!("the view keeps {} of {all}; samples = \"{view}\"", report::grouped(kept))?;
+    }
+    for source in &open.job.sources {
+        outln!("source {}", source_text(source, open.job.samples))?;
     }
     if let Some(sequences) = SequenceReport::of(open) {
         sequences.print()?;

@@ -6,12 +6,15 @@ use serde::{Deserialize, Serialize};
 use spdl_job::Job;
 use spdl_order::{Plan, PlanError};
 use spdl_sequence::Piece;
-use spdl_shard::{format::ShardIndex, manifest::Manifest, samples::JobSamples, store::DatasetStore};
+use spdl_shard::format::ShardIndex;
 use spdl_store::StoreError;
 use spdl_types::{Position, SampleId};
 
 use super::CtlError;
-use crate::evaluated::PackedDocuments;
+use crate::{
+    datasets::{EvaluatedDataset, EvaluatedDatasets},
+    evaluated::PackedDocuments,
+};
 
 /// Maximum bytes of the indexes that are kept: consecutive samples come from few shards.
 const MAX_KEPT_BYTES: u64 = 256 << 20;
@@ -34,23 +37,21 @@ pub(crate) enum SampleNames {
 
 /// Finds the records of a job's samples.
 pub(crate) struct RecordNames {
-    store: DatasetStore,
-    manifest: Manifest,
-    indexes: HashMap<u32, Arc<dyn ShardIndex>>,
+    datasets: EvaluatedDatasets,
+    /// The indexes that were read, by the number of the dataset and the shard.
+    indexes: HashMap<(usize, u32), Arc<dyn ShardIndex>>,
     kept_bytes: u64,
     /// The plan and the documents of sequences, if the job has them.
     packed: Option<(Plan, PackedDocuments)>,
 }
 
 impl RecordNames {
-    /// Opens the dataset of a job with these samples.
-    pub(crate) async fn open(job: &Job, samples: &JobSamples) -> Result<Self, CtlError> {
-        let store = DatasetStore::open(&job.dataset)?;
-        let manifest = store.manifest().await?;
-        let documents = PackedDocuments::new(job, samples);
-        let with_plan = documents.map(|documents| Ok((samples.plan(&manifest, job.seed, job.order)?, documents)));
+    /// Finds records in the datasets of a job.
+    pub(crate) fn new(job: &Job, datasets: EvaluatedDatasets) -> Result<Self, CtlError> {
+        let documents = PackedDocuments::new(job, &datasets.first().evaluated.samples);
+        let with_plan = documents.map(|documents| Ok((datasets.plan(job)?, documents)));
         let packed = with_plan.transpose().map_err(|error: PlanError| error)?;
-        Ok(Self { store, manifest, indexes: HashMap::new(), kept_bytes: 0, packed })
+        Ok(Self { datasets, indexes: HashMap::new(), kept_bytes: 0, packed })
     }
 
     /// Returns what sample `id` consists of, which is at this position.
@@ -71,7 +72,7 @@ impl RecordNames {
     /// If the job has no sequences, or no such one.
     pub(crate) async fn documents(&mut self, at: Position, id: SampleId) -> Result<Vec<(RecordName, Piece)>, CtlError> {
         let (plan, documents) = self.packed.as_mut().expect("a job with sequences");
-        let pieces = documents.of(&self.store, at.epoch, plan.locate(id)).await?;
+        let pieces = documents.of(&self.datasets.first().store, at.epoch, plan.locate(id)).await?;
         let mut names = Vec::with_capacity(pieces.len());
         for (document, piece) in pieces {
             names.push((self.record(document).await?, piece));
@@ -79,21 +80,23 @@ impl RecordNames {
         Ok(names)
     }
 
-    /// Returns the name of the record that has a sample of the dataset.
-    async fn record(&mut self, SampleId(id): SampleId) -> Result<RecordName, StoreError> {
-        let block = self.manifest.block_of(id).expect("a sample of the dataset");
-        let number = self.manifest.block(block).shard;
-        let shard = self.manifest.shard(number);
-        let index = match self.indexes.get(&number) {
+    /// Returns the name of the record that has a sample of the datasets.
+    async fn record(&mut self, id: SampleId) -> Result<RecordName, StoreError> {
+        let (of, SampleId(id)) = self.datasets.of_sample(id);
+        let EvaluatedDataset { store, manifest, .. } = self.datasets.iter().nth(of).expect("it has the sample");
+        let block = manifest.block_of(id).expect("a sample of the dataset");
+        let number = manifest.block(block).shard;
+        let shard = manifest.shard(number);
+        let index = match self.indexes.get(&(of, number)) {
             Some(index) => index.clone(),
             None => {
-                let index = self.store.index(&shard).await?;
+                let index = store.index(&shard).await?;
                 self.kept_bytes += shard.index_bytes;
                 if self.kept_bytes > MAX_KEPT_BYTES {
                     self.indexes.clear();
                     self.kept_bytes = shard.index_bytes;
                 }
-                self.indexes.insert(number, index.clone());
+                self.indexes.insert((of, number), index.clone());
                 index
             }
         };

@@ -1,19 +1,30 @@
 //! Compares the part of a dataset that a job's order uses at once with the room in the workers' caches.
 
 use spdl_control::coordinator::Status;
-use spdl_job::Job;
+use spdl_job::{Job, JobSource};
+use spdl_order::OrderParams;
 use spdl_shard::manifest::Manifest;
 
 use super::report;
 
 /// Returns a warning if blocks of the job are fetched more than once an epoch, because the caches of all workers hold less
 /// than is in use at once. Without a worker there is nothing to compare with.
-pub(crate) fn warning(job: &Job, manifest: &Manifest, status: &Status) -> Option<String> {
-    let dataset_bytes = (0..manifest.block_count()).map(|block| manifest.block(block).bytes).sum();
-    let used = in_use(job, manifest.block_count(), dataset_bytes);
+pub(crate) fn warning(job: &Job, manifests: &[Manifest], status: &Status) -> Option<String> {
+    let bytes = |manifest: &Manifest| (0..manifest.block_count()).map(|block| manifest.block(block).bytes).sum();
+    let used = match manifests {
+        [manifest] if job.sources.is_empty() => {
+            in_use((job.order, job.samples), manifest.block_count(), bytes(manifest))
+        }
+        manifests => {
+            let of = |(source, manifest): (&JobSource, &Manifest)| {
+                in_use((source.order(job.order), source.samples), manifest.block_count(), bytes(manifest))
+            };
+            job.sources.iter().zip(manifests).map(of).sum()
+        }
+    };
     let caches: Vec<u64> = status.workers.iter().map(|worker| worker.cache.limit_bytes).collect();
     let hold: u64 = caches.iter().sum();
-    let (again, room) = match manifest.format().is_columnar() {
+    let (again, room) = match manifests.iter().any(|manifest| manifest.format().is_columnar()) {
         // A cache on disk keeps blocks as they are stored, so they would still be decoded again.
         true => ("fetched and decoded", "`--memory`"),
         false => ("fetched", "`--memory` or `--cache-bytes`"),
@@ -31,12 +42,13 @@ pub(crate) fn warning(job: &Job, manifest: &Manifest, status: &Status) -> Option
     })
 }
 
-/// Returns the bytes that are in use at once: a window of each lane, or a block of each if nothing is shuffled.
-fn in_use(job: &Job, blocks: u32, dataset_bytes: u64) -> u64 {
-    let samples_per_block = job.samples.div_ceil(u64::from(blocks).max(1));
-    let samples_of_lane = if job.order.shuffle { job.order.window.max(samples_per_block) } else { samples_per_block };
-    let samples = u128::from(job.order.lanes) * u128::from(samples_of_lane);
-    let bytes = samples * u128::from(dataset_bytes) / u128::from(job.samples.max(1));
+/// Returns the bytes of a dataset of so many samples in this order that are in use at once: a window of each lane, or a block of each if
+/// nothing is shuffled.
+fn in_use((order, samples): (OrderParams, u64), blocks: u32, dataset_bytes: u64) -> u64 {
+    let samples_per_block = samples.div_ceil(u64::from(blocks).max(1));
+    let samples_of_lane = if order.shuffle { order.window.max(samples_per_block) } else { samples_per_block };
+    let used = u128::from(order.lanes) * u128::from(samples_of_lane);
+    let bytes = used * u128::from(dataset_bytes) / u128::from(samples.max(1));
     u64::try_from(bytes).unwrap_or(u64::MAX).min(dataset_bytes)
 }
 
@@ -53,7 +65,7 @@ mod tests {
         let column = "[[column]]\nname = \"x\"\nfrom = \"x\"\ndecode = \"int\"";
         let text = format!("name = \"j\"\ndataset = \"/d\"\nglobal_batch = {global_batch}\n{order}\n{column}");
         let job = JobFile::parse(&text, "j.toml").and_then(|file| file.freeze(&facts)).expect("a valid job");
-        in_use(&job, 10_000, 80_000_000_000)
+        in_use((job.order, job.samples), 10_000, 80_000_000_000)
     }
 
     #[test]

@@ -2,15 +2,11 @@
 
 use std::sync::Arc;
 
-use spdl_dataset::LABEL_FIELD;
-use spdl_job::{BoxLabelsKeys, CategoryKeys, ColumnFile, DecodeFile, Job, OneHotKeys, listed_classes};
+use spdl_job::{BoxLabelsKeys, CLASS_NUMBERS, CategoryKeys, ColumnFile, DecodeFile, Job, OneHotKeys, listed_classes};
 use spdl_shard::{manifest::Manifest, store::DatasetStore};
 use spdl_store::StoreError;
 
 use super::LocalBuilder;
-
-/// Names of the field that has the number of a record's class: where `pack` and `index` number classes, and as Parquet files have it.
-const LABELS: [&str; 3] = [LABEL_FIELD, "label", "labels"];
 
 impl LocalBuilder {
     /// Returns the names of the job's classes, in the order of their numbers; `None` if neither it nor its dataset lists any. Reads the
@@ -23,7 +19,7 @@ impl LocalBuilder {
         if let Some(listed) = self.job.check().ok().and_then(|columns| listed_classes(&columns).map(Arc::from)) {
             return Ok(Some(listed));
         }
-        let store = DatasetStore::open_pinned(&self.job.dataset).await?;
+        let store = DatasetStore::open_pinned(self.job.first_dataset()).await?;
         Ok(of_manifest(&store.manifest().await?))
     }
 
@@ -43,7 +39,7 @@ fn has_class_numbers(column: &ColumnFile) -> bool {
         DecodeFile::Category(CategoryKeys { names, .. })
         | DecodeFile::BoxLabels(BoxLabelsKeys { names, .. })
         | DecodeFile::OneHot(OneHotKeys { names, .. }) => names.is_none(),
-        DecodeFile::Int(_) => column.from.split('|').any(|field| LABELS.contains(&field.trim())),
+        DecodeFile::Int(_) => column.from.split('|').any(|field| CLASS_NUMBERS.contains(&field.trim())),
         _ => false,
     }
 }

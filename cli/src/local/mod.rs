@@ -28,12 +28,11 @@ use spdl_client::{
     Batch, ClientError, Diagnoser, FreeSlot, Progress, Serving, Source, SourceEvent, StartFrom, State, WaitClock,
 };
 use spdl_control::messages::{Refusal, Session, StartReason};
-use spdl_dataset::{DatasetError, Misfits, misfits};
+use spdl_dataset::{DatasetError, Misfits};
 use spdl_functions::FunctionRegistry;
 use spdl_insight::{Transport, tuning::TuningSettings};
 use spdl_job::{ENDLESS_EPOCHS, Job, JobError, JobFile};
 use spdl_order::PlanError;
-use spdl_shard::{samples::JobSamples, store::DatasetStore};
 use spdl_store::StoreError;
 use spdl_types::{Position, SessionId, StageStats};
 use spdl_worker::{
@@ -42,7 +41,7 @@ use spdl_worker::{
     transform::TransformSettings,
 };
 
-use crate::evaluated::{EvaluateError, evaluate_job};
+use crate::{datasets::EvaluatedDatasets, evaluated::EvaluateError};
 use observer::Observer;
 
 /// Default time that a call waits for a batch.
@@ -233,31 +232,26 @@ impl LocalBuilder {
     /// # Errors
     /// [`LocalError`]; its text names the job, dataset or setting at fault.
     pub async fn open(self) -> Result<LocalLoader, LocalError> {
-        self.open_with_samples().await.map(|(loader, _)| loader)
+        self.open_with_datasets().await.map(|(loader, _)| loader)
     }
 
-    /// Opens the loader, and returns what its samples are, too.
-    pub(crate) async fn open_with_samples(mut self) -> Result<(LocalLoader, JobSamples), LocalError> {
+    /// Opens the loader, and returns its datasets, too.
+    pub(crate) async fn open_with_datasets(mut self) -> Result<(LocalLoader, EvaluatedDatasets), LocalError> {
         let started = Instant::now();
         self.budget.check()?;
-        self.job.check()?;
-        let store = DatasetStore::open_pinned(&self.job.dataset).await?;
-        let manifest = store.manifest().await?;
-        self.job.dataset = store.pinned_url(&self.job.dataset);
         let warn = |problem: &str| tracing::warn!("{problem}");
-        let evaluated = evaluate_job(&mut self.job, (&store, &manifest), &|_, _| (), &warn).await?;
+        let datasets = EvaluatedDatasets::open(&mut self.job, &|_, _| (), &warn).await?;
         // The job's functions may run: the caller chose the job, and they run with the caller's rights.
         let access = Access {
-            stores: evaluated.stores(),
+            stores: datasets.stores(),
             transforms: Some(self.transforms),
             functions: self.functions,
             tuning: self.tuning,
             ..Access::default()
         };
         let resources = Resources::with_access("in-process", self.budget, access)?;
-        let mut job = resources.find_sources(self.job).await.freeze(&evaluated.samples.facts(&manifest))?;
-        let Misfits { error, warnings } =
-            misfits(&store, &manifest, &job, evaluated.samples.view().map(|set| &**set)).await?;
+        let mut job = datasets.freeze(&resources.find_sources(self.job).await)?;
+        let Misfits { error, warnings } = datasets.misfits(&job).await?;
         if let Some(error) = error {
             return Err(error.into());
         }
@@ -268,6 +262,7 @@ impl LocalBuilder {
         if let Some(epochs) = self.epochs.or(endless) {
             job.epochs = epochs;
             job.check()?;
+            job.check_max_epochs()?;
         }
         let global_batch = self.global_batch.unwrap_or(job.global_batch);
         let (rank, world) = (self.rank, self.world);
@@ -278,14 +273,14 @@ impl LocalBuilder {
             return Err(ClientError::from(Refusal::WorldTooLarge { world, global_batch }).into());
         }
         let (start, reason) = start_of(self.start, &job, global_batch)?;
-        evaluated.samples.plan(&manifest, job.seed, job.order)?.check(&job.batches(global_batch))?;
+        datasets.plan(&job)?.check(&job.batches(global_batch))?;
         let session = Session { id: SessionId(0), job, world, global_batch, start };
         let request =
             FeedRequest { session: session.clone(), rank, from: start, slots: self.slots, slab: SlabKind::Private };
-        let classes = classes::of_job(&session.job, &manifest);
+        let classes = classes::of_job(&session.job, &datasets.first().manifest);
         let source = InProcess::start(&resources, request, classes)?;
         let loader = spdl_client::Loader::new(source, Arc::new(session), rank, self.timeout, started);
-        Ok((loader.with_reason(reason), evaluated.samples))
+        Ok((loader.with_reason(reason), datasets))
     }
 }
 

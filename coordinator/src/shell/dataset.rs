@@ -13,9 +13,13 @@ use spdl_control::{
     Stores,
     messages::{CLASSES_PAGE_BYTES, FromCoordinator, Refusal},
 };
-use spdl_job::{Job, JobError, JobFile, redact};
-use spdl_order::DatasetFacts;
-use spdl_shard::{FormatError, manifest::Manifest, samples::JobSamples, store::DatasetStore};
+use spdl_job::{Job, JobError, JobFile, SourceDatasetFacts, ViewFile, redact};
+use spdl_shard::{
+    FormatError,
+    manifest::Manifest,
+    samples::{ClassList, JobSamples, check_classes},
+    store::DatasetStore,
+};
 use spdl_store::StoreError;
 use spdl_types::Fingerprint;
 use tokio::{
@@ -73,40 +77,59 @@ impl DatasetChecks {
             JobError::Syntax { source, .. } => invalid(origin, source.to_string().trim_end().to_owned()),
             other => invalid(origin, other.to_string()),
         })?;
-        let named = |error| invalid(&file.name, format!("job file `{origin}`: {error}"));
-        file.check().map_err(|error| named(error.to_string()))?;
-        self.limits.stores.admit(&file.dataset).map_err(named)?;
-        let _slot = self.slots.take(submitter).await.map_err(named)?;
-        let chosen = Chosen {
-            view: file.view.as_ref().and_then(|view| view.samples),
-            pools: file.sequence.as_ref().and_then(|sequence| sequence.pools),
+        let checked = file.check();
+        checked.map_err(|error| invalid(&file.name, format!("job file `{origin}`: {error}")))?;
+        let pools = file.sequence.as_ref().and_then(|sequence| sequence.pools);
+        let noted = |view: &Option<ViewFile>| view.as_ref().and_then(|view| view.samples);
+        let mut datasets: Vec<(&mut String, Chosen)> = match file.source.is_empty() {
+            true => vec![(&mut file.dataset, Chosen { view: noted(&file.view), pools })],
+            false => file
+                .source
+                .iter_mut()
+                .map(|source| (&mut source.dataset, Chosen { view: noted(&source.view), pools: None }))
+                .collect(),
         };
-        let reading = facts(file.dataset.clone(), chosen, self.limits.clone(), self.large.clone());
-        let (facts, dataset) = in_time(&file.dataset, reading).await.map_err(named)?;
-        file.dataset = dataset;
-        file.freeze(&facts).map_err(|error| invalid(&file.name, error.to_string()))
+        let name = file.name.clone();
+        let named = |error| invalid(&name, format!("job file `{origin}`: {error}"));
+        for (dataset, _) in &datasets {
+            self.limits.stores.admit(dataset).map_err(named)?;
+        }
+        let _slot = self.slots.take(submitter).await.map_err(named)?;
+        let (mut facts, mut classes) = (Vec::new(), Vec::new());
+        for (dataset, chosen) in &mut datasets {
+            let reading = read_facts(dataset.clone(), *chosen, self.limits.clone(), self.large.clone());
+            let read = in_time(dataset, reading).await.map_err(named)?;
+            **dataset = read.dataset;
+            facts.push(read.facts);
+            classes.push(read.classes);
+        }
+        let job = file.freeze_all(&facts).map_err(|error| invalid(&name, error.to_string()))?;
+        check_classes(&job, &classes).map_err(|error| invalid(&name, error.to_string()))?;
+        Ok(job)
     }
 
-    /// Returns a page of the names of a job's classes, from class `first` on, for a request of `client`.
-    pub(crate) async fn classes(&self, client: &str, job: &Job, first: u32) -> Result<FromCoordinator, Refusal> {
+    /// Returns a page of the names of a job's classes, from class `from` on, for a request of `client`.
+    pub(crate) async fn classes(&self, client: &str, job: &Job, from: u32) -> Result<FromCoordinator, Refusal> {
         let unknown = |cause: String| {
             let cause = redact(&cause).into_owned();
             Refusal::ClassesUnknown { job: job.name.clone(), cause }
         };
         if let Some(listed) = job.listed_classes() {
-            return Ok(page(listed.iter().map(String::as_str), first));
+            return Ok(page(listed.iter().map(String::as_str), from));
         }
         let _slot = self.slots.take(client).await.map_err(unknown)?;
-        let (dataset, limits, large) = (job.dataset.clone(), self.limits.clone(), self.large.clone());
+        // The sources of a job with numbers of classes have the same ones.
+        let first = job.datasets()[0];
+        let (dataset, limits, large) = (first.url.to_owned(), self.limits.clone(), self.large.clone());
         let reading = async move {
             let (_, manifest) = manifest(&dataset, &limits, &large).await?;
-            Ok((manifest.fingerprint(), page(manifest.classes(), first)))
+            Ok((manifest.fingerprint(), page(manifest.classes(), from)))
         };
-        let (fingerprint, page) = in_time(&job.dataset, reading).await.map_err(unknown)?;
-        if fingerprint == job.dataset_fingerprint {
+        let (fingerprint, page) = in_time(first.url, reading).await.map_err(unknown)?;
+        if fingerprint == first.fingerprint {
             return Ok(page);
         }
-        Err(unknown(format!("dataset `{}` has changed since the job was created", job.dataset)))
+        Err(unknown(format!("dataset `{}` has changed since the job was created", first.url)))
     }
 }
 
@@ -206,13 +229,22 @@ struct Chosen {
     pools: Option<Fingerprint>,
 }
 
-/// Returns the facts about a dataset, or about an evaluated view of it or its sequences, and the URL by which the job names it.
-async fn facts(
+/// What is read of a dataset to create a job.
+struct ReadDataset {
+    facts: SourceDatasetFacts,
+    /// Its classes, as far as they are compared with those of other sources.
+    classes: ClassList,
+    /// The URL by which the job names it.
+    dataset: String,
+}
+
+/// Reads the facts about a dataset, or about an evaluated view of it or its sequences.
+async fn read_facts(
     dataset: String,
     chosen: Chosen,
     limits: DatasetLimits,
     large: Arc<Semaphore>,
-) -> Result<(DatasetFacts, String), String> {
+) -> Result<ReadDataset, String> {
     let (store, manifest) = manifest(&dataset, &limits, &large).await?;
     // The folder of the shards need not exist on this machine, but it must be in an allowed store if it is elsewhere.
     let shards = store.shards_url(&manifest).map_err(text)?;
@@ -220,7 +252,8 @@ async fn facts(
         limits.stores.admit(&shards).map_err(|problem| format!("`{dataset}` has its shards elsewhere: {problem}"))?;
     }
     let samples = JobSamples::open(&store, &manifest, chosen.view, chosen.pools).await.map_err(text)?;
-    Ok((samples.facts(&manifest), store.pinned_url(&dataset)))
+    let facts = SourceDatasetFacts { given: samples.facts(&manifest), ids: manifest.samples() };
+    Ok(ReadDataset { facts, classes: ClassList::of(&manifest), dataset: store.pinned_url(&dataset) })
 }
 
 #[cfg(test)]

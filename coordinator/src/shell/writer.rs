@@ -208,7 +208,7 @@ mod tests {
     fn put(name: &str, failed: Option<&str>) -> Change {
         let job = testing::job(name);
         let failed = failed.map(str::to_owned);
-        Change::PutJob(JobRecord { fingerprint: job.fingerprint(), max_bad_fraction_bits: 0, failed, job })
+        Change::PutJob(JobRecord { fingerprint: job.fingerprint(), max_bad_fraction_bits: 0, failed, job: job.into() })
     }
 
     #[test]

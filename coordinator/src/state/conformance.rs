@@ -19,7 +19,12 @@ fn job(name: &str) -> JobRecord {
     // A fraction that short decimal text does not reproduce, and a fingerprint that needs all 128 bits.
     let fraction = f64::from_bits(0.1f64.to_bits() + 1) / 3.0;
     let job = Job { dataset_fingerprint: Fingerprint(u128::MAX - 5), max_bad_fraction: fraction, ..testing::job(name) };
-    JobRecord { fingerprint: job.fingerprint(), max_bad_fraction_bits: fraction.to_bits(), failed: None, job }
+    JobRecord {
+        fingerprint: job.fingerprint(),
+        max_bad_fraction_bits: fraction.to_bits(),
+        failed: None,
+        job: job.into(),
+    }
 }
 
 fn session(id: u64, job: &str) -> SessionRecord {

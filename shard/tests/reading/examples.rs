@@ -8,9 +8,10 @@ use spdl_job::{
     BoxStorage, BoxesKeys, BytesColumn, BytesKeys, CategoryKeys, CenterCrop, ClassesFile, ColumnFile, ColumnKind,
     CropBox, DEFAULT_BAD_FRACTION, DecodeFile, DefaultFile, DocumentIdsKeys, DocumentLengthsKeys, FeaturesFile,
     FeaturesPreset, Fill, FunctionFile, Gain, GeometryKeys, GlobalLengthsKeys, ImageKeys, ImageOp, ImageSizeKeys,
-    Interpolation, JobFile, JsonKeys, LabelsKeys, LossMaskKeys, MaskKeys, NoKeys, NumberOrRange, OneHotKeys, OrderFile,
-    PositionsKeys, RandomFlip, RandomResizedCrop, Resize, ReturnedFile, ReturnsFile, SegmentFile, SegmentPick, Size,
-    SoundOp, SourceDigest, SpanFile, TensorEncoding, TensorKeys, TextKeys, TokensKeys, ValueKeys,
+    Interpolation, JobFile, JobSourceFile, JsonKeys, LabelsKeys, LossMaskKeys, MaskKeys, NoKeys, NumberOrRange,
+    OneHotKeys, OrderFile, PositionsKeys, RandomFlip, RandomResizedCrop, Resize, ReturnedFile, ReturnsFile,
+    SegmentFile, SegmentPick, Size, SoundOp, SourceDigest, SpanFile, TensorEncoding, TensorKeys, TextKeys, TokensKeys,
+    ValueKeys,
 };
 use spdl_order::{DatasetFacts, EpochEnd};
 use spdl_types::{DType, Fingerprint, ImageColor, ImageDepth, ImageLayout, Normalise};
@@ -148,6 +149,15 @@ fn with_every_key() -> JobFile {
         sequence: None,
         name: String::new(),
         dataset: String::new(),
+        source: vec![JobSourceFile {
+            name: String::new(),
+            dataset: String::new(),
+            weight: 1.0,
+            max_epochs: Some(1),
+            view: None,
+            order: None,
+        }],
+        total_samples: Some(1),
         seed: 0,
         global_batch: 1,
         epochs: 1,

@@ -62,9 +62,11 @@ impl FeedDriver {
         let steps = *read_ahead.borrow_and_update();
         let mut core = FeedCore::new(feed.session.steps_of(feed.rank), from, slab.slots(), steps);
         // Other workers can ask for the blocks as long as this lives.
-        let blocks: Arc<dyn BlockSource> = Arc::new(feed.dataset.clone());
-        if let Some((session, dataset)) = feed.dataset.shared_as() {
-            resources.fetcher.peers.add_source(session, dataset, &blocks);
+        let shared: Vec<Arc<dyn BlockSource>> = feed.datasets.views().map(|view| view.clone() as _).collect();
+        for (view, blocks) in feed.datasets.views().zip(&shared) {
+            if let Some((session, dataset)) = view.shared_as() {
+                resources.fetcher.peers.add_source(session, dataset, blocks);
+            }
         }
         let mut planned = PlannedBatches::new(feed.clone());
         let mut filling = FuturesUnordered::new();

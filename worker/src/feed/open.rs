@@ -17,7 +17,7 @@ use tracing::Span;
 use super::{
     FeedError,
     batch::{BatchThreads, Mixer, PartReads},
-    dataset::{DatasetSequences, DatasetView, PlannedJob},
+    dataset::{DatasetSequences, FeedDatasets},
     decoding::SampleDecoding,
     journal::{InDecoding, Suspicion},
     memory::RankMemory,
@@ -75,7 +75,7 @@ pub(super) struct Feed {
     pub(super) job_fingerprint: Fingerprint,
     pub(super) rank: u32,
     pub(super) layout: Arc<Layout>,
-    pub(super) dataset: DatasetView,
+    pub(super) datasets: FeedDatasets,
     pub(super) plan: Plan,
     /// The sequences that samples are, if the job packs documents.
     pub(super) sequences: Option<Arc<DatasetSequences>>,
@@ -188,11 +188,14 @@ impl ReservedFeed {
     pub(super) async fn open(&self) -> Result<Feed, FeedError> {
         let Self { resources, session, rank, layout, progress, .. } = self;
         let Resources { decoding, fetcher, memory, helpers, .. } = &**resources;
-        let dataset = resources.datasets.open(&session.job).await?;
-        let PlannedJob { plan, sequences } = dataset.plan(&session.job).await?;
+        let opened = resources.datasets.open(&session.job).await?;
+        let planned = opened.plan(&session.job).await?;
+        let (plan, sequences) = (planned.plan.clone(), planned.sequences.clone());
+        // Sources have the same classes, if the job has numbers of them.
+        let manifest = opened.first().manifest();
         let order = |source| FeedError::Order { job: session.job.name.clone(), source: Arc::new(source) };
         plan.check(&session.batches()).map_err(order)?;
-        let mut decoder = decoding.decoder(&session.job, dataset.manifest().classes())?;
+        let mut decoder = decoding.decoder(&session.job, manifest.classes())?;
         let mut has_digests = true;
         if self.work == FeedWork::All {
             let panicked = || FeedError::Panicked { job: session.job.name.clone() };
@@ -210,7 +213,7 @@ impl ReservedFeed {
         let fields: Vec<String> = decoder.field_names().map(str::to_owned).collect();
         // A sequence is copied from documents in less time than it takes to send one.
         let lent = (has_digests && helpers.is_started() && sequences.is_none()).then(|| {
-            let (job, manifest, names) = (session.job.clone(), dataset.manifest().clone(), session.job.needs_classes());
+            let (job, manifest, names) = (session.job.clone(), manifest.clone(), session.job.needs_classes());
             let classes = move || manifest.classes().filter(|_| names).map(str::to_owned).collect();
             let describe = Box::new(move || HelpJob { job: job.clone(), classes: classes() });
             LentJob {
@@ -234,11 +237,7 @@ impl ReservedFeed {
             job_fingerprint: session.job.fingerprint(),
             rank: *rank,
             layout: layout.clone(),
-            dataset: DatasetView::new(dataset, &fields).shared(
-                session.id,
-                (&plan, sequences.as_ref().map(|sequences| sequences.table.pools().clone())),
-                &fetcher.peers,
-            ),
+            datasets: FeedDatasets::new(&opened, &fields, session.id, (&planned, &fetcher.peers)),
             plan,
             sequences,
             fields,

@@ -36,7 +36,7 @@ impl FeedView {
             worker: resources.name().to_owned(),
             session: session.id,
             job: session.job.name.clone(),
-            dataset: session.job.dataset.clone(),
+            dataset: session.job.dataset_text(),
             rank: *rank,
             slots: slab.slots(),
             progress: progress.clone(),

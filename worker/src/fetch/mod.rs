@@ -48,7 +48,7 @@ pub use object::{ShardObject, ShardsBase};
 pub(crate) use peers::{PeerLinks, Peers};
 pub(crate) use pieces::{MERGE_GAP_BYTES, Pieces};
 pub use place::BlockPlace;
-pub(crate) use place::{BlockPeers, BlockSource, FetchedBlock, ShardSource};
+pub(crate) use place::{BlockPeers, BlockSource, FetchedBlock, PlannedBlocks, ShardSource};
 pub(crate) use retrying::RetryingStore;
 pub(crate) use serve::answer_block;
 pub use settings::{DiskCacheState, RetrySettings};

@@ -49,23 +49,32 @@ pub(crate) trait BlockSource: fmt::Debug + Send + Sync {
 pub(crate) struct BlockPeers {
     pub(crate) session: SessionId,
     pub(super) plan: Plan,
-    /// The blocks of which each block of the plan consists, if it is a pool of them.
-    pools: Option<Arc<Pools>>,
+    planned: PlannedBlocks,
     /// When the rank began to read.
     pub(super) since: Instant,
     /// Whether this worker fetches the block as its owner, and so must not ask another owner.
     pub(super) is_owner: bool,
 }
 
+/// The numbers that the blocks of a dataset have in the plan.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct PlannedBlocks {
+    /// The blocks of which each block of the plan consists, if it is a pool of them.
+    pub(crate) pools: Option<Arc<Pools>>,
+    /// The number of the first block, if the dataset is that of a source among several.
+    pub(crate) first: u32,
+}
+
 impl BlockPeers {
     /// Creates the facts for a rank that begins to read now.
-    pub(crate) fn new(session: SessionId, plan: Plan, pools: Option<Arc<Pools>>) -> Self {
-        Self { session, plan, pools, since: Instant::now(), is_owner: false }
+    pub(crate) fn new(session: SessionId, plan: Plan, planned: PlannedBlocks) -> Self {
+        Self { session, plan, planned, since: Instant::now(), is_owner: false }
     }
 
     /// Returns the number that a block of the dataset has in the plan.
     pub(super) fn planned(&self, block: u32) -> u32 {
-        self.pools.as_ref().and_then(|pools| pools.of_block(block)).unwrap_or(block)
+        let PlannedBlocks { pools, first } = &self.planned;
+        pools.as_ref().and_then(|pools| pools.of_block(block)).unwrap_or(first + block)
     }
 }
 

@@ -10,32 +10,34 @@ use spdl_types::{Fingerprint, Position};
 
 use super::fetcher::Fetcher;
 
-/// The blocks of a dataset that the plan of one rank has in use. While the window exists, the dataset counts as read by
+/// The blocks of datasets that the plan of one rank has in use. While the window exists, the datasets count as read by
 /// the rank, and none of the window's blocks is evicted for others.
 #[derive(Debug)]
 pub(crate) struct WorkingWindow {
     fetcher: Arc<Fetcher>,
-    dataset: Fingerprint,
+    datasets: Vec<Fingerprint>,
     /// The position from which on a block is not used any more.
-    until: HashMap<u32, Position>,
-    ends: BTreeSet<(Position, u32)>,
+    until: HashMap<BlockKey, Position>,
+    ends: BTreeSet<(Position, BlockKey)>,
 }
 
 impl WorkingWindow {
-    /// Creates the empty window of a rank that begins to read a dataset.
-    pub(crate) fn new(fetcher: Arc<Fetcher>, dataset: Fingerprint) -> Self {
+    /// Creates the empty window of a rank that begins to read these datasets.
+    pub(crate) fn new(fetcher: Arc<Fetcher>, datasets: Vec<Fingerprint>) -> Self {
         fetcher.requests.memory.enter();
-        fetcher.memory.lock().enter(dataset);
-        fetcher.disk.iter().for_each(|disk| disk.enter(dataset));
-        Self { fetcher, dataset, until: HashMap::new(), ends: BTreeSet::new() }
+        for dataset in &datasets {
+            fetcher.memory.lock().enter(*dataset);
+            fetcher.disk.iter().for_each(|disk| disk.enter(*dataset));
+        }
+        Self { fetcher, datasets, until: HashMap::new(), ends: BTreeSet::new() }
     }
 
     /// Adds blocks, each with the position from which on it is not used any more.
-    pub(crate) fn add(&mut self, blocks: impl Iterator<Item = (u32, Position)>) {
+    pub(crate) fn add(&mut self, blocks: impl Iterator<Item = (BlockKey, Position)>) {
         let mut memory = self.fetcher.memory.lock();
         for (block, until) in blocks {
             match self.until.insert(block, until) {
-                None => memory.plan(BlockKey { dataset: self.dataset, block }),
+                None => memory.plan(block),
                 Some(before) => {
                     self.ends.remove(&(before, block));
                     self.until.insert(block, until.max(before));
@@ -53,7 +55,7 @@ impl WorkingWindow {
         {
             self.ends.pop_first();
             self.until.remove(&block);
-            memory.unplan(BlockKey { dataset: self.dataset, block });
+            memory.unplan(block);
         }
     }
 }
@@ -62,11 +64,13 @@ impl Drop for WorkingWindow {
     fn drop(&mut self) {
         let mut memory = self.fetcher.memory.lock();
         for block in self.until.keys() {
-            memory.unplan(BlockKey { dataset: self.dataset, block: *block });
+            memory.unplan(*block);
         }
-        memory.leave(self.dataset);
+        self.datasets.iter().for_each(|dataset| memory.leave(*dataset));
         drop(memory);
         self.fetcher.requests.memory.leave();
-        self.fetcher.disk.iter().for_each(|disk| disk.leave(self.dataset));
+        for dataset in &self.datasets {
+            self.fetcher.disk.iter().for_each(|disk| disk.leave(*dataset));
+        }
     }
 }

@@ -69,9 +69,9 @@ async fn inspect(args: &InspectArgs) -> CtlResult {
     // A sequence is a step, so that memory does not grow with their number.
     let budget = Budget { cores: machine::cores() as f64, memory_bytes: machine::spare_bytes(), disk: None };
     let builder = local::builder(file).start(args.from).global_batch(1).budget(budget).slots(1);
-    let (mut loader, samples) = builder.open_with_samples().await?;
+    let (mut loader, datasets) = builder.open_with_datasets().await?;
     let columns = ShownColumns::of(&loader.job().columns);
-    let mut names = RecordNames::open(loader.job(), &samples).await?;
+    let mut names = RecordNames::new(loader.job(), datasets)?;
     let mut done = 0;
     while done < args.sequences
         && let Some(batch) = loader.next().await?

@@ -13,10 +13,10 @@ use spdl_control::{
     coordinator::JobStatus,
     messages::{FromCoordinator, JobReplacement, Refusal, ToCoordinator},
 };
-use spdl_job::{Callable, Column, Job, JobFile, OrderFile, Sequence, job_file_schema};
+use spdl_job::{Callable, Column, Job, JobFile, JobSource, OrderFile, Sequence, job_file_schema, redact};
 use spdl_order::EpochEnd;
 use spdl_sequence::PackMethod;
-use spdl_shard::{samples::JobSamples, sequences::save_sequences, store::DatasetStore, view::save_view};
+use spdl_shard::{sequences::save_sequences, store::DatasetStore, view::save_view};
 use spdl_store::StoreOptions;
 use spdl_types::SampleShape;
 use spdl_worker::transform::{TransformSettings, UnknownSource, find_sources};
@@ -31,7 +31,10 @@ use super::{
     table::{Alignment, Table},
     working_set,
 };
-use crate::evaluated::EvaluatedJob;
+use crate::{
+    datasets::{EvaluatedDataset, EvaluatedDatasets},
+    evaluated::EvaluatedJob,
+};
 
 /// Limit for reading the dataset, to compare it with the job and to warn of a large working set. When raised, a submission to
 /// which the dataset's store does not answer takes longer.
@@ -187,6 +190,18 @@ pub(crate) async fn replace(
 /// Leaves the parameters of the order as they were chosen for the existing job, where the file leaves them out: they were chosen for that
 /// job's batch, which may be another one now.
 fn keep_order(file: &mut JobFile, existing: &Job) {
+    let (of_job, shuffle) = (file.order.unwrap_or_default(), file.shuffle);
+    for source in &mut file.source {
+        let kept = existing.sources.iter().find(|kept| kept.name == source.name && kept.dataset == source.dataset);
+        if let Some(kept) = kept.filter(|_| shuffle == existing.order.shuffle) {
+            let OrderFile { lanes, window } = source.order.unwrap_or_default();
+            let (lanes, window) = (lanes.or(of_job.lanes), window.or(of_job.window));
+            source.order = Some(OrderFile { lanes: lanes.or(Some(kept.lanes)), window: window.or(Some(kept.window)) });
+        }
+    }
+    if !file.source.is_empty() {
+        return;
+    }
     if file.dataset == existing.dataset && file.shuffle == existing.order.shuffle {
         let OrderFile { lanes, window } = file.order.unwrap_or_default();
         let (lanes, window) = (lanes.or(Some(existing.order.lanes)), window.or(Some(existing.order.window)));
@@ -199,46 +214,46 @@ fn texts(file: &JobFile, path: &Path) -> (String, String) {
     (toml::to_string(file).expect("a job file serialises"), path.display().to_string())
 }
 
-/// Reads a job file, evaluates its view and its sequences, and finds the sources of its functions.
+/// Reads a job file, evaluates its views and its sequences, and finds the sources of its functions.
 async fn prepared(path: &Path, python: Option<PathBuf>) -> Result<JobFile, CtlError> {
     let mut file = job_file::read(path)?;
     file.check()?;
-    let is_left = file.view.as_ref().is_some_and(|view| view.samples.is_none())
+    let views = file.view.iter().chain(file.source.iter().filter_map(|source| source.view.as_ref()));
+    let is_left = views.into_iter().any(|view| view.samples.is_none())
         || file.sequence.as_ref().is_some_and(|sequence| sequence.pools.is_none());
-    let mut evaluated = EvaluatedJob::default();
+    let mut evaluated = None;
     if is_left {
-        let store = DatasetStore::open_pinned(&file.dataset).await?;
-        let manifest = store.manifest().await?;
-        evaluated = job_file::evaluated(&store, &manifest, &mut file).await?;
-        let folder = DatasetStore::create_with(&file.dataset, &StoreOptions::from_env())?;
-        if let Some(set) = evaluated.samples.view() {
-            save_view(&folder, &manifest, set).await?;
+        let datasets = job_file::evaluated(&mut file).await?;
+        for EvaluatedDataset { store, manifest, evaluated: EvaluatedJob { samples, made } } in datasets.iter() {
+            if samples.view().is_none() && made.is_none() {
+                continue;
+            }
+            let folder = DatasetStore::create_with(store.url(), &StoreOptions::from_env())?;
+            if let Some(set) = samples.view() {
+                save_view(&folder, manifest, set).await?;
+            }
+            if let Some(made) = made {
+                save_sequences(&folder, made).await?;
+            }
         }
-        if let Some(made) = &evaluated.made {
-            save_sequences(&folder, made).await?;
-        }
+        evaluated = Some(datasets);
     }
-    compare_with_dataset(&file, evaluated.samples).await?;
+    compare_with_datasets(&file, evaluated).await?;
     Ok(with_sources(file, python).await)
 }
 
-/// Refuses a job that names what its dataset does not have, as far as this machine can read the dataset in a while: the
-/// coordinator reads no more of it than its manifest. What was evaluated of the job is not read again.
-async fn compare_with_dataset(file: &JobFile, evaluated: JobSamples) -> Result<(), CtlError> {
+/// Refuses a job that names what a dataset of it does not have, as far as this machine can read the datasets in a while: the
+/// coordinator reads no more of them than their manifests. What was evaluated of the job is not read again.
+async fn compare_with_datasets(file: &JobFile, evaluated: Option<EvaluatedDatasets>) -> Result<(), CtlError> {
     let compare = async {
-        let Ok(store) = DatasetStore::open_pinned(&file.dataset).await else { return Ok(()) };
-        let Ok(manifest) = store.manifest().await else { return Ok(()) };
-        let samples = match evaluated {
-            JobSamples::All => {
-                let view = file.view.as_ref().and_then(|view| view.samples);
-                let pools = file.sequence.as_ref().and_then(|sequence| sequence.pools);
-                JobSamples::open(&store, &manifest, view, pools).await.unwrap_or_default()
-            }
-            evaluated => evaluated,
+        let opened = match evaluated {
+            Some(datasets) => Ok(datasets),
+            None => EvaluatedDatasets::open_noted(file).await,
         };
+        let Ok(datasets) = opened else { return Ok(()) };
         // What else is wrong with it the coordinator says.
-        let Ok(job) = file.freeze(&samples.facts(&manifest)) else { return Ok(()) };
-        match job_file::refuse_misfits(&store, &manifest, &job, &samples).await {
+        let Ok(job) = datasets.freeze(file) else { return Ok(()) };
+        match job_file::refuse_misfits(&datasets, &job).await {
             Err(CtlError::Store(_)) => Ok(()),
             compared => compared,
         }
@@ -268,13 +283,20 @@ async fn with_sources(mut file: JobFile, python: Option<PathBuf>) -> JobFile {
 /// not be able to read; then there is none.
 async fn working_set_warning(connection: &Connection, name: &str) -> Result<Option<String>, CtlError> {
     let job = describe(connection, name).await?;
-    let manifest = async { DatasetStore::open(&job.dataset).ok()?.manifest().await.ok() };
-    let Ok(Some(manifest)) = tokio::time::timeout(READING_TIMEOUT, manifest).await else { return Ok(None) };
-    if manifest.fingerprint() != job.dataset_fingerprint {
-        return Ok(None);
-    }
+    let manifests = async {
+        let mut manifests = Vec::new();
+        for dataset in job.datasets() {
+            let manifest = DatasetStore::open(dataset.url).ok()?.manifest().await.ok()?;
+            if manifest.fingerprint() != dataset.fingerprint {
+                return None;
+            }
+            manifests.push(manifest);
+        }
+        Some(manifests)
+    };
+    let Ok(Some(manifests)) = tokio::time::timeout(READING_TIMEOUT, manifests).await else { return Ok(None) };
     let (_, status) = status::ask(connection).await?;
-    Ok(working_set::warning(&job, &manifest, &status))
+    Ok(working_set::warning(&job, &manifests, &status))
 }
 
 pub(crate) async fn describe(connection: &Connection, name: &str) -> Result<Job, CtlError> {
@@ -320,7 +342,7 @@ fn show(job: &Job) -> Result<(), CtlError> {
     let allowed = job.bad_samples_allowed();
     let lines = [
         ("job", job.name.clone()),
-        ("dataset", job.dataset.clone()),
+        ("dataset", if job.sources.is_empty() { job.dataset.clone() } else { job.dataset_text() }),
         ("", format!("{}, fingerprint {}", report::count(job.samples, "sample", "samples"), job.dataset_fingerprint)),
         ("view", job.view.map_or_else(|| "all samples".to_owned(), |view| format!("samples {view}"))),
         (
@@ -344,10 +366,25 @@ fn show(job: &Job) -> Result<(), CtlError> {
     for (key, value) in lines {
         outln!("{}", format!("{key:<13} {value}").trim_end())?;
     }
+    for source in &job.sources {
+        outln!("{:<13} {}", "source", source_text(source, job.samples))?;
+    }
     for column in &job.columns {
         outln!("{:<13} {}", "column", column_text(column))?;
     }
     Ok(())
+}
+
+/// Describes a source, for example `code: 30.0 % of the samples, 1.25 times through its 6 000 samples in an epoch, from s3://corpus/code`.
+pub(crate) fn source_text(source: &JobSource, samples: u64) -> String {
+    format!(
+        "{}: {:.1} % of the samples, {:.2} times through its {} in an epoch, from {}",
+        source.name,
+        100.0 * source.share(),
+        source.times_read(samples),
+        report::count(source.samples, "sample", "samples"),
+        redact(&source.dataset)
+    )
 }
 
 /// Describes how documents are packed, for example `of 2 048 tokens, by best fit; pools 7a0d...`.

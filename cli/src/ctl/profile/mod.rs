@@ -20,7 +20,6 @@ use indicatif::ProgressBar;
 use serde::Serialize;
 use spdl_insight::Diagnosis;
 use spdl_job::Job;
-use spdl_order::OrderParams;
 use spdl_types::{Position, size::parse_bytes};
 use spdl_worker::{feed::DEFAULT_SLOTS, size::parse_cores, transform::TransformSettings};
 
@@ -246,8 +245,7 @@ async fn measure_all(
 
 /// Computes what the order of the job would cost a node with another window.
 fn order_costs(open: &OpenJob, nodes: u32, window: u64) -> Costs {
-    let order = OrderParams { window, ..open.job.order };
-    let plan = open.plan_with(order).expect("a smaller window is valid");
+    let plan = open.plan_with_window(window).expect("a smaller window is valid");
     let steps = plan.steps(Position::START, &open.batches(None)).take_while(|step| step.from.epoch == 0);
     Costs::of(&plan, &open.block_bytes(), steps, &NodeRanks { world: nodes, ranks: 0..1, ranks_per_node: 1 })
 }

@@ -84,7 +84,7 @@ async fn replay(args: &ReplayArgs) -> CtlResult {
     let slots = if steps == 1 { 1 } else { 2 };
     let memory_bytes = args.memory.unwrap_or_else(machine::spare_bytes);
     let builder = builder.budget(Budget { cores, memory_bytes, disk: None }).slots(slots);
-    let (mut loader, samples) = builder.open_with_samples().await?;
+    let (mut loader, datasets) = builder.open_with_datasets().await?;
     let mut tally = PullTally::new(true, args.trace.as_deref())?;
     let mut progress = if args.json { ProgressLine::Quiet } else { ProgressLine::bar(None, "replaying") };
     let mut names: Option<RecordNames> = None;
@@ -98,7 +98,7 @@ async fn replay(args: &ReplayArgs) -> CtlResult {
             let columns = loader.job().columns.clone();
             let names = match &mut names {
                 Some(names) => names,
-                None => names.insert(RecordNames::open(loader.job(), &samples).await?),
+                None => names.insert(RecordNames::new(loader.job(), datasets.clone())?),
             };
             let records = files::records(&batch.view(), names).await?;
             files::write(&batch.view(), &columns, records, &folder.join(format!("step-{done:05}")))?;

@@ -66,7 +66,7 @@ fn a_state_written_before_there_were_runs_is_read_and_its_sessions_are_of_the_ru
         fingerprint: job.fingerprint(),
         max_bad_fraction_bits: job.max_bad_fraction.to_bits(),
         failed: None,
-        job,
+        job: job.into(),
     };
     state.apply(&[Change::PutJob(record)]).unwrap();
     let transaction = state.database.as_ref().unwrap().begin_write().unwrap();

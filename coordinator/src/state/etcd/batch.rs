@@ -246,7 +246,7 @@ mod tests {
 
     fn job(name: &str, failed: Option<String>) -> Change {
         let job = testing::job(name);
-        Change::PutJob(JobRecord { fingerprint: job.fingerprint(), max_bad_fraction_bits: 0, failed, job })
+        Change::PutJob(JobRecord { fingerprint: job.fingerprint(), max_bad_fraction_bits: 0, failed, job: job.into() })
     }
 
     #[test]

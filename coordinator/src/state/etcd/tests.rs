@@ -136,7 +136,7 @@ fn a_leader_that_is_killed_between_two_transactions_leaves_all_of_a_change_or_no
             fingerprint: job.fingerprint(),
             max_bad_fraction_bits: job.max_bad_fraction.to_bits(),
             failed: None,
-            job,
+            job: job.into(),
         }
     };
     let before =
@@ -265,7 +265,7 @@ fn a_state_written_before_there_were_runs_is_read_and_its_sessions_are_of_the_ru
     let mut state = clusters.lead(&keys);
     let job = spdl_control::coordinator::testing::job("j");
     let max_bad_fraction_bits = job.max_bad_fraction.to_bits();
-    let record = JobRecord { fingerprint: job.fingerprint(), max_bad_fraction_bits, failed: None, job };
+    let record = JobRecord { fingerprint: job.fingerprint(), max_bad_fraction_bits, failed: None, job: job.into() };
     state.apply(&[Change::PutJob(record)]).unwrap();
     let put = |key, value: &str| TxnOp::Put { key, value: value.as_bytes().to_vec(), lease: None };
     let old = [put(keys.format(), "1"), put(keys.session(7), conformance::SESSION_OF_FORMAT_1)];
@@ -306,7 +306,7 @@ fn an_import_replaces_all_of_a_state_or_nothing_and_only_without_a_leader_and_wi
     let record = |name: &str| {
         let job = spdl_control::coordinator::testing::job(name);
         let max_bad_fraction_bits = job.max_bad_fraction.to_bits();
-        JobRecord { fingerprint: job.fingerprint(), max_bad_fraction_bits, failed: None, job }
+        JobRecord { fingerprint: job.fingerprint(), max_bad_fraction_bits, failed: None, job: job.into() }
     };
     let bad = |sample| BadSampleRecord { job: "j".to_owned(), sample: SampleId(sample), named: None };
     let large = Durable {

@@ -69,13 +69,15 @@ pub(super) fn check_shape(shape: &[u32], dtype: DType) -> Result<(), String> {
 impl Job {
     /// Checks what can be checked without the dataset.
     pub(super) fn check_parts(&self) -> Result<(), JobError> {
-        let Self { name, dataset, order, columns, sequence, .. } = self;
+        let Self { name, dataset, order, columns, sequence, sources, .. } = self;
         if !is_name(name) {
             let name: String = name.chars().take(128).collect();
             return Err(wrong(&name, "`name`", "must be 1 to 128 of A-Z a-z 0-9 . _ -"));
         }
-        if dataset.is_empty() {
-            return Err(wrong(name, "`dataset`", "is empty; give the folder or URL that `spdl-ctl pack` wrote"));
+        if !sources.is_empty() {
+            self.check_sources()?;
+        } else if dataset.is_empty() {
+            return Err(wrong(name, "`dataset`", "is missing; give the folder or URL that `spdl-ctl pack` wrote"));
         }
         if let Some(problem) = crate::secret_in(dataset) {
             return Err(wrong(name, "`dataset`", problem));
@@ -150,7 +152,8 @@ impl Job {
         self.batches(self.global_batch)
             .check(self.samples)
             .map_err(|source| JobError::NoBatch { job: name.clone(), source })?;
-        if u64::from(self.order.lanes) > self.samples {
+        // The lanes of each source are checked with it.
+        if self.sources.is_empty() && u64::from(self.order.lanes) > self.samples {
             let problem = format!("is {}, more than the dataset's {} samples", self.order.lanes, self.samples);
             return Err(wrong(name, "`order.lanes`", problem));
         }

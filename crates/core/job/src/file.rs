@@ -3,7 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Column, ColumnFile, ColumnKind, DecodeFile, Job, JobError, JobFile, KeyProblem, Mix, Sequence, TokensKeys,
+    Column, ColumnFile, ColumnKind, DecodeFile, Job, JobError, JobFile, KeyProblem, Mix, Sequence, SourceDatasetFacts,
+    TokensKeys,
     check::wrong,
     decoded_columns, reader,
     sequence::{NO_MIX, no_tokens},
@@ -55,8 +56,8 @@ impl JobFile {
         reader::read(table).map_err(|fault| JobError::Value { origin: origin.to_owned(), problem: fault.problem })
     }
 
-    /// Checks every key and freezes the order for a dataset. For a job with a view, the view must have been evaluated,
-    /// and `facts` are those of the view.
+    /// Checks every key and freezes the order for the dataset of a job that has no sources, see [`freeze_all`](Self::freeze_all). For a
+    /// job with a view, the view must have been evaluated, and `facts` are those of the view.
     ///
     /// # Errors
     /// [`JobError::Key`] for the first invalid value, [`JobError::Empty`] for a dataset without samples,
@@ -85,13 +86,19 @@ impl JobFile {
         let job = Job { view, mix, sequence, columns, ..self.job(facts.fingerprint, facts.samples, order) };
         job.check()?;
         if !facts.has_classes {
-            for column in decoded_columns(&job.columns) {
-                column.check_without_classes(&job.columns).map_err(|(key, problem)| {
-                    wrong(&job.name, format!("column `{}`: `{key}`", column.name), problem)
-                })?;
-            }
+            self.check_without_classes(&job.columns)?;
         }
         Ok(job)
+    }
+
+    /// Checks that no column needs classes, for a dataset that lists none.
+    pub(super) fn check_without_classes(&self, columns: &[Column]) -> Result<(), JobError> {
+        for column in decoded_columns(columns) {
+            column
+                .check_without_classes(columns)
+                .map_err(|(key, problem)| wrong(&self.name, format!("column `{}`: `{key}`", column.name), problem))?;
+        }
+        Ok(())
     }
 
     /// Returns the order's parameters that the file has, and the others from `default`.
@@ -143,6 +150,7 @@ impl JobFile {
     /// # Errors
     /// [`JobError::Key`] for the first invalid value.
     pub fn check(&self) -> Result<Vec<Column>, JobError> {
+        self.check_sources()?;
         let sequence = self.sequence_keys()?;
         let kinds = self.kinds(sequence.as_ref())?;
         let read = |(column, (_, kind)): (&ColumnFile, &(&str, ColumnKind))| {
@@ -157,7 +165,13 @@ impl JobFile {
         }
         let order = self.order_or(OrderParams { version: 1, lanes: 1, window: 1, shuffle: self.shuffle });
         let sequence = sequence.map(Box::new);
-        let job = Job { sequence, columns, ..self.job(Fingerprint(0), 1, order) };
+        let job = if self.source.is_empty() {
+            Job { sequence, columns, ..self.job(Fingerprint(0), 1, order) }
+        } else {
+            let any = SourceDatasetFacts { given: DatasetFacts::new(Fingerprint(0), 1, 1), ids: 1 };
+            let sources = self.read_sources(&vec![any; self.source.len()])?;
+            Job { columns, ..self.job_of_sources(sources, 1) }
+        };
         job.check_parts()?;
         self.mix(&job.columns, 1)?;
         if let Some(view) = &self.view {

@@ -6,7 +6,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _, se
 use serde_json::value::RawValue;
 
 use super::{
-    Job, Mix, Sequence,
+    Job, JobSource, Mix, Sequence,
     key::JobForm,
     reader::{shortened, shown},
 };
@@ -29,6 +29,8 @@ pub(super) struct OrderForm {
     pub(super) mix: Option<Mix>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) sequence: Option<Box<Sequence>>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) sources: Vec<JobSource>,
 }
 
 impl Serialize for Job {

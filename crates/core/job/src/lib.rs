@@ -23,6 +23,7 @@ pub mod scheme;
 mod sequence;
 mod size;
 mod sound_operation;
+mod sources;
 mod start;
 pub mod testing;
 mod transform;
@@ -44,6 +45,7 @@ pub use schema::job_file_schema;
 pub use sequence::{LabelRule, Sequence, SequenceFile, SequenceMethod};
 pub use size::Size;
 pub use sound_operation::*;
+pub use sources::{CLASS_NUMBERS, DatasetOfJob, JobSource, JobSourceFile, SourceDatasetFacts};
 pub use start::is_name;
 pub use transform::{Returns, ReturnsFile, Transform};
 pub use view::ViewFile;
@@ -120,13 +122,23 @@ pub enum JobError {
 
 impl Job {
     /// Returns the fingerprint of everything that decides which samples come at which position and what their bytes
-    /// are: dataset, view, columns, seed, order, mix, sequences, policy for bad samples. Batch size, epochs and name are not part of it, so
+    /// are: dataset, view, columns, seed, order, mix, sequences, sources, policy for bad samples. Batch size, epochs and name are not part of it, so
     /// that a resumed run may change them.
     #[must_use]
     pub fn fingerprint(&self) -> Fingerprint {
         let identity =
             (&self.dataset_fingerprint, self.samples, self.seed, &self.order, &self.bad_samples, &self.columns);
+        let sources: Vec<_> = self
+            .sources
+            .iter()
+            .map(|source| {
+                let JobSource { dataset_fingerprint, view, samples, ids, weight, lanes, window, .. } = source;
+                (dataset_fingerprint, view, samples, ids, weight, lanes, window)
+            })
+            .collect();
         let bytes = match (&self.view, &self.mix, &self.sequence) {
+            // A job of sources has none of these.
+            _ if !sources.is_empty() => serde_json::to_vec(&(identity, sources)),
             (None, None, None) => serde_json::to_vec(&identity),
             (Some(view), None, None) => serde_json::to_vec(&(identity, view)),
             (view, Some(mix), None) => serde_json::to_vec(&(identity, view, mix)),
@@ -147,10 +159,11 @@ impl Job {
         listed_classes(&self.columns)
     }
 
-    /// Returns whether each epoch has every sample, in the dataset's order.
+    /// Returns whether each epoch has every sample, in the dataset's order. An epoch of several sources is a blend of them, as long as the
+    /// job says.
     #[must_use]
     pub const fn is_in_order(&self) -> bool {
-        !self.order.shuffle && self.epoch_end.is_whole()
+        !self.order.shuffle && self.epoch_end.is_whole() && self.sources.is_empty()
     }
 
     /// Returns whether the job is an evaluation: it delivers every sample once, apart from padding, in the dataset's

@@ -173,7 +173,9 @@ impl Wrong {
     /// Describes what is wrong with the value of `subject`.
     fn text(&self, subject: &str) -> String {
         match self {
-            Self::Expects { found, .. } if ["column", "function"].contains(&subject) && found == "a table" => {
+            Self::Expects { found, .. }
+                if ["column", "function", "source"].contains(&subject) && found == "a table" =>
+            {
                 format!("write [[{subject}]] with two brackets: a job has a list of {subject}s")
             }
             Self::Expects { expected, found, is_quoted_number } => {

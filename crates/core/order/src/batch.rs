@@ -1,6 +1,6 @@
 //! Batches: the entries of each step, the contents of the entries past the end of an epoch, and each rank's share.
 
-use super::{BatchParams, EpochEnd, EpochLease, Located, Plan, PlanError, Step};
+use super::{BatchParams, EpochEnd, Located, Plan, PlanError, PlanKind, PlanLease, Step};
 use crate::Receipt;
 use spdl_types::Position;
 
@@ -25,6 +25,8 @@ pub struct Item {
     pub located: Located,
     /// Sample, padding or invalid.
     pub kind: ItemKind,
+    /// The epoch with which its random operations are drawn, see [`Plan::source_epoch`].
+    pub source_epoch: u64,
 }
 
 impl BatchParams {
@@ -119,19 +121,31 @@ impl Plan {
     /// step is short and the rank has no share of it.
     ///
     /// The batch's entries are sorted by (g mod q, g), where g is the offset, counted on past the end of the epoch, and
-    /// q = gcd(L, B), with the number of entries of this step as B. The rank takes the entries [rank * B / world, (rank
-    /// + 1) * B / world). The concatenation over the ranks is the same for every world.
+    /// q = gcd(L, B), with the number of entries of this step as B. Of several sources, an entry is sorted by the place of its lane among
+    /// those of its own source. The rank takes the entries `[rank * B / world, (rank + 1) * B / world)`. The concatenation over the ranks
+    /// is the same for every world.
     ///
     /// # Panics
     /// If `rank` is not below `world`.
     pub fn rank_items(&self, step: &Step, rank: u32, world: u32, items: &mut Vec<Item>) {
         let mut lease = self.lease(step.from.epoch);
         items.clear();
-        items.extend(rank_offsets(step, self.lanes(), rank, world).map(|counted| self.item(step, counted, &mut lease)));
+        match &*self.0 {
+            PlanKind::Dataset(stream) => {
+                let offsets = rank_offsets(step, stream.deal.lanes(), rank, world);
+                items.extend(offsets.map(|counted| self.item(step, counted, &mut lease)));
+            }
+            PlanKind::Blend(blend) => {
+                assert!(rank < world, "rank {rank} of {world}");
+                let entries = rank_entries(step.global_batch.into(), rank, world);
+                let offsets = blend.sorted_offsets(step, entries);
+                items.extend(offsets.map(|counted| self.item(step, counted, &mut lease)));
+            }
+        }
     }
 
     /// Returns the entry of a step at offset `counted`, which counts on past the end of the epoch.
-    fn item(&self, step: &Step, counted: u64, lease: &mut EpochLease) -> Item {
+    fn item(&self, step: &Step, counted: u64, lease: &mut PlanLease) -> Item {
         let samples = self.samples();
         let epoch = step.from.epoch;
         let (at, kind) = if counted < samples {
@@ -140,15 +154,29 @@ impl Plan {
             match step.epoch_end {
                 EpochEnd::Pad => (Position::new(epoch, counted % samples), ItemKind::Padding),
                 EpochEnd::Exact => {
-                    let located = self.nth(0);
-                    return Item { at: Position::new(epoch, counted), located, kind: ItemKind::Invalid };
+                    let (at, located) = (Position::new(epoch, counted), self.first());
+                    return Item { at, located, kind: ItemKind::Invalid, source_epoch: epoch };
                 }
                 EpochEnd::Continuous | EpochEnd::Drop | EpochEnd::Partial => {
                     (Position::new(epoch + counted / samples, counted % samples), ItemKind::Sample)
                 }
             }
         };
-        Item { at, located: self.at_leased(at.epoch, at.offset, lease), kind }
+        self.item_leased(at, kind, lease)
+    }
+
+    /// Returns the sample at a position as an entry of a batch.
+    ///
+    /// # Panics
+    /// If the offset is not below [`samples`](Self::samples).
+    #[must_use]
+    pub fn sample_item(&self, at: Position) -> Item {
+        self.item_leased(at, ItemKind::Sample, &mut self.lease(at.epoch))
+    }
+
+    fn item_leased(&self, at: Position, kind: ItemKind, lease: &mut PlanLease) -> Item {
+        let located = self.at_leased(at.epoch, at.offset, lease);
+        Item { at, located, kind, source_epoch: self.source_epoch(at) }
     }
 
     /// Computes the receipt of a run without bad samples: of the first `steps` steps at or after `from`, or of all

@@ -4,6 +4,7 @@
 //! size only slice it. `docs/spec/order.md` has the mathematics.
 
 mod batch;
+mod blend;
 mod deal;
 mod defaults;
 mod epoch;
@@ -15,22 +16,32 @@ mod receipt;
 #[cfg(test)]
 mod statistics;
 mod steps;
+mod stream;
 mod substitutes;
+mod table;
 pub mod view;
+mod weights;
 
 pub use batch::{Item, ItemKind};
+pub use blend::BlendSource;
 pub use defaults::DatasetFacts;
 pub use mixes::{Cut, DrawnMix, MixMethod, MixParams, PastedArea, WHOLE_WEIGHT};
 pub use rank_steps::RankSteps;
 pub use receipt::Receipt;
 pub use steps::{BatchParams, EpochEnd, MAX_GLOBAL_BATCH, Step};
 pub use substitutes::MAX_SUBSTITUTES;
+pub use table::{BLEND_PERIOD, MAX_SOURCES, samples_once_through};
+pub use weights::blend_weights;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use self::{deal::Deal, epoch::EpochOrder};
+use self::{
+    blend::{Blend, BlendLease},
+    deal::Deal,
+    stream::{DatasetStream, EpochLease},
+};
 use crate::view::SampleSet;
 use spdl_types::{Position, SampleId};
 
@@ -39,9 +50,6 @@ pub const ORDER_VERSION: u32 = 1;
 
 /// Upper limit of the number of lanes. Lanes cost memory, and more lanes than a global batch has samples gain nothing.
 const MAX_LANES: u64 = 1 << 20;
-
-/// Number of epochs whose order is cached: those that prefetching reads at once, and one for lookups of another epoch.
-const KEPT_EPOCHS: usize = 3;
 
 /// The parameters of the order, fixed when a job is created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -99,6 +107,23 @@ pub enum PlanError {
         /// Samples of this dataset.
         samples: u64,
     },
+    /// The weights of sources are no parts of a period.
+    #[error(
+        "the weights of sources are {weights:?}; they must be 1 to {MAX_SOURCES} whole numbers of at least 1 that add up to \
+         {BLEND_PERIOD}"
+    )]
+    Weights {
+        /// The weights.
+        weights: Vec<u32>,
+    },
+    /// A source has no stream.
+    #[error("source number {number}: {problem}")]
+    Source {
+        /// The number of the source, from 1.
+        number: usize,
+        /// Why it has none.
+        problem: Box<Self>,
+    },
     /// The number of samples per step is 0.
     #[error("`global_batch` is 0; it must be at least 1")]
     NoBatch,
@@ -137,20 +162,24 @@ pub struct Located {
 /// A job's stream: computes in O(1) which sample is at which position. It is cheap to clone; all clones share one
 /// cache.
 ///
-/// Memory is O(blocks): 20 bytes per block, 12 more for a view, and 12 more for each of the few epochs used last.
+/// Memory is O(blocks): 20 bytes per block, 12 more for a view, and 12 more for each of the few epochs used last. The table of
+/// a blend takes 320 KiB.
 #[derive(Clone)]
-pub struct Plan(Arc<PlanInner>);
+pub struct Plan(Arc<PlanKind>);
 
-struct PlanInner {
-    seed: u64,
-    params: OrderParams,
-    deal: Deal,
-    /// The epochs used last, the latest first. Locked once per batch, not per sample.
-    epochs: Mutex<Vec<Arc<EpochOrder>>>,
+/// What a plan orders.
+enum PlanKind {
+    /// One dataset or view.
+    Dataset(DatasetStream),
+    /// Several of them, by their weights.
+    Blend(Blend),
 }
 
-/// An epoch's order, held while a batch is looked up.
-struct EpochLease(Arc<EpochOrder>);
+/// The orders of epochs, held while a batch is looked up.
+enum PlanLease {
+    Dataset(EpochLease),
+    Blend(BlendLease),
+}
 
 impl Plan {
     /// Creates the stream of a dataset whose blocks have these numbers of samples, in the manifest's order.
@@ -161,7 +190,8 @@ impl Plan {
     /// # Errors
     /// [`PlanError`] if the parameters make no stream of this dataset.
     pub fn new(block_samples: &[u32], seed: u64, params: OrderParams) -> Result<Self, PlanError> {
-        Self::of_deal(seed, params, |lanes| Deal::new(block_samples, seed, lanes))
+        let stream = DatasetStream::new(seed, params, |lanes| Deal::new(block_samples, seed, lanes))?;
+        Ok(Self(Arc::new(PlanKind::Dataset(stream))))
     }
 
     /// Creates the stream of a view's samples, in a dataset whose blocks have these numbers of samples. The stream is
@@ -176,37 +206,40 @@ impl Plan {
         seed: u64,
         params: OrderParams,
     ) -> Result<Self, PlanError> {
-        Self::of_deal(seed, params, |lanes| Deal::of_view(block_samples, view, seed, lanes))
+        let stream = DatasetStream::new(seed, params, |lanes| Deal::of_view(block_samples, view, seed, lanes))?;
+        Ok(Self(Arc::new(PlanKind::Dataset(stream))))
     }
 
-    fn of_deal(
-        seed: u64,
-        params: OrderParams,
-        deal: impl FnOnce(u32) -> Result<Deal, PlanError>,
-    ) -> Result<Self, PlanError> {
-        if params.version != ORDER_VERSION {
-            return Err(PlanError::Version { version: params.version });
-        }
-        for (parameter, is_zero) in [("lanes", params.lanes == 0), ("window", params.window == 0)] {
-            if is_zero {
-                return Err(PlanError::Zero { parameter });
-            }
-        }
-        let lanes = if params.shuffle { params.lanes } else { 1 };
-        let deal = deal(lanes)?;
-        Ok(Self(Arc::new(PlanInner { seed, params, deal, epochs: Mutex::default() })))
+    /// Creates the stream of several datasets or views. Each has a stream of its own, with epochs of its own, and gives the share of
+    /// the samples that its weight says, at every prefix to less than one sample. An epoch has `samples` samples, and the next one
+    /// goes on in the sources where it ended.
+    ///
+    /// The blocks and samples of all datasets are numbered on: those of the first source, then those of the second, and so on.
+    ///
+    /// # Errors
+    /// [`PlanError`] if a source has no stream, or the weights do not add up to [`BLEND_PERIOD`].
+    pub fn of_sources(sources: &[BlendSource<'_>], samples: u64, seed: u64) -> Result<Self, PlanError> {
+        Ok(Self(Arc::new(PlanKind::Blend(Blend::new(sources, samples, seed)?))))
     }
 
-    /// Returns N, the number of samples in each epoch: those of the dataset or of the view.
+    /// Returns N, the number of samples in each epoch: those of the dataset or of the view, or as many as an epoch of several sources
+    /// has.
     #[must_use]
     pub fn samples(&self) -> u64 {
-        self.0.deal.samples()
+        match &*self.0 {
+            PlanKind::Dataset(stream) => stream.deal.samples(),
+            PlanKind::Blend(blend) => blend.samples(),
+        }
     }
 
-    /// Returns the number of lanes that the stream is dealt from: L, or 1 if nothing is shuffled.
+    /// Returns the number of lanes that the stream is dealt from: L, or 1 if nothing is shuffled; of several sources the largest
+    /// number.
     #[must_use]
     pub fn lanes(&self) -> u32 {
-        self.0.deal.lanes()
+        match &*self.0 {
+            PlanKind::Dataset(stream) => stream.deal.lanes(),
+            PlanKind::Blend(blend) => blend.lanes(),
+        }
     }
 
     /// Returns the sample at a position of the stream.
@@ -218,23 +251,30 @@ impl Plan {
         self.at_leased(epoch, offset, &mut self.lease(epoch))
     }
 
+    /// Returns the epoch of the sample's own source at a position, with which its random operations are drawn. A small source goes
+    /// through several epochs within one of the stream, and a sample that comes twice gets other draws. With one dataset it is
+    /// the epoch of the position.
+    #[must_use]
+    pub fn source_epoch(&self, at: Position) -> u64 {
+        match &*self.0 {
+            PlanKind::Dataset(_) => at.epoch,
+            PlanKind::Blend(blend) => blend.source_position(at.epoch, at.offset).1.epoch,
+        }
+    }
+
     /// Returns the position of this epoch from which on the block of the sample at `at` is certainly no longer in use:
     /// no later sample of its lane is in this block. A block that the deal cuts in two is used in two lanes, at
-    /// different times.
+    /// different times. Of several sources it is the block's source whose epoch counts, and the position may be in a later epoch
+    /// of the stream.
     ///
     /// # Panics
     /// If the offset of `at` is not below [`samples`](Self::samples).
     #[must_use]
     pub fn in_use_until(&self, at: Position) -> Position {
-        let PlanInner { params, deal, .. } = &*self.0;
-        let mut lease = self.lease(at.epoch);
-        let (block, index) = self.in_block(at.epoch, at.offset, &mut lease);
-        if !params.shuffle {
-            return Position::new(at.epoch, at.offset - u64::from(index) + deal.block_samples(block));
+        match &*self.0 {
+            PlanKind::Dataset(stream) => stream.in_use_until(at),
+            PlanKind::Blend(blend) => blend.in_use_until(at),
         }
-        let (lane, lane_offset) = deal.lane_of(at.offset);
-        let rounds = lease.0.in_use_until(lane, lane_offset);
-        Position::new(at.epoch, rounds.saturating_mul(u64::from(self.lanes())).min(deal.samples()))
     }
 
     /// Returns a sample with its block.
@@ -243,54 +283,46 @@ impl Plan {
     /// If there is no such sample.
     #[must_use]
     pub fn locate(&self, id: SampleId) -> Located {
-        let number = self.0.deal.number_of(id);
-        self.nth(number.unwrap_or_else(|| panic!("sample {id} is none of the {} of the stream", self.samples())))
+        let located = match &*self.0 {
+            PlanKind::Dataset(stream) => stream.locate(id),
+            PlanKind::Blend(blend) => blend.locate(id),
+        };
+        located.unwrap_or_else(|| panic!("sample {id} is none of the {} of the stream", self.samples()))
     }
 
-    /// Returns the sample with this number among those of the stream, in the dataset's order.
-    fn nth(&self, number: u64) -> Located {
-        self.0.deal.located(self.0.deal.block_of(number))
+    /// Returns the first sample of the stream, in the dataset's order.
+    fn first(&self) -> Located {
+        match &*self.0 {
+            PlanKind::Dataset(stream) => stream.nth(0),
+            PlanKind::Blend(blend) => blend.first(),
+        }
     }
 
     #[inline]
-    fn at_leased(&self, epoch: u64, offset: u64, lease: &mut EpochLease) -> Located {
-        self.0.deal.located(self.in_block(epoch, offset, lease))
+    fn at_leased(&self, epoch: u64, offset: u64, lease: &mut PlanLease) -> Located {
+        match (&*self.0, lease) {
+            (PlanKind::Dataset(stream), PlanLease::Dataset(lease)) => stream.at_leased(epoch, offset, lease),
+            (PlanKind::Blend(blend), PlanLease::Blend(lease)) => blend.at_leased(epoch, offset, lease),
+            _ => unreachable!("a lease is of its own plan"),
+        }
     }
 
-    /// Returns the deal's block that holds the sample at a position, and the sample's number in it.
-    #[inline]
-    fn in_block(&self, epoch: u64, offset: u64, lease: &mut EpochLease) -> (u32, u32) {
-        let PlanInner { seed, params, deal, .. } = &*self.0;
-        assert!(offset < deal.samples(), "offset {offset} of an epoch of {} samples", deal.samples());
-        if !params.shuffle {
-            return deal.block_of(offset);
+    fn lease(&self, epoch: u64) -> PlanLease {
+        match &*self.0 {
+            PlanKind::Dataset(stream) => PlanLease::Dataset(stream.lease(epoch)),
+            PlanKind::Blend(blend) => PlanLease::Blend(blend.lease()),
         }
-        if lease.0.epoch != epoch {
-            *lease = self.lease(epoch);
-        }
-        let (lane, lane_offset) = deal.lane_of(offset);
-        let (dealt, place) = lease.0.line_place(deal, *seed, params.window, lane, lane_offset);
-        deal.in_block(dealt, place)
-    }
-
-    fn lease(&self, epoch: u64) -> EpochLease {
-        let mut epochs = self.0.epochs.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(found) = epochs.iter().position(|order| order.epoch == epoch) {
-            epochs[..=found].rotate_right(1);
-        } else {
-            epochs.truncate(KEPT_EPOCHS - 1);
-            epochs.insert(0, Arc::new(EpochOrder::new(epoch, self.lanes())));
-        }
-        EpochLease(epochs[0].clone())
     }
 }
 
 impl std::fmt::Debug for Plan {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Plan")
-            .field("samples", &self.samples())
-            .field("seed", &self.0.seed)
-            .field("params", &self.0.params)
-            .finish_non_exhaustive()
+        let mut plan = f.debug_struct("Plan");
+        plan.field("samples", &self.samples());
+        match &*self.0 {
+            PlanKind::Dataset(stream) => plan.field("seed", &stream.seed).field("params", &stream.params),
+            PlanKind::Blend(blend) => plan.field("sources", &blend.sources()),
+        };
+        plan.finish_non_exhaustive()
     }
 }

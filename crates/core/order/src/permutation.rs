@@ -31,6 +31,8 @@ pub enum Purpose {
     Pieces = 7,
     /// The documents that are laid end to end and cut into sequences.
     Documents = 8,
+    /// The seed of a source among several.
+    Source = 9,
 }
 
 /// A 64-bit key: a seed and a list of words, mixed.

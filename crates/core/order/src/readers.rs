@@ -1,10 +1,6 @@
 //! The rank that is responsible for a block. Workers that share a dataset compute it alike, without asking each other.
 
-use super::{
-    Plan,
-    batch::{classes, rank_of_entry},
-};
-use spdl_types::mix::splitmix64;
+use super::{Plan, PlanKind, batch::classes};
 
 impl Plan {
     /// Returns the rank that is responsible for block `block` of the dataset, with `world` ranks and `global_batch`
@@ -18,12 +14,12 @@ impl Plan {
         if world == 0 || global_batch < world {
             return None;
         }
-        let deal = &self.0.deal;
-        let lane = deal.lane_at(deal.line_start(block)?);
-        let classes = classes(self.lanes(), global_batch);
-        let class_size = u64::from(global_batch) / classes;
-        let entry = u64::from(lane) % classes * class_size + splitmix64(block.into()) % class_size;
-        Some(rank_of_entry(global_batch, entry, world))
+        match &*self.0 {
+            PlanKind::Dataset(stream) => {
+                stream.owner(block, classes(stream.deal.lanes(), global_batch), global_batch, world)
+            }
+            PlanKind::Blend(blend) => blend.owner(block, global_batch, world),
+        }
     }
 }
 

@@ -1,21 +1,15 @@
 //! Substitutes: which samples take the place of a bad one, and how many are tried.
 
-use super::{
-    Item, Located, Plan,
-    permutation::{Key, Purpose},
-};
+use super::{Item, Located, Plan, PlanKind};
 use spdl_types::SampleId;
 
 /// Maximum number of substitutes that are tried for one bad sample. A job in which all of them are bad fails.
 pub const MAX_SUBSTITUTES: u32 = 64;
 
-/// Number of attempts to find a substitute in the bad sample's own block, which has been fetched already.
-const NEAR_ATTEMPTS: u32 = 8;
-
 impl Plan {
     /// Returns the sample that replaces a bad one, for the given number of the attempt; `None` after the last attempt.
     /// The first attempts stay in the bad sample's block, so that nothing has to be fetched; later ones take any sample
-    /// of the stream.
+    /// of the stream. Of several sources, it is a sample of the bad one's source.
     ///
     /// # Panics
     /// If `offset` is not below [`samples`](Self::samples).
@@ -24,15 +18,10 @@ impl Plan {
         if attempt >= MAX_SUBSTITUTES {
             return None;
         }
-        let (block, bad) = self.in_block(epoch, offset, &mut self.lease(epoch));
-        let deal = &self.0.deal;
-        let key = Key::new(self.0.seed, Purpose::Substitute).with(epoch).with(offset).with(u64::from(attempt));
-        let neighbours = deal.block_samples(block) - 1;
-        if attempt < NEAR_ATTEMPTS && neighbours > 0 {
-            let index = (u64::from(bad) + 1 + key.below(neighbours)) % (neighbours + 1);
-            return Some(deal.located((block, index as u32)));
-        }
-        Some(self.nth(key.below(deal.samples())))
+        Some(match &*self.0 {
+            PlanKind::Dataset(stream) => stream.substitute(epoch, offset, attempt),
+            PlanKind::Blend(blend) => blend.substitute(epoch, offset, attempt),
+        })
     }
 
     /// Returns the sample that a job which substitutes bad samples delivers for an item: the planned sample, or the

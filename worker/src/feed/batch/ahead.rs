@@ -73,7 +73,7 @@ impl PlannedBatch {
             group.iter().all(|sample| member.is_kept(sample.draw(), false))
         };
         let wanted = self.blocks.iter().enumerate().filter(|(nth, _)| !is_kept(*nth)).map(|(_, (block, _))| *block);
-        let prefetch = |block| feed.fetcher.prefetch(feed.dataset.block_key(block), || feed.dataset.place(block));
+        let prefetch = |block| feed.fetcher.prefetch(feed.datasets.block_key(block), || feed.datasets.place(block));
         let batch = feed.batch_id(self.step.from);
         self.span.in_scope(|| for_batch_now(batch, || self.holds.extend(wanted.filter_map(prefetch))));
     }
@@ -98,7 +98,7 @@ pub(in crate::feed) struct PlannedBatches {
 
 impl PlannedBatches {
     pub(in crate::feed) fn new(feed: Arc<Feed>) -> Self {
-        let window = feed.dataset.working_window(&feed.fetcher);
+        let window = feed.datasets.working_window(&feed.fetcher);
         Self { is_first: true, ahead: VecDeque::new(), window, announced: AnnouncedSteps::default(), feed }
     }
 
@@ -112,7 +112,12 @@ impl PlannedBatches {
         }
         let mut batch = PlannedBatch::plan(&self.feed, step);
         if !self.feed.parts.is_on() {
-            self.window.add(batch.blocks.iter().map(|(block, at)| (*block, self.feed.plan.in_use_until(*at))));
+            self.window.add(
+                batch
+                    .blocks
+                    .iter()
+                    .map(|(block, at)| (self.feed.datasets.block_key(*block), self.feed.plan.in_use_until(*at))),
+            );
         }
         // The first batch does not wait for whole blocks, as a trainer is waiting for it.
         if !std::mem::take(&mut self.is_first) {
@@ -153,7 +158,7 @@ impl AnnouncedSteps {
         while self.to <= newest || (self.samples < member.ahead && announced < ANNOUNCED_AT_ONCE) {
             let Some(step) = feed.plan.step(self.to, &feed.session.batches()) else { return };
             let (items, PlannedMixes { partners, .. }) = items_of(feed, &step);
-            let draw = |item: &Item| SampleDraw { epoch: item.at.epoch, id: item.located.id };
+            let draw = |item: &Item| SampleDraw { epoch: item.source_epoch, id: item.located.id };
             let valid = items.iter().filter(|item| item.kind != ItemKind::Invalid);
             member.announce(valid.chain(&partners).map(draw));
             let samples = (items.len() + partners.len()) as u64;

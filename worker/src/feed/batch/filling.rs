@@ -163,7 +163,7 @@ impl Filling {
             }
         }
         for (block, group) in wrong {
-            self.feed.fetcher.discard(&self.feed.dataset.block_key(block));
+            self.feed.fetcher.discard(&self.feed.datasets.block_key(block));
             self.fetch_again(group);
         }
         Ok(())
@@ -220,7 +220,7 @@ impl Filling {
             _ if is_decoding => Wait::Decode,
             None if !self.awaiting.is_empty() => Wait::Decode,
             Some((block, _)) => {
-                let shard = self.feed.dataset.shard_url(*block).into();
+                let shard = self.feed.datasets.shard_url(*block).into();
                 Wait::Block { block: *block, shard, others: self.awaited.len() - 1 }
             }
             None => return,

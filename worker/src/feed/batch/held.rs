@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use futures::future::try_join_all;
 use spdl_control::messages::Session;
-use spdl_shard::manifest::Manifest;
 use spdl_types::{Position, SampleId};
 
 use super::{
@@ -16,6 +15,7 @@ use super::{
 use crate::{
     feed::{
         FeedError, Resources,
+        dataset::FeedDatasets,
         open::{Feed, FeedRequest, FeedWork, ReservedFeed, SlabKind},
         room::SlabReservation,
         scheduler::DecodePermitRequest,
@@ -46,7 +46,7 @@ impl HeldSamples {
         let request = FeedRequest { session, rank: 0, from: Position::START, slots: 1, slab: SlabKind::Private };
         let (reserved, reservation, _) = ReservedFeed::new(resources, request, FeedWork::All)?;
         let feed = Arc::new(reserved.open().await?);
-        let (groups, holds) = hold(&feed, spread(feed.dataset.manifest(), wanted));
+        let (groups, holds) = hold(&feed, spread(&feed.datasets, wanted));
         let groups = try_join_all(groups.into_iter().map(|group| records::fetch(feed.clone(), group, None))).await?;
         let slot = reserved.slab.try_take(0).expect("nothing fills it");
         let buffer = BatchBuffer::new(&feed.layout, slot, None, feed.layout.capacity() as usize, 0, &[]);
@@ -78,20 +78,20 @@ impl HeldSamples {
 }
 
 /// Chooses `wanted` samples, or all if there are fewer, from blocks at even distances.
-fn spread(manifest: &Manifest, wanted: u32) -> Vec<SampleGroup> {
-    let all = u64::from(manifest.block_count());
-    let per_block = (manifest.samples() / all).max(1);
+fn spread(datasets: &FeedDatasets, wanted: u32) -> Vec<SampleGroup> {
+    let all = u64::from(datasets.block_count());
+    let per_block = (datasets.samples() / all).max(1);
     let taken = u64::from(wanted).div_ceil(per_block).max(MIN_BLOCKS).min(all);
     let number = |index: u64| u32::try_from(index * all / taken).expect("below the number of blocks");
-    let mut blocks: Vec<_> = (0..taken).map(number).map(|number| (number, manifest.block(number))).collect();
+    let mut blocks: Vec<_> = (0..taken).map(number).map(|number| (number, datasets.of(number))).collect();
     // Small blocks come first, so that large ones make up for the samples that small ones lack.
-    blocks.sort_by_key(|(_, block)| block.samples);
+    blocks.sort_by_key(|(_, block)| block.facts().samples);
     let mut entries = 0..wanted;
     let mut groups = Vec::new();
     for (left, (number, block)) in (1..=taken).rev().zip(blocks) {
-        let share = (entries.len() as u64).div_ceil(left).min(block.samples.into());
+        let share = (entries.len() as u64).div_ceil(left).min(block.facts().samples.into());
         let sample = |(offset, entry)| {
-            let first = block.first_sample + offset;
+            let first = block.first_sample().0 + offset;
             BatchSample::at(entry, Position::new(0, first), SampleId(first), number)
         };
         let group: SampleGroup = (0..share).zip(entries.by_ref()).map(sample).collect();
@@ -108,7 +108,7 @@ fn hold(feed: &Feed, groups: Vec<SampleGroup>) -> (Vec<SampleGroup>, Vec<BlockHo
     let (mut kept, mut holds) = (Vec::new(), Vec::new());
     for group in groups {
         let block = group[0].block;
-        let held = feed.fetcher.prefetch(feed.dataset.block_key(block), || feed.dataset.place(block));
+        let held = feed.fetcher.prefetch(feed.datasets.block_key(block), || feed.datasets.place(block));
         if held.is_some() || kept.is_empty() {
             kept.push(group);
         }

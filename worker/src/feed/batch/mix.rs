@@ -107,8 +107,7 @@ impl Mixer {
                 }
                 None => {
                     let partner = (items.len() + mixes.partners.len()) as u32;
-                    let located = plan.at(epoch, drawn.partner);
-                    mixes.partners.push(Item { at, located, kind: ItemKind::Sample });
+                    mixes.partners.push(plan.sample_item(at));
                     mixes.pairs.push(MixedPair { entries: [entry, partner], methods: [Some(drawn.method), None] });
                 }
             }

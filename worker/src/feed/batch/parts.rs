@@ -84,7 +84,7 @@ pub(super) async fn fetch(
     if !feed.parts.is_on() || is_wrong {
         return Ok(None);
     }
-    let place = feed.dataset.place(samples[0].block);
+    let place = feed.datasets.place(samples[0].block);
     let note = |field_bytes, read_bytes| {
         feed.parts.note(samples.len(), (field_bytes, read_bytes), &feed.session.job.name);
     };

@@ -37,8 +37,8 @@ pub(super) struct FetchedGroup {
 pub(super) fn in_memory(feed: &Feed, group: SampleGroup) -> Result<FetchedGroup, SampleGroup> {
     let block = group[0].block;
     let found = || {
-        let index = feed.dataset.index_in_memory(feed.dataset.block(block).shard)?;
-        let bytes = feed.fetcher.in_memory(feed.dataset.block_key(block))?;
+        let index = feed.datasets.of(block).index_in_memory()?;
+        let bytes = feed.fetcher.in_memory(feed.datasets.block_key(block))?;
         // An index that contradicts the manifest is reported by `fetch`.
         let samples = match bytes.decoded() {
             Some(_) => find_decoded(feed, &*index, &group),
@@ -62,7 +62,7 @@ pub(super) async fn fetch(
     needed: Option<Arc<dyn NeededElements>>,
 ) -> Result<FetchedGroup, FeedError> {
     let block = group[0].block;
-    let index = feed.dataset.index(feed.dataset.block(block).shard).await?;
+    let index = feed.datasets.of(block).index().await?;
     let mut fields = Vec::new();
     let samples = find(&feed, &*index, &group, |sample, mut field| {
         if let Some(needed) = &needed {
@@ -82,7 +82,7 @@ pub(super) async fn fetch(
     records.dedup();
     let ranges = fields.into_iter().map(|field| field.range).collect();
     let wanted = Wanted { ranges, records: records.into() };
-    let bytes = feed.fetcher.fetch(&feed.dataset.place(block), wanted).await?;
+    let bytes = feed.fetcher.fetch(&feed.datasets.place(block), wanted).await?;
     Ok(FetchedGroup::new(&feed, bytes, index, samples))
 }
 
@@ -97,9 +97,9 @@ fn find_decoded(feed: &Feed, index: &dyn ShardIndex, group: &SampleGroup) -> Res
 
 /// Finds the record of a sample.
 fn locate(feed: &Feed, index: &dyn ShardIndex, sample: &BatchSample) -> Result<BatchSample, FeedError> {
-    let number = feed.dataset.sample_in_shard(&feed.dataset.block(sample.block), sample.id);
+    let number = feed.datasets.of(sample.block).sample_in_shard(sample.id);
     let Some(in_index) = u32::try_from(number).ok().filter(|sample| *sample < index.sample_count()) else {
-        let shard = feed.dataset.shard_url(sample.block).to_owned();
+        let shard = feed.datasets.shard_url(sample.block).to_owned();
         return Err(FeedError::Index { shard, sample: number });
     };
     let (record, sample_in_record) = index.locate(in_index);
@@ -114,8 +114,8 @@ fn find(
     mut wanted: impl FnMut(&BatchSample, WantedField),
 ) -> Result<SampleGroup, FeedError> {
     let block = group[0].block;
-    let facts = feed.dataset.block(block);
-    let shard = || feed.dataset.shard_url(block).to_owned();
+    let facts = feed.datasets.of(block).facts();
+    let shard = || feed.datasets.shard_url(block).to_owned();
     let mut found = SmallVec::with_capacity(group.len());
     for sample in group {
         let mut sample = locate(feed, index, sample)?;
@@ -144,7 +144,7 @@ impl FetchedGroup {
         });
         let numbers = numbers.unwrap_or_default();
         let takes_shard = feed.fields.iter().any(|name| name == SHARD_NAME);
-        let shard = takes_shard.then(|| Bytes::copy_from_slice(feed.dataset.shard_url(samples[0].block).as_bytes()));
+        let shard = takes_shard.then(|| Bytes::copy_from_slice(feed.datasets.shard_url(samples[0].block).as_bytes()));
         Self { shard, bytes, index, samples, numbers, cut: Vec::new() }
     }
 

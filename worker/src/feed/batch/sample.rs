@@ -17,6 +17,8 @@ pub(super) struct BatchSample {
     /// Index of its entry in the batch.
     pub(super) entry: u32,
     pub(super) at: Position,
+    /// The epoch of its own source, with which its random operations are drawn.
+    pub(super) source_epoch: u64,
     pub(super) id: SampleId,
     /// Number of the block that holds it.
     pub(super) block: u32,
@@ -44,23 +46,24 @@ impl BatchSample {
             ItemKind::Invalid => entry_flags::INVALID,
         };
         let Located { id, block, .. } = item.located;
-        Self { flags, ..Self::at(entry, item.at, id, block) }
+        Self { flags, source_epoch: item.source_epoch, ..Self::at(entry, item.at, id, block) }
     }
 
-    /// Returns the sample of a block that goes to an entry.
+    /// Returns the sample of a block that goes to an entry, in a job of one dataset.
     pub(super) fn at(entry: u32, at: Position, id: SampleId, block: u32) -> Self {
         let (flags, attempts, wrong, record, sample_in_record, bytes) = Default::default();
-        Self { entry, at, id, block, flags, attempts, may_wait: true, wrong, record, sample_in_record, bytes }
+        let (source_epoch, may_wait) = (at.epoch, true);
+        Self { entry, at, source_epoch, id, block, flags, attempts, may_wait, wrong, record, sample_in_record, bytes }
     }
 
     /// Returns what its random operations are keyed by, beside the seed.
     pub(super) const fn draw(&self) -> SampleDraw {
-        SampleDraw { epoch: self.at.epoch, id: self.id }
+        SampleDraw { epoch: self.source_epoch, id: self.id }
     }
 
     /// Returns the key by which it is decoded.
     pub(super) const fn key(&self) -> SampleKey {
-        SampleKey { epoch: self.at.epoch, id: self.id, sample_in_record: self.sample_in_record }
+        SampleKey { epoch: self.source_epoch, id: self.id, sample_in_record: self.sample_in_record }
     }
 
     /// Returns the substitute that takes this sample's entry.

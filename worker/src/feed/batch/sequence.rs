@@ -67,7 +67,7 @@ pub(super) fn blocks_of(feed: &Feed, sequences: &DatasetSequences, items: &[Item
     let mut pools: Vec<(u32, Position)> = valid.map(|item| (item.located.block, item.at)).collect();
     pools.sort_unstable();
     pools.dedup_by_key(|(pool, _)| *pool);
-    let manifest = feed.dataset.manifest();
+    let manifest = feed.datasets.manifest();
     pools
         .into_iter()
         .flat_map(|(pool, at)| sequences.table.blocks(pool, manifest).map(move |block| (block, at)))
@@ -138,7 +138,7 @@ impl PackedBatch {
         let (after, of_after): (Vec<_>, Vec<_>) = beyond.into_iter().unzip();
         pieces.extend(after);
         documents.extend(of_after);
-        let manifest = feed.dataset.manifest();
+        let manifest = feed.datasets.manifest();
         let mut samples: Vec<BatchSample> = (0..)
             .zip(documents)
             .map(|(number, (at, pool, document))| {

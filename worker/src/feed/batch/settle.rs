@@ -17,7 +17,7 @@ use crate::{
 /// another one. `None` if its entry stays zero.
 pub(super) fn remedy(feed: &Feed, undecoded: Undecoded) -> Result<Option<BatchSample>, FeedError> {
     let Undecoded { mut sample, key, reason } = undecoded;
-    let shard = feed.dataset.shard_url(sample.block).to_owned();
+    let shard = feed.datasets.shard_url(sample.block).to_owned();
     match reason {
         Reason::WrongBytes { field, expected, actual } => {
             if !sample.wrong.note(actual) {
@@ -49,9 +49,9 @@ pub(super) fn remedy(feed: &Feed, undecoded: Undecoded) -> Result<Option<BatchSa
 
 /// Returns the error of a sample whose bytes stay wrong, with its checksums in the index and in the store.
 fn wrong_bytes(feed: &Feed, sample: &BatchSample, key: String, field: String, checksums: [u32; 2]) -> FeedError {
-    let shard = feed.dataset.shard_url(sample.block).to_owned();
+    let shard = feed.datasets.shard_url(sample.block).to_owned();
     let [expected, actual] = checksums;
-    let object = feed.dataset.shard_object(feed.dataset.block(sample.block).shard);
+    let object = feed.datasets.of(sample.block).shard_object();
     let requests = &feed.fetcher.requests;
     if let Some((object, [noted, found])) =
         object.and_then(|object| Some((object.name(), object.difference(requests)?)))
@@ -74,7 +74,7 @@ fn remedy_of_bad(
     kind: &BadSampleKind,
 ) -> Result<Option<BatchSample>, FeedError> {
     let job = &feed.session.job;
-    let shard = feed.dataset.shard_url(sample.block).to_owned();
+    let shard = feed.datasets.shard_url(sample.block).to_owned();
     let remedy = spdl_feed::remedy(job.bad_samples, &feed.plan, sample.at, sample.attempts);
     let bad = BadSample {
         job: job.name.clone(),

@@ -4,14 +4,16 @@ mod global_sequences;
 mod indexes;
 mod open_pool;
 mod sequences;
+mod sources;
 mod view;
 
 use std::{collections::HashMap, fmt, sync::Arc};
 
+use futures::future::try_join_all;
 use object_store::ObjectStore;
 use parking_lot::Mutex;
 use spdl_control::Stores;
-use spdl_job::Job;
+use spdl_job::{DatasetOfJob, Job};
 use spdl_order::{OrderParams, Plan, view::SampleSet};
 use spdl_shard::{
     format::StoredObject,
@@ -30,6 +32,7 @@ pub(crate) use self::{
     global_sequences::GlobalSequences,
     indexes::IndexHold,
     sequences::{DatasetSequences, OpenPools, SequencePieces},
+    sources::{FeedDatasets, OpenDatasets},
     view::DatasetView,
 };
 use super::{FeedError, blocks::BlockDecoding};
@@ -90,9 +93,14 @@ impl Datasets {
         Self { open: Mutex::default(), indexes, requests, disk, access, decoding }
     }
 
-    /// Returns the dataset of `job`. It is opened once, however many ranks ask for it.
-    pub(crate) async fn open(&self, job: &Job) -> Result<Arc<OpenDataset>, FeedError> {
-        let key = (job.dataset.clone(), job.dataset_fingerprint);
+    /// Returns the datasets of `job`. Each is opened once, however many ranks ask for it.
+    pub(crate) async fn open(&self, job: &Job) -> Result<OpenDatasets, FeedError> {
+        let opened = job.datasets().into_iter().map(|dataset| self.open_one(job, dataset));
+        Ok(OpenDatasets::new(try_join_all(opened).await?))
+    }
+
+    async fn open_one(&self, job: &Job, dataset: DatasetOfJob<'_>) -> Result<Arc<OpenDataset>, FeedError> {
+        let key = (dataset.url.to_owned(), dataset.fingerprint);
         let cell = {
             let mut open = self.open.lock();
             if !open.contains_key(&key) && open.len() >= IDLE_DATASETS {
@@ -102,7 +110,7 @@ impl Datasets {
             }
             open.entry(key).or_default().clone()
         };
-        cell.get_or_try_init(|| OpenDataset::open(job, self)).await.cloned()
+        cell.get_or_try_init(|| OpenDataset::open(job, dataset, self)).await.cloned()
     }
 
     /// Returns the bytes of the shards of all datasets that ranks use.
@@ -113,8 +121,8 @@ impl Datasets {
     }
 }
 
-/// The seed, the order and the view of a plan, and the job if it packs documents: what its ranks are told of their sequences follows from
-/// its columns, too.
+/// The seed, the order and the view of a plan, and the job if it packs documents or has sources: what its ranks are told of their
+/// sequences follows from its columns, too.
 type PlanKey = (u64, OrderParams, Option<Fingerprint>, Option<Fingerprint>);
 
 /// The plan of a job, and the sequences that are its samples if the job packs documents.
@@ -156,10 +164,11 @@ pub(crate) struct OpenDataset {
 impl OpenDataset {
     async fn open(
         job: &Job,
+        dataset: DatasetOfJob<'_>,
         Datasets { indexes, requests, disk, access, decoding, .. }: &Datasets,
     ) -> Result<Arc<Self>, FeedError> {
-        let store_error = |source| FeedError::Dataset { url: job.dataset.clone(), source: Arc::new(source) };
-        let url: Arc<str> = job.dataset.as_str().into();
+        let store_error = |source| FeedError::Dataset { url: dataset.url.to_owned(), source: Arc::new(source) };
+        let url: Arc<str> = dataset.url.into();
         access.stores.admit(&url).map_err(|problem| FeedError::Store { job: job.name.clone(), problem })?;
         let bare = DatasetStore::open_once(&url).map_err(store_error)?;
         let store = bare.clone().through(|inner| {
@@ -176,18 +185,18 @@ impl OpenDataset {
         };
         let manifest = again(requests, read).await.map_err(store_error)?;
         let actual = manifest.fingerprint();
-        if actual != job.dataset_fingerprint {
+        if actual != dataset.fingerprint {
             return Err(FeedError::DatasetDiffers {
-                url: job.dataset.clone(),
+                url: dataset.url.to_owned(),
                 job: job.name.clone(),
-                expected: job.dataset_fingerprint,
+                expected: dataset.fingerprint,
                 actual,
             });
         }
         let base = manifest.base().map(|_| bare.shards_url(&manifest)).transpose().map_err(store_error)?;
         let base = base.map(|url| Arc::new(ShardsBase { url, manifest: bare.manifest_url(&manifest) }));
         if let Some(ShardsBase { url, .. }) = base.as_deref() {
-            let elsewhere = |problem| format!("dataset `{}` has its shards elsewhere: {problem}", job.dataset);
+            let elsewhere = |problem| format!("dataset `{}` has its shards elsewhere: {problem}", dataset.url);
             let admitted = access.stores.admit(url).map_err(elsewhere);
             admitted.map_err(|problem| FeedError::Store { job: job.name.clone(), problem })?;
         }
@@ -218,36 +227,23 @@ impl OpenDataset {
         &self.manifest
     }
 
-    /// Returns the plan of `job`, with the sequences that it orders if the job packs documents. What was evaluated of the job is
-    /// read once, with its first plan.
-    pub(crate) async fn plan(&self, job: &Job) -> Result<PlannedJob, FeedError> {
-        let sequence = job.sequence.as_deref().copied();
-        let key = (job.seed, job.order, job.view, sequence.map(|_| job.fingerprint()));
-        let known = |plans: &[(PlanKey, PlannedJob)]| {
-            plans.iter().find(|(other, _)| *other == key).map(|(_, planned)| planned.clone())
-        };
-        if let Some(planned) = known(&self.plans.lock()) {
-            return Ok(planned);
-        }
-        let samples = self.samples(job.view, sequence.map(|sequence| sequence.pools)).await;
-        let samples =
-            samples.map_err(|source| FeedError::Dataset { url: job.dataset.clone(), source: Arc::new(source) })?;
-        let plan = samples.plan(&self.manifest, job.seed, job.order);
-        let plan = plan.map_err(|source| FeedError::Order { job: job.name.clone(), source: Arc::new(source) })?;
-        let sequences = samples.sequences().zip(sequence).map(|(table, sequence)| {
-            let at = (self.store.clone(), self.requests.clone());
-            Arc::new(DatasetSequences::new(job, sequence, table.clone(), at))
-        });
+    /// Returns a plan that was kept.
+    fn kept_plan(&self, key: &PlanKey) -> Option<PlannedJob> {
+        let plans = self.plans.lock();
+        plans.iter().find(|(other, _)| other == key).map(|(_, planned)| planned.clone())
+    }
+
+    /// Keeps a plan, and returns it. Another rank may have been faster; ranks share the cache of one plan, and the layouts of pools.
+    fn keep_plan(&self, key: PlanKey, planned: PlannedJob) -> PlannedJob {
         let mut plans = self.plans.lock();
-        // Another rank may have been faster; ranks share the cache of one plan, and the layouts of pools.
-        if let Some(planned) = known(&plans) {
-            return Ok(planned);
+        if let Some((_, known)) = plans.iter().find(|(other, _)| *other == key) {
+            return known.clone();
         }
         if plans.len() >= KEPT_PLANS {
             plans.remove(0);
         }
-        plans.push((key, PlannedJob { plan, sequences }));
-        Ok(plans[plans.len() - 1].1.clone())
+        plans.push((key, planned.clone()));
+        planned
     }
 
     /// Returns what the samples of a job with this view and these pools are.

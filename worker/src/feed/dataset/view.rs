@@ -8,15 +8,14 @@ use std::{
 use bytes::Bytes;
 use futures::{FutureExt, future::BoxFuture};
 use spdl_order::Plan;
-use spdl_sequence::Pools;
 use spdl_shard::format::{Compressed, ObjectRange, ShardIndex};
 use spdl_store::blocking;
 use spdl_types::{Fingerprint, SessionId};
 
 use super::OpenDataset;
 use crate::fetch::{
-    BlockContent, BlockKey, BlockPeers, BlockPlace, BlockSource, FetchError, FetchedBlock, Fetcher, MERGE_GAP_BYTES,
-    ObjectRead, Peers, Pieces, ShardSource, StoreClient, WorkingWindow, read_all,
+    BlockContent, BlockKey, BlockPeers, BlockPlace, BlockSource, FetchError, FetchedBlock, MERGE_GAP_BYTES, ObjectRead,
+    Peers, Pieces, PlannedBlocks, ShardSource, StoreClient, read_all,
 };
 
 /// Number of times that a compressed shard is read before a failure to decompress it is reported.
@@ -55,13 +54,13 @@ impl DatasetView {
         Self { dataset, fields: Some(fields.into()), key, peers: None }
     }
 
-    /// Exchanges blocks with other workers of a session, in both directions. The blocks of the plan may be `pools` of the dataset's. A columnar format exchanges none, as the
+    /// Exchanges blocks with other workers of a session, in both directions. A columnar format exchanges none, as the
     /// stored bytes of its blocks are not kept.
-    pub(crate) fn shared(self, session: SessionId, (plan, pools): (&Plan, Option<Arc<Pools>>), peers: &Peers) -> Self {
+    pub(super) fn shared(self, session: SessionId, (plan, planned): (&Plan, PlannedBlocks), peers: &Peers) -> Self {
         if !peers.is_started() || self.fields.is_some() {
             return self;
         }
-        Self { peers: Some(BlockPeers::new(session, plan.clone(), pools)), ..self }
+        Self { peers: Some(BlockPeers::new(session, plan.clone(), planned)), ..self }
     }
 
     /// Returns the session with which the blocks are shared, and the blocks' dataset in caches.
@@ -80,9 +79,9 @@ impl DatasetView {
         BlockPlace { key, shard, range: block.offset..block.offset + block.bytes, peers }
     }
 
-    /// Returns the empty working window of a rank that begins to read the dataset.
-    pub(crate) fn working_window(&self, fetcher: &Arc<Fetcher>) -> WorkingWindow {
-        WorkingWindow::new(fetcher.clone(), self.key)
+    /// Returns what identifies the blocks with the fields that are read in caches.
+    pub(super) const fn key(&self) -> Fingerprint {
+        self.key
     }
 
     /// Returns the cache key of block `number`.

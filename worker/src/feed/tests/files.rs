@@ -57,7 +57,7 @@ async fn the_files_of_a_block_are_requested_together() {
     let fixture = FeedFixture::of_files(TWO_EPOCHS).await;
     let (made, wrap) = flaky();
     let resources = resources(PLENTY, Some(wrap));
-    let dataset = DatasetView::new(resources.datasets.open(&fixture.job).await.unwrap(), &[]);
+    let dataset = DatasetView::new(resources.datasets.open(&fixture.job).await.unwrap().first().clone(), &[]);
     let place = dataset.place(1);
     // No answer comes before 16 requests are on their way.
     made.lock().as_ref().unwrap().answer_in_groups_of(16);

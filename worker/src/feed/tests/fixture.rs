@@ -59,6 +59,13 @@ impl FeedFixture {
         Self::of(directory, &facts, more)
     }
 
+    /// Creates such a dataset with other texts.
+    pub(crate) fn of_other_texts(bad: &[u64], more: &str, text: impl Fn(u64) -> Vec<u8>) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let facts = write_dataset(directory.path(), bad, text);
+        Self::of(directory, &facts, more)
+    }
+
     /// Creates a dataset whose samples have texts of these lengths, of which a job allows `max_bytes`.
     pub(crate) fn of_lengths(length: impl Fn(u64) -> usize, max_bytes: u32, more: &str) -> Self {
         let directory = tempfile::tempdir().unwrap();

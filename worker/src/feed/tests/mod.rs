@@ -7,6 +7,7 @@ mod recorded;
 mod room;
 mod sequence;
 mod sharing;
+mod sources;
 mod tokens;
 
 use std::{collections::BTreeMap, fs, sync::Arc, time::Instant};

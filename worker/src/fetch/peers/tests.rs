@@ -7,7 +7,7 @@ use spdl_order::{OrderParams, Plan};
 
 use super::*;
 use crate::fetch::{
-    Fetcher,
+    Fetcher, PlannedBlocks,
     tests::{BLOCK, FetchFixture, fixture},
 };
 
@@ -117,7 +117,10 @@ impl PeersFixture {
     /// Returns a block that rank `rank` owns.
     fn block_of(&self, rank: u32) -> BlockPlace {
         let block = (0..BLOCKS).find(|block| self.plan.owner(*block, 8, 2) == Some(rank)).expect("it owns some");
-        BlockPlace { peers: Some(BlockPeers::new(SESSION, self.plan.clone(), None)), ..self.data.block(block) }
+        BlockPlace {
+            peers: Some(BlockPeers::new(SESSION, self.plan.clone(), PlannedBlocks::default())),
+            ..self.data.block(block)
+        }
     }
 
     /// Fetches a whole block, checks its bytes, and returns the number of reads of the store, and who was asked.

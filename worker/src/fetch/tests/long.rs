@@ -30,7 +30,7 @@ impl LongFixture {
         let stage = Arc::new(StageCounters::new(Stage::Fetch));
         let settings = RetrySettings { refusals: 10, silence_timeout: Duration::from_secs(2), ..retry() };
         let fetcher = Fetcher::new([memory_bytes, 4 << 10], settings, None, stage);
-        let window = Some(WorkingWindow::new(fetcher.clone(), Fingerprint(1)));
+        let window = Some(WorkingWindow::new(fetcher.clone(), vec![Fingerprint(1)]));
         Self { content, folder, fetcher, window }
     }
 

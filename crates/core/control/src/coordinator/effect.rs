@@ -117,7 +117,7 @@ impl Durable {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct JobRecord {
     /// The job.
-    pub job: Job,
+    pub job: Box<Job>,
     /// The job's fingerprint, to check that the job reads back unchanged.
     pub fingerprint: Fingerprint,
     /// The bits of [`Job::max_bad_fraction`]: decimal text may lose the last one.

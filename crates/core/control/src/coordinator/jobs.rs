@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::messages::{FromCoordinator, JobReplacement, Refusal};
-use spdl_job::{Column, Job, redact};
+use spdl_job::{Column, Job, JobSource, redact};
 use spdl_types::{
     BadSample, Fingerprint, Position, SessionId,
     mutations::{Mutation, mutated},
@@ -41,14 +41,14 @@ impl JobState {
     }
 
     pub(super) fn restored(record: JobRecord) -> Self {
-        let mut state = Self::created(record.job);
+        let mut state = Self::created(*record.job);
         state.failed = record.failed;
         state
     }
 
     fn record(&self) -> JobRecord {
         JobRecord {
-            job: self.job.clone(),
+            job: self.job.clone().into(),
             fingerprint: self.fingerprint,
             max_bad_fraction_bits: self.job.max_bad_fraction.to_bits(),
             failed: self.failed.clone(),
@@ -101,7 +101,7 @@ impl CoordinatorCore {
             job: name.clone(),
             samples: state.job.samples,
             called: if state.job.sequence.is_some() { "sequences" } else { "samples" },
-            dataset: redact(&state.job.dataset).to_string(),
+            dataset: state.job.dataset_text(),
             fingerprint: state.fingerprint,
         };
         self.effects.push_back(Effect::Persist(Change::PutJob(state.record())));
@@ -193,8 +193,7 @@ impl CoordinatorCore {
     pub(super) fn record_bad_sample(&mut self, worker: &str, bad: BadSample) {
         let Some(state) = self.jobs.get_mut(&bad.job) else { return };
         // Of a view, and of documents in sequences, the numbers are those of the dataset, which the job does not have.
-        let is_part = state.job.view.is_some() || state.job.sequence.is_some();
-        if bad.sample.0 >= state.job.samples && !is_part {
+        if state.job.id_bound().is_some_and(|bound| bad.sample.0 >= bound) {
             let worker = worker.to_owned();
             return self.log(ClusterNote::UnknownSample { worker, job: bad.job, sample: bad.sample });
         }
@@ -261,6 +260,28 @@ fn column_difference(ours: &Column, theirs: &Column) -> String {
     }
 }
 
+/// Describes the sources of a job, with all in which two jobs may differ.
+fn sources_text(job: &Job) -> String {
+    if job.sources.is_empty() {
+        return "none".to_owned();
+    }
+    let of = |source: &JobSource| {
+        let JobSource { name, dataset, dataset_fingerprint, view, weight, lanes, window, max_epochs, .. } = source;
+        let view = view.map_or_else(String::new, |view| format!(", samples {view}"));
+        let most = max_epochs.map_or_else(String::new, |most| format!(", at most {most} times"));
+        let dataset = redact(dataset);
+        format!(
+            "{name}: {weight} of 65536 from {dataset}, fingerprint {dataset_fingerprint}{view}, lanes {lanes}, window {window}{most}"
+        )
+    };
+    job.sources.iter().map(of).collect::<Vec<_>>().join("; ")
+}
+
+/// Describes how many samples an epoch has, if the job says it.
+fn total_text(job: &Job) -> String {
+    if job.sources.is_empty() { "all".to_owned() } else { job.samples.to_string() }
+}
+
 fn view_text(job: &Job) -> String {
     job.view.map_or_else(|| "all samples".to_owned(), |view| format!("samples {view}"))
 }
@@ -279,11 +300,13 @@ fn differences(existing: &JobState, submitted: &Job) -> String {
     let (ours, submitted) = &existing.job.with_common_sources(submitted);
     let mut pairs = vec![
         ("dataset", redact(&ours.dataset).into_owned(), redact(&submitted.dataset).into_owned()),
+        ("source", sources_text(ours), sources_text(submitted)),
         (
             "the dataset's content",
             format!("fingerprint {}", ours.dataset_fingerprint),
             format!("fingerprint {}", submitted.dataset_fingerprint),
         ),
+        ("total_samples", total_text(ours), total_text(submitted)),
         ("view", view_text(ours), view_text(submitted)),
         ("shuffle", ours.order.shuffle.to_string(), submitted.order.shuffle.to_string()),
         ("order.lanes", ours.order.lanes.to_string(), submitted.order.lanes.to_string()),

@@ -101,7 +101,7 @@ impl CoordinatorCore {
         let job = Job { epochs, ..job.clone() };
         if epochs != self.jobs[&join.job].job.epochs {
             let invalid = |cause: String| Refusal::JobInvalid { job: join.job.clone(), cause };
-            job.check().map_err(|error| invalid(error.to_string()))?;
+            job.check().and_then(|()| job.check_max_epochs()).map_err(|error| invalid(error.to_string()))?;
         }
         Ok(job)
     }

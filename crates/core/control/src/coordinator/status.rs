@@ -14,7 +14,7 @@ use spdl_insight::{
     session_gains, session_verdict,
     tuning::{TunedValue, TuningChange},
 };
-use spdl_job::{BadSamples, redact};
+use spdl_job::BadSamples;
 use spdl_order::{BatchParams, EpochEnd, OrderParams, Receipt};
 use spdl_types::{Position, SampleId, StageStats, WorkerId};
 
@@ -342,8 +342,8 @@ impl CoordinatorCore {
                 .map(|(sample, bad)| BadSampleStatus { sample, shard: bad.shard, key: bad.key, cause: bad.cause })
                 .collect(),
             sequence: job.sequence.as_deref().map(|sequence| SequenceStatus::of(sequence, job.samples)),
+            dataset: job.dataset_text(),
             name: job.name,
-            dataset: redact(&job.dataset).into_owned(),
             samples: job.samples,
             seed: job.seed,
             global_batch: job.global_batch,

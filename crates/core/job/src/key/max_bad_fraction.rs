@@ -1,6 +1,6 @@
 //! How many samples may be bad.
 
-use super::{BadSamples, Job, JobFile, PlainKey};
+use super::{BadSamples, Job, JobFile, JobSource, PlainKey};
 
 /// The fraction of bad samples that a job may have if its file gives none. [`DEFAULT_BAD_SAMPLES`] are allowed in any
 /// case, because in a small dataset one sample exceeds the fraction.
@@ -50,9 +50,19 @@ impl JobFile {
 }
 
 impl Job {
-    /// Returns among how many samples bad ones are counted: where samples are sequences, these are documents.
+    /// Returns the job with the fraction that its file gives, or the default for the samples among which bad ones are counted.
+    pub(crate) fn counting_bad_by(self, file: &JobFile) -> Self {
+        Self { max_bad_fraction: MaxBadFraction::value(file, self.countable_samples()), ..self }
+    }
+
+    /// Returns among how many samples bad ones are counted: where samples are sequences, these are documents. Of several sources, they are
+    /// the different samples that come in an epoch.
     #[must_use]
     pub fn countable_samples(&self) -> u64 {
+        if !self.sources.is_empty() {
+            let of = |source: &JobSource| ((self.samples as f64 * source.share()).ceil() as u64).min(source.samples);
+            return self.sources.iter().map(of).sum();
+        }
         self.sequence.as_ref().map_or(self.samples, |sequence| sequence.documents)
     }
 

@@ -17,8 +17,8 @@ use spdl_types::Fingerprint;
 pub use self::bad_samples::BadSamples;
 pub use self::max_bad_fraction::{DEFAULT_BAD_FRACTION, DEFAULT_BAD_SAMPLES};
 use super::{
-    Column, ColumnFile, FunctionFile, JobError, Mix, MixFile, OrderFile, Sequence, SequenceFile, ViewFile,
-    check::wrong, form::OrderForm,
+    Column, ColumnFile, FunctionFile, JobError, JobSource, JobSourceFile, Mix, MixFile, OrderFile, Sequence,
+    SequenceFile, ViewFile, check::wrong, form::OrderForm,
 };
 
 /// A key of a job file, and of the job that is made of it.
@@ -60,7 +60,8 @@ macro_rules! job_keys {
             pub name: String,
             /// The folder or URL that `spdl-ctl pack` or `spdl-ctl index` wrote: a path, or `s3://`, `gs://`, `az://`,
             /// `http://`, `https://`, `hf://`. A relative path starts at the folder of the job file. Passwords do not belong
-            /// here: credentials come from the environment of the store's client.
+            /// here: credentials come from the environment of the store's client. Default: none, which needs `source`.
+            #[serde(default, skip_serializing_if = "String::is_empty")]
             pub dataset: String,
             $($(#[$doc])* pub $key: $File,)*
             /// Whether samples are shuffled. If not, they come in the order of the manifest.
@@ -80,6 +81,14 @@ macro_rules! job_keys {
             /// sample.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             pub sequence: Option<SequenceFile>,
+            /// Several datasets that are blended by their weights, each in a table `[[source]]`, in place of `dataset`: 1 to 64.
+            /// Default: none.
+            #[serde(default, skip_serializing_if = "Vec::is_empty")]
+            pub source: Vec<JobSourceFile>,
+            /// For jobs with `source`: the number of samples of an epoch, at least 1. Default: as many as come until the first
+            /// source has given all of its samples.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            pub total_samples: Option<u64>,
             /// The columns of a batch, in order, each in a table `[[column]]`. With those that functions add, a job has 1 to 64
             /// of them. Default: none, which needs a `function`.
             #[serde(default)]
@@ -96,13 +105,14 @@ macro_rules! job_keys {
         pub struct Job {
             /// The name that users give it: 1 to 128 of `[A-Za-z0-9._-]`.
             pub name: String,
-            /// URL or path of the dataset's folder, where the manifest lies.
+            /// URL or path of the dataset's folder, where the manifest lies; empty if the job has sources.
             pub dataset: String,
-            /// Fingerprint of the dataset's manifest.
+            /// Fingerprint of the dataset's manifest, or of those of all sources.
             pub dataset_fingerprint: Fingerprint,
             /// Fingerprint of the samples of the dataset that the job delivers; `None` if these are all.
             pub view: Option<Fingerprint>,
-            /// Number of samples of an epoch: those of the dataset, or of the view; or the sequences that these are packed into.
+            /// Number of samples of an epoch: those of the dataset, or of the view; the sequences that these are packed into; or
+            /// `total_samples` of several sources.
             pub samples: u64,
             $(pub $key: $Value,)*
             /// The order's parameters.
@@ -111,6 +121,8 @@ macro_rules! job_keys {
             pub mix: Option<Mix>,
             /// How documents are packed into sequences; `None` if each document is a sample.
             pub sequence: Option<Box<Sequence>>,
+            /// The sources whose datasets are blended; none if the job has one dataset.
+            pub sources: Vec<JobSource>,
             /// The columns of a batch, in order.
             pub columns: Vec<Column>,
         }
@@ -131,8 +143,8 @@ macro_rules! job_keys {
         impl From<Job> for JobForm {
             fn from(job: Job) -> Self {
                 let OrderParams { version, lanes, window, shuffle } = job.order;
-                let Job { name, dataset, dataset_fingerprint, view, samples, $($key,)* mix, sequence, columns, .. } = job;
-                let order = OrderForm { version, lanes, window, shuffle, view, mix, sequence };
+                let Job { name, dataset, dataset_fingerprint, view, samples, $($key,)* mix, sequence, sources, columns, .. } = job;
+                let order = OrderForm { version, lanes, window, shuffle, view, mix, sequence, sources };
                 Self { name, dataset, dataset_fingerprint, samples, $($key,)* order, columns }
             }
         }
@@ -140,9 +152,9 @@ macro_rules! job_keys {
         impl From<JobForm> for Job {
             fn from(form: JobForm) -> Self {
                 let JobForm { name, dataset, dataset_fingerprint, samples, $($key,)* order, columns } = form;
-                let OrderForm { version, lanes, window, shuffle, view, mix, sequence } = order;
+                let OrderForm { version, lanes, window, shuffle, view, mix, sequence, sources } = order;
                 let order = OrderParams { version, lanes, window, shuffle };
-                Self { name, dataset, dataset_fingerprint, view, samples, $($key,)* order, mix, sequence, columns }
+                Self { name, dataset, dataset_fingerprint, view, samples, $($key,)* order, mix, sequence, sources, columns }
             }
         }
 
@@ -151,8 +163,8 @@ macro_rules! job_keys {
             pub(super) fn job(&self, dataset_fingerprint: Fingerprint, samples: u64, order: OrderParams) -> Job {
                 let (name, dataset) = (self.name.clone(), self.dataset.clone());
                 $(let $key = <$Key>::value(self, samples);)*
-                let (view, mix, sequence, columns) = Default::default();
-                Job { name, dataset, dataset_fingerprint, view, samples, $($key,)* order, mix, sequence, columns }
+                let (view, mix, sequence, sources, columns) = Default::default();
+                Job { name, dataset, dataset_fingerprint, view, samples, $($key,)* order, mix, sequence, sources, columns }
             }
         }
 

@@ -6,7 +6,7 @@ use spdl_job::{
     BadSamples, BoolColumn, BoxClassColumn, BoxFormat, BoxLabelsColumn, BoxStorage, BoxesColumn, BytesColumn, Callable,
     CategoryColumn, ColorJitter, Column, ColumnKind, ColumnValue, DefaultValue, DocumentIdsColumn,
     DocumentLengthsColumn, FeaturesKind, Fill, FloatColumn, FrequencyMask, FunctionCall, Gain, GeometryColumn,
-    GlobalLengthsColumn, ImageColumn, ImageOp, ImageSizeColumn, IntColumn, Interpolation, Job, JsonColumn,
+    GlobalLengthsColumn, ImageColumn, ImageOp, ImageSizeColumn, IntColumn, Interpolation, Job, JobSource, JsonColumn,
     LabelsColumn, LossMaskColumn, MaskColumn, Mix, Noise, NumberOrRange, OneHotColumn, PictureList, PositionsColumn,
     RandomResizedCrop, ReturnedColumn, ReturnedValue, Returns, SegmentPick, Sequence, Size, SoundOp, SourceDigest,
     Speed, TensorColumn, TensorEncoding, TextColumn, TimeMask, TokensColumn, Transform,
@@ -279,6 +279,23 @@ fn mix() -> impl Strategy<Value = Mix> {
     })
 }
 
+fn source() -> impl Strategy<Value = JobSource> {
+    let names = (text(), text(), any::<u128>(), option::of(any::<u128>()));
+    let numbers = (any::<u64>(), any::<u64>(), any::<u32>(), any::<u32>(), any::<u64>(), option::of(any::<u32>()));
+    (names, numbers).prop_map(|(names, (samples, ids, weight, lanes, window, max_epochs))| JobSource {
+        name: names.0,
+        dataset: names.1,
+        dataset_fingerprint: Fingerprint(names.2),
+        view: names.3.map(Fingerprint),
+        samples,
+        ids,
+        weight,
+        lanes,
+        window,
+        max_epochs,
+    })
+}
+
 pub(super) fn job() -> impl Strategy<Value = Job> {
     let ends = prop_oneof![
         Just(EpochEnd::Drop),
@@ -290,9 +307,9 @@ pub(super) fn job() -> impl Strategy<Value = Job> {
     let bad = prop_oneof![Just(BadSamples::Substitute), Just(BadSamples::Mask), Just(BadSamples::Fail)];
     let names = (text(), text(), any::<u128>(), any::<u64>(), any::<u64>());
     let numbers = (any::<u32>(), any::<u64>(), ends, bad, 0.0..1.0_f64);
-    let parts = (option::of(any::<u128>()), option::of(mix()), option::of(sequence()));
+    let parts = (option::of(any::<u128>()), option::of(mix()), option::of(sequence()), vec(source(), 0..3));
     (names, numbers, order(), vec(column(), 0..4), parts).prop_map(
-        |(names, numbers, order, columns, (view, mix, sequence))| Job {
+        |(names, numbers, order, columns, (view, mix, sequence, sources))| Job {
             name: names.0,
             dataset: names.1,
             dataset_fingerprint: Fingerprint(names.2),
@@ -307,6 +324,7 @@ pub(super) fn job() -> impl Strategy<Value = Job> {
             order,
             mix,
             sequence: sequence.map(Box::new),
+            sources,
             columns,
         },
     )

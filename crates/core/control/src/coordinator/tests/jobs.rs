@@ -3,14 +3,14 @@
 use crate::{
     coordinator::{
         Answer, Change, MAX_JOBS, Role,
-        testing::{heartbeat, job, join},
+        testing::{bad_sample, heartbeat, job, join, worker},
         tests::world::CoordinatorWorld,
     },
-    messages::{FromCoordinator, JobReplacement, Refusal, ToCoordinator},
+    messages::{FromCoordinator, JobReplacement, Refusal, ToCoordinator, WorkerHeartbeat},
 };
-use spdl_job::{Job, JobFile, SourceDigest};
+use spdl_job::{Job, JobFile, SourceDatasetFacts, SourceDigest};
 use spdl_order::DatasetFacts;
-use spdl_types::{Fingerprint, SessionId};
+use spdl_types::{BadSample, Fingerprint, SessionId};
 
 #[test]
 fn submitting_the_same_job_again_does_nothing() {
@@ -46,6 +46,38 @@ fn a_different_job_of_the_same_name_is_refused_with_what_differs_in_words() {
         let text = refused(change);
         assert!(text.contains(expected), "`{expected}` is not in {text}");
     }
+}
+
+/// Returns a job that blends two datasets of 100 and 50 samples, of which the first has this weight.
+fn blended(weight: f64) -> Job {
+    let source =
+        |name: &str, weight| format!("[[source]]\nname = \"{name}\"\ndataset = \"/{name}\"\nweight = {weight}\n");
+    let column = "[[column]]\nname = \"x\"\nfrom = \"x\"\ndecode = \"int\"";
+    let text = format!("name = \"two\"\nglobal_batch = 8\n{}{}{column}", source("web", weight), source("code", 1.0));
+    let facts = [100, 50].map(|samples| SourceDatasetFacts {
+        given: DatasetFacts::new(Fingerprint(samples.into()), samples, 10),
+        ids: samples,
+    });
+    JobFile::parse(&text, "job.toml").unwrap().freeze_all(&facts).unwrap()
+}
+
+#[test]
+fn a_job_with_other_weights_is_another_one_and_counts_bad_samples_of_all_its_sources() {
+    let mut world = CoordinatorWorld::new();
+    assert_eq!(world.create(blended(4.0)), FromCoordinator::Done);
+    let FromCoordinator::Refused(refusal) = world.create(blended(3.0)) else { panic!("taken") };
+    let text = refusal.to_string();
+    assert!(
+        text.contains("`source` (web: 49152 of 65536 from /web, ") && text.contains("was web: 52429 of 65536"),
+        "{text}"
+    );
+    assert!(text.contains("`total_samples` (133, was 125)"), "{text}");
+    let bad = |sample| BadSample { job: "two".to_owned(), ..bad_sample(sample) };
+    let bad_samples = vec![bad(149), bad(150)];
+    world.worker(WorkerHeartbeat { bad_samples, ..worker(1, "a") });
+    let status = world.core.status();
+    let job = status.jobs.iter().find(|job| job.name == "two").unwrap();
+    assert_eq!((job.bad_sample_count, job.dataset.as_str()), (1, "web 80.0 % + code 20.0 %"));
 }
 
 #[test]
@@ -119,7 +151,7 @@ fn a_job_that_differs_outside_of_its_fingerprint_is_refused_with_the_keys() {
 #[test]
 fn a_job_is_durable_and_describes_itself() {
     let mut world = CoordinatorWorld::new();
-    assert!(matches!(&world.changes[..], [Change::PutJob(record)] if record.job == job("j")));
+    assert!(matches!(&world.changes[..], [Change::PutJob(record)] if *record.job == job("j")));
     let answer = world.send_as(Role::Worker, 1, ToCoordinator::DescribeJob { name: "j".to_owned() });
     assert_eq!(answer, Answer::Reply(FromCoordinator::Job(Box::new(job("j")))));
 }

@@ -1,0 +1,221 @@
+//! The datasets of a job, open, with what was evaluated of the job on each: its only dataset, or those of its sources.
+
+use spdl_dataset::{DatasetError, Misfits, misfits};
+use spdl_job::{Job, JobError, JobFile, ViewFile};
+use spdl_order::{Plan, PlanError};
+use spdl_shard::{
+    manifest::Manifest,
+    samples::{ClassList, JobSamples, check_classes, facts_of, plan_of},
+    store::DatasetStore,
+};
+use spdl_store::StoreError;
+use spdl_types::{Fingerprint, SampleId};
+use spdl_worker::feed::StoreAccess;
+
+use crate::evaluated::{EvaluateError, EvaluatedJob, OnEvaluation, evaluate_job, evaluate_source};
+
+/// A dataset of a job, open, with what was evaluated of the job on it, or read.
+#[derive(Clone, Debug)]
+pub(crate) struct EvaluatedDataset {
+    pub(crate) store: DatasetStore,
+    pub(crate) manifest: Manifest,
+    pub(crate) evaluated: EvaluatedJob,
+}
+
+/// The datasets of a job, in the order of its sources.
+#[derive(Clone, Debug)]
+pub(crate) struct EvaluatedDatasets(Vec<EvaluatedDataset>);
+
+/// Why a frozen job cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum FrozenError {
+    /// A dataset cannot be read.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// A dataset is another one now.
+    #[error("dataset `{dataset}` has fingerprint {found}, the job has {expected}")]
+    Differs {
+        /// Its URL.
+        dataset: String,
+        /// Fingerprint of its manifest.
+        found: Fingerprint,
+        /// Fingerprint in the job.
+        expected: Fingerprint,
+    },
+}
+
+impl EvaluatedDatasets {
+    /// Opens the datasets of a job file, evaluates its views and its sequences, and notes their fingerprints in the file, and the versions
+    /// that the datasets have now. Calls `warn` with what the user should know.
+    ///
+    /// # Errors
+    /// If the job is not valid, or a dataset cannot be read.
+    pub(crate) async fn open(
+        file: &mut JobFile,
+        progress: OnEvaluation<'_>,
+        warn: &(dyn Fn(&str) + Send + Sync),
+    ) -> Result<Self, EvaluateError> {
+        file.check()?;
+        if file.source.is_empty() {
+            let (store, manifest) = opened(&file.dataset).await?;
+            file.dataset = store.pinned_url(&file.dataset);
+            let evaluated = evaluate_job(file, (&store, &manifest), progress, warn).await?;
+            return Ok(Self(vec![EvaluatedDataset { store, manifest, evaluated }]));
+        }
+        let mut datasets = Vec::with_capacity(file.source.len());
+        for number in 0..file.source.len() {
+            let source = &mut file.source[number];
+            let (store, manifest) = opened(&source.dataset).await?;
+            source.dataset = store.pinned_url(&source.dataset);
+            let evaluated = evaluate_source(file, number, (&store, &manifest), progress, warn).await?;
+            datasets.push(EvaluatedDataset { store, manifest, evaluated });
+        }
+        Ok(Self(datasets))
+    }
+
+    /// Opens the datasets of a job file of which everything is evaluated. What cannot be read of that is left out.
+    ///
+    /// # Errors
+    /// If a dataset cannot be read.
+    pub(crate) async fn open_noted(file: &JobFile) -> Result<Self, DatasetError> {
+        let noted = |view: Option<&ViewFile>| view.and_then(|view| view.samples);
+        let pools = file.sequence.as_ref().and_then(|sequence| sequence.pools);
+        let mut of_file: Vec<_> =
+            file.source.iter().map(|source| (source.dataset.as_str(), noted(source.view.as_ref()))).collect();
+        if of_file.is_empty() {
+            of_file.push((&file.dataset, noted(file.view.as_ref())));
+        }
+        let mut datasets = Vec::with_capacity(of_file.len());
+        for (url, view) in of_file {
+            let (store, manifest) = opened(url).await?;
+            let samples = JobSamples::open(&store, &manifest, view, pools).await.unwrap_or_default();
+            datasets.push(EvaluatedDataset { store, manifest, evaluated: EvaluatedJob { samples, made: None } });
+        }
+        Ok(Self(datasets))
+    }
+
+    /// Opens the datasets of a job that was frozen.
+    ///
+    /// # Errors
+    /// If one cannot be read, or is another one now.
+    pub(crate) async fn open_frozen(job: &Job) -> Result<Self, FrozenError> {
+        let pools = job.sequence.as_ref().map(|sequence| sequence.pools);
+        let mut datasets = Vec::new();
+        for dataset in job.datasets() {
+            let store = DatasetStore::open(dataset.url)?;
+            let manifest = store.manifest().await?;
+            let (found, expected) = (manifest.fingerprint(), dataset.fingerprint);
+            if found != expected {
+                let dataset = spdl_job::redact(dataset.url).into_owned();
+                return Err(FrozenError::Differs { dataset, found, expected });
+            }
+            let samples = JobSamples::open(&store, &manifest, dataset.view, pools).await?;
+            datasets.push(EvaluatedDataset { store, manifest, evaluated: EvaluatedJob { samples, made: None } });
+        }
+        Ok(Self(datasets))
+    }
+
+    /// Iterates over the datasets.
+    pub(crate) fn iter(&self) -> impl ExactSizeIterator<Item = &EvaluatedDataset> {
+        self.0.iter()
+    }
+
+    /// Returns the first dataset: the only one, unless the job has sources.
+    pub(crate) fn first(&self) -> &EvaluatedDataset {
+        &self.0[0]
+    }
+
+    fn with_samples(&self) -> Vec<(&Manifest, &JobSamples)> {
+        self.0.iter().map(|dataset| (&dataset.manifest, &dataset.evaluated.samples)).collect()
+    }
+
+    /// Freezes a job for the datasets.
+    ///
+    /// # Errors
+    /// If a key is wrong, or the sources list different classes of which a column has numbers.
+    pub(crate) fn freeze(&self, file: &JobFile) -> Result<Job, JobError> {
+        let job = file.freeze_all(&facts_of(&self.with_samples()))?;
+        let classes: Vec<ClassList> = self.0.iter().map(|dataset| ClassList::of(&dataset.manifest)).collect();
+        check_classes(&job, &classes)?;
+        Ok(job)
+    }
+
+    /// Returns the plan of a job.
+    ///
+    /// # Errors
+    /// [`PlanError`] if it has none.
+    pub(crate) fn plan(&self, job: &Job) -> Result<Plan, PlanError> {
+        plan_of(job, &self.with_samples())
+    }
+
+    /// Looks for what a job names and a dataset does not have, and for what most samples lack. Of several sources, the error and the
+    /// warnings begin with the name of the source.
+    ///
+    /// # Errors
+    /// If a dataset cannot be read.
+    pub(crate) async fn misfits(&self, job: &Job) -> Result<Misfits, StoreError> {
+        let mut all = Misfits { error: None, warnings: Vec::new() };
+        for (dataset, of_job) in self.0.iter().zip(job.datasets()) {
+            let view = dataset.evaluated.samples.view().map(|set| &**set);
+            let Misfits { error, warnings } = misfits(&dataset.store, &dataset.manifest, job, view).await?;
+            let named = |text: String| match of_job.source {
+                Some(source) => format!("source `{source}`: {text}"),
+                None => text,
+            };
+            all.warnings.extend(warnings.into_iter().map(named));
+            if let Some(error) = error {
+                all.error = Some(match error {
+                    JobError::Key { job, key, problem } => JobError::Key { job, key: named(key), problem },
+                    other => other,
+                });
+                break;
+            }
+        }
+        Ok(all)
+    }
+
+    /// Returns how the datasets are read: what was evaluated here need not be stored.
+    pub(crate) fn stores(&self) -> StoreAccess {
+        let mut access = StoreAccess::default();
+        for EvaluatedDataset { evaluated: EvaluatedJob { samples, made }, .. } in &self.0 {
+            access.views.extend(samples.view().cloned());
+            access.sequences.extend(made.iter().cloned());
+        }
+        access
+    }
+
+    /// Returns the dataset that has a sample of the job, and the sample's number in it.
+    ///
+    /// # Panics
+    /// If there is no such sample.
+    pub(crate) fn of_sample(&self, SampleId(id): SampleId) -> (usize, SampleId) {
+        let mut first = 0;
+        let found = self.0.iter().position(|dataset| {
+            let end = first + dataset.manifest.samples();
+            let is_here = id < end;
+            first = if is_here { first } else { end };
+            is_here
+        });
+        (found.expect("a sample of the job"), SampleId(id - first))
+    }
+
+    /// Returns the number of blocks of all datasets.
+    pub(crate) fn block_count(&self) -> u64 {
+        self.0.iter().map(|dataset| u64::from(dataset.manifest.block_count())).sum()
+    }
+
+    /// Returns the bytes of each block of all datasets.
+    pub(crate) fn block_bytes(&self) -> Vec<u64> {
+        let of = |dataset: &EvaluatedDataset| -> Vec<u64> {
+            (0..dataset.manifest.block_count()).map(|block| dataset.manifest.block(block).bytes).collect()
+        };
+        self.0.iter().flat_map(of).collect()
+    }
+}
+
+/// Opens a dataset in the version that it has now.
+async fn opened(url: &str) -> Result<(DatasetStore, Manifest), DatasetError> {
+    let store = DatasetStore::open_pinned(url).await?;
+    let manifest = store.manifest().await?;
+    Ok((store, manifest))
+}

@@ -1,0 +1,93 @@
+"""A second implementation of the stream of several sources: section 9 of docs/spec/order.md in plain Python, independent of the Rust code.
+
+Reads a JSON list of configurations from stdin and writes to stdout what each delivers.
+"""
+import json, sys
+from functools import cache
+from itertools import accumulate, islice
+
+from deliver import receipt
+from order import Plan, key
+
+PERIOD, SOURCE = 2**16, 9
+
+
+@cache
+def table(weights):
+    """Returns the source of each sample of a period: R. Tijdeman's chairman assignment."""
+    parts, given, sources = max(1, 2 * len(weights) - 2), [0] * len(weights), []
+    for n in range(1, PERIOD + 1):
+        behind = [parts * (w * n - PERIOD * g) for w, g in zip(weights, given)]
+        urgent = [i for i, b in enumerate(behind) if b >= PERIOD]
+        first = urgent[0]
+        for i in urgent[1:]:
+            left = lambda j: (parts - 1) * PERIOD - behind[j]
+            if left(i) * weights[first] < left(first) * weights[i]:
+                first = i
+        sources.append(first)
+        given[first] += 1
+    assert tuple(given) == weights
+    return sources
+
+
+class Blend(Plan):
+    """The stream of several sources; `steps` is that of one dataset, with another order of a batch's entries."""
+
+    def __init__(self, sources, seed, samples):
+        self.weights, self.samples = tuple(s["weight"] for s in sources), samples
+        self.table, given, self.ranks = table(self.weights), [0] * len(sources), []
+        for source in self.table:
+            self.ranks.append(given[source])
+            given[source] += 1
+        blocks = [[samples for samples, count in s["blocks"] for _ in range(count)] for s in sources]
+        seeds = [key(seed, SOURCE, number) for number in range(len(sources))]
+        self.plans = [Plan(b, k, s["lanes"], s["window"], s["shuffle"]) for b, k, s in zip(blocks, seeds, sources)]
+        self.first = [0, *accumulate(plan.samples for plan in self.plans)]
+        reverse = lambda lane: int(f"{lane:032b}"[::-1], 2)
+        self.places = [sorted(range(plan.lanes), key=reverse).index for plan in self.plans]
+
+    def source(self, epoch, offset):
+        g = epoch * self.samples + offset
+        s = self.table[g % PERIOD]
+        return s, divmod(g // PERIOD * self.weights[s] + self.ranks[g % PERIOD], self.plans[s].samples)
+
+    def at(self, epoch, offset):
+        s, at = self.source(epoch, offset)
+        return self.first[s] + self.plans[s].at(*at)
+
+    def substitute(self, epoch, offset, attempt):
+        s, at = self.source(epoch, offset)
+        return self.first[s] + self.plans[s].substitute(*at, attempt)
+
+    def place(self, epoch, offset):
+        s, (_, x) = self.source(epoch, offset)
+        plan = self.plans[s]
+        lane = x % plan.lanes if x // plan.lanes < plan.samples // plan.lanes else plan.longer[x % plan.lanes]
+        return self.places[s](lane) * 2**32 // plan.lanes
+
+    def entries(self, epoch, offset, size, end):
+        """Returns the entries of a batch in their order; an entry is (epoch, offset, id, kind)."""
+        n = self.samples
+        wrapped = lambda g: g % n if end == "pad" else g
+        for g in sorted(range(offset, offset + size), key=lambda g: (self.place(epoch, wrapped(g)), g)):
+            e, o = (epoch, wrapped(g)) if end in ("pad", "exact") else (epoch + g // n, g % n)
+            kind = "sample" if end in ("drop", "continuous") or g < n else "padding" if end == "pad" else "invalid"
+            yield e, o, None if kind == "invalid" else self.at(e, o), kind
+
+
+def deliver(c):
+    blend, steps = Blend(c["sources"], c["seed"], c["samples"]), []
+    # One lane has the entries of a batch in the order of their offsets, which is all that is taken of them.
+    blend.lanes = 1
+    for start, after, plain in islice(blend.steps(*c["from"], c["global_batch"], c["epochs"], c["epoch_end"]), c["steps"]):
+        entries = list(blend.entries(*start, len(plain), c["epoch_end"]))
+        cut = lambda rank: rank * len(entries) // c["world"]
+        ranks = [entries[cut(r) : cut(r + 1)] for r in range(c["world"])]
+        steps.append({"from": start, "next": after, "ranks": ranks})
+    return {"at": [blend.at(*p) for p in c["at"]], "source_epochs": [blend.source(*p)[1][0] for p in c["at"]],
+            "substitutes": [blend.substitute(*p, i) for p in c["at"] for i in (0, 7, 8)], "steps": steps,
+            "receipt": receipt(entry for step in steps for rank in step["ranks"] for entry in rank)}
+
+
+if __name__ == "__main__":
+    json.dump([deliver(config) for config in json.load(sys.stdin)], sys.stdout)

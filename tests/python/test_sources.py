@@ -1,0 +1,191 @@
+"""Jobs that blend several datasets by weights: what comes when, from which source, and what is refused."""
+
+from __future__ import annotations
+
+import pathlib
+import shlex
+import sys
+import threading
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any
+
+import numpy
+import pytest
+import spdl_cluster
+import user_functions
+from conftest import LIMIT_S, PICTURES, UNEVEN_PICTURES, Cluster, MakeJob, add, ctl, ctl_json
+from test_readme import GUIDE, blocks, runner
+
+JobFile = Callable[[dict[str, Any]], pathlib.Path]
+#: Shares of the sources of most tests.
+SHARES = {"even": 0.7, "uneven": 0.3}
+
+
+@pytest.fixture
+def blend(job: MakeJob, dataset: pathlib.Path, uneven_dataset: pathlib.Path) -> MakeJob:
+    """Returns a function that makes a job of two sources; `of_uneven` are more keys of the second."""
+
+    def make(*columns: dict[str, Any], of_uneven: dict[str, Any] | None = None, **keys: Any) -> dict[str, Any]:
+        made = job(*columns, **keys)
+        del made["dataset"]
+        of = {"even": {"dataset": dataset}, "uneven": {"dataset": uneven_dataset, **(of_uneven or {})}}
+        return made | {"source": [{"name": name, "weight": share, **of[name]} for name, share in SHARES.items()]}
+
+    return make
+
+
+def of_source(loader: spdl_cluster.Loader, ids: Any) -> list[str]:
+    """Returns the name of the source of each of these ids."""
+    return [name for sample in ids.tolist() for name, of in loader.sources.items() if sample in of]
+
+
+def pixels(batch: spdl_cluster.Batch) -> list[tuple[int, int, bytes]]:
+    """Returns offset, id and pixels of each sample."""
+    return [(int(o), int(i), numpy.asarray(p).tobytes()) for o, i, p in zip(batch.offsets, batch.ids, batch["image"])]
+
+
+def test_each_source_has_its_share_of_each_prefix(blend: MakeJob) -> None:
+    with spdl_cluster.local(blend(total_samples=1200, epochs=2), tensors="numpy") as loader:
+        assert loader.sources == {"even": range(PICTURES), "uneven": range(PICTURES, PICTURES + UNEVEN_PICTURES)}
+        assert (loader.samples, len(loader)) == (1200, 50)
+        by_place: dict[tuple[int, int], str] = {}
+        for _ in range(2):
+            for batch in loader:
+                places = zip(batch.epochs.tolist(), batch.offsets.tolist())
+                by_place.update(zip(places, of_source(loader, batch.ids)))
+    names = [name for _, name in sorted(by_place.items())]
+    assert len(names) == 2400
+    for end in range(1, len(names) + 1):
+        # To less than one sample, and weights are kept to one part of 65536.
+        assert abs(names[:end].count("uneven") - 0.3 * end) < 1.02
+
+
+def test_an_epoch_ends_with_the_first_source_that_is_through_and_no_sample_comes_twice(blend: MakeJob) -> None:
+    with spdl_cluster.local(blend(epoch_end="pad"), tensors="numpy") as loader:
+        ids = [sample for batch in loader for sample, flag in zip(batch.ids.tolist(), batch.flags.tolist()) if not flag]
+        assert loader.samples == len(ids)
+    assert len(set(ids)) == len(ids) and set(range(PICTURES)) < set(ids)
+    assert abs(len(ids) - PICTURES / 0.7) < 2
+
+
+def test_ranks_of_any_world_get_the_same_blend_and_resume_in_the_middle(blend: MakeJob) -> None:
+    made = blend(total_samples=480)
+
+    def samples(world: int, state: dict[str, Any] | None = None, steps: int = 1000) -> tuple[list[Any], list[str], dict[str, Any]]:
+        found, receipts, states = [], [], []
+        for rank in range(world):
+            with spdl_cluster.local(made, rank=rank, world=world, tensors="numpy") as loader:
+                if state is not None:
+                    loader.load_state_dict(state)
+                for _ in range(steps):
+                    if (batch := loader.next()) is None:
+                        break
+                    found += pixels(batch)
+                receipts.append(loader.receipt)
+                states.append(loader.state_dict())
+        assert all(other == states[0] for other in states)
+        return sorted(found), receipts, states[0]
+
+    alone, [receipt], _ = samples(1)
+    assert len(alone) == 480
+    for world in (2, 3):
+        together, receipts, _ = samples(world)
+        assert together == alone and add(receipts) == receipt
+    first, before, state = samples(2, steps=7)
+    rest, after, _ = samples(3, state)
+    assert sorted(first + rest) == alone and add(before + after) == receipt
+
+
+def test_a_source_that_comes_round_has_other_crops_each_time(blend: MakeJob) -> None:
+    made = blend(total_samples=480, of_uneven={"view": {"first": 12}})
+    seen: dict[int, list[bytes]] = defaultdict(list)
+    with spdl_cluster.local(made, tensors="numpy") as loader:
+        for batch in loader:
+            for _, sample, picture in pixels(batch):
+                seen[sample].append(picture)
+        of_view = [pictures for sample, pictures in seen.items() if sample in loader.sources["uneven"]]
+    assert len(of_view) == 12 and sum(map(len, of_view)) in (143, 144, 145)
+    for pictures in of_view:
+        assert len(set(pictures)) == len(pictures) >= 11
+    assert all(len(pictures) <= 2 for sample, pictures in seen.items() if sample < PICTURES)
+
+
+def test_a_bad_sample_is_replaced_by_one_of_its_own_source(blend: MakeJob) -> None:
+    def planned(*columns: dict[str, Any]) -> dict[int, tuple[str, int, int]]:
+        found: dict[int, tuple[str, int, int]] = {}
+        with spdl_cluster.local(blend(*columns, total_samples=240, max_bad_fraction=1.0), tensors="numpy") as loader:
+            for batch in loader:
+                names = of_source(loader, batch.ids)
+                found.update(zip(batch.offsets.tolist(), zip(names, batch.ids.tolist(), batch.flags.tolist())))
+        return found
+
+    picky = {"name": "other", "from": "cls", "decode": "int", "transform": user_functions.Picky.raises}
+    clean, replaced = planned(), planned(picky)
+    changed = [offset for offset in clean if clean[offset] != replaced[offset]]
+    assert {clean[offset][0] for offset in changed} == set(SHARES)
+    for offset in changed:
+        assert clean[offset][0] == replaced[offset][0] and clean[offset][1] != replaced[offset][1] and replaced[offset][2] != 0
+
+
+def test_what_makes_no_sense_is_refused_with_the_name_of_the_source(blend: MakeJob, tmp_path: pathlib.Path) -> None:
+    def refused(made: dict[str, Any]) -> str:
+        with pytest.raises(spdl_cluster.SpdlError) as raised:
+            spdl_cluster.local(made).next()
+        return str(raised.value)
+
+    often = refused(blend(total_samples=2000, of_uneven={"max_epochs": 2}))
+    assert "source `uneven` is read 3.0 times; `max_epochs` is 2: lower its weight, `total_samples` or `epochs`" in often
+    assert "`dataset` and `source` are both there" in refused(blend() | {"dataset": "somewhere"})
+    with spdl_cluster.Writer(tmp_path / "notes", {"note": "int"}) as writer:
+        writer.write({"note": 1})
+    notes = blend(of_uneven={"dataset": tmp_path / "notes"}, total_samples=240)
+    classes = refused(notes)
+    assert "column `label` has numbers of classes, and source `even` lists " in classes and "source `uneven` lists no classes" in classes
+    del notes["column"][1]
+    assert "source `uneven`: column `image`: `from`" in refused(notes)
+
+
+def test_a_cluster_delivers_the_blend_and_commands_show_and_prove_it(blend: MakeJob, cluster: Cluster, job_file: JobFile) -> None:
+    made = blend(name="blend", total_samples=480, of_uneven={"view": {"first": 50}})
+    path = job_file(made)
+    with spdl_cluster.local(made, tensors="numpy") as loader:
+        expected = sorted(sample for batch in loader for sample in pixels(batch))
+        receipt = loader.receipt
+    name = cluster.submit(made)
+    found: list[tuple[int, int, bytes]] = []
+
+    def pull(rank: int) -> None:
+        with cluster.connect(rank, 2, job=name, tensors="numpy") as loader:
+            assert list(loader.sources) == list(SHARES)
+            for batch in loader:
+                found.extend(pixels(batch))
+
+    ranks = [threading.Thread(target=pull, args=(rank,)) for rank in range(2)]
+    for rank in ranks:
+        rank.start()
+    for rank in ranks:
+        rank.join(LIMIT_S)
+    assert sorted(found) == expected
+    where = ("--coord", cluster.coordinators, "--certs", cluster.folder / "certs/admin")
+    assert ctl_json("audit", "--run", f"{name}/{name}", *where)["equal"]
+    assert "even 70.0 % + uneven 30.0 %" in ctl("job", "list", *where).stdout
+    shown = ctl("job", "show", name, *where).stdout
+    assert "uneven: 30.0 % of the samples, 2.88 times through its 50 samples in an epoch" in shown
+    assert ctl_json("audit", path, "--receipt", receipt)["equal"]
+    assert "source even: 70.0 % of the samples" in ctl("plan", path, "--world", 2).stdout
+    keys = ctl("plan", path, "--ids", "--keys", "--steps", 2).stdout
+    assert keys.count('"key"') == 48
+
+
+def test_the_commands_of_the_guide_make_a_blend(tmp_path: pathlib.Path) -> None:
+    run = runner(tmp_path)
+    making, planning = blocks("sh", GUIDE / "sources.md", "## A job of two datasets")
+    [written], [planned], [code] = (blocks(language, GUIDE / "sources.md", "## A job of two datasets") for language in ("toml", "text", "python"))
+    (tmp_path / "blend.toml").write_text(written)
+    for line in making.splitlines():
+        run(*shlex.split(line))
+    lines = run(*shlex.split(planning)).splitlines()
+    for line in planned.splitlines():
+        assert line.replace("/home/me", str(tmp_path)) in lines
+    assert run(sys.executable, "-c", code).splitlines() == ["15 of 50"] * 20
