@@ -161,7 +161,7 @@ def test_opus_in_mp4_is_what_was_encoded(tmp_path: pathlib.Path) -> None:
         run(ffmpeg, "-v", "error", "-i", wav, "-c:a", "libopus", "-b:a", "96k", "-f", "mp4", tmp_path / f"{channels}.m4a")
         wav.unlink()
     for key, one in read(tmp_path).items():
-        command = [ffmpeg, "-v", "error", "-c:a", "libopus", "-i", tmp_path / f"{key}.m4a", "-f", "f32le", "-"]
+        command = [ffmpeg, "-v", "error", "-c:a", "libopus", "-i", str(tmp_path / f"{key}.m4a"), "-f", "f32le", "-"]
         raw = subprocess.run(command, check=True, capture_output=True, timeout=LIMIT_S)
         theirs = numpy.frombuffer(raw.stdout, "<f4").reshape(-1, int(key))
         # FFmpeg leaves what the encoder has put behind the sound.
