@@ -25,6 +25,7 @@ mod machine;
 mod manual;
 mod merge;
 mod model;
+mod named_run;
 mod new_dataset;
 mod output;
 mod pack;

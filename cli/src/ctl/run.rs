@@ -8,20 +8,18 @@ use std::{
 use clap::Subcommand;
 use serde::Serialize;
 use spdl_control::{
-    coordinator::{JobStatus, RunStatus, Status},
+    coordinator::{JobStatus, RunStatus},
     messages::{Refusal, RunName, ToCoordinator},
 };
 
 use super::{
     CtlError, CtlResult, compare,
     coordinator::Connection,
+    named_run,
     output::outln,
     report, status,
     table::{Alignment, Table},
 };
-
-/// The most runs that an error names.
-const NAMED_RUNS: usize = 10;
 
 /// Arguments of `run`.
 #[derive(Debug, clap::Args)]
@@ -91,7 +89,7 @@ pub(crate) fn run(args: RunArgs) -> CtlResult {
         }
         RunCommand::Reset { run, connection, yes } => {
             let (_, status) = runtime.block_on(status::ask(&connection))?;
-            let (job, found) = find(&status, &run)?;
+            let (job, found) = named_run::find(&status, &run)?;
             let name = RunName { job: job.name.clone(), run: found.name.clone() };
             if !yes && found.holder.is_none() {
                 confirm(&name, found)?;
@@ -143,23 +141,6 @@ fn list(lines: &[RunLine<'_>]) -> Result<(), CtlError> {
         }
     }
     table.lines().iter().chain(&notes).try_for_each(|line| outln!("{line}"))
-}
-
-/// Finds a run by its name, or by JOB/RUN.
-pub(crate) fn find<'a>(status: &'a Status, name: &str) -> Result<(&'a JobStatus, &'a RunStatus), CtlError> {
-    let (of_job, run) = name.split_once('/').map_or((None, name), |(job, run)| (Some(job), run));
-    let all = || status.jobs.iter().flat_map(|job| job.runs.iter().map(move |run| (job, run)));
-    let found: Vec<_> =
-        all().filter(|(job, known)| known.name == run && of_job.is_none_or(|name| job.name == name)).collect();
-    let named = |runs: &mut dyn Iterator<Item = (&JobStatus, &RunStatus)>| {
-        let names: Vec<_> = runs.take(NAMED_RUNS).map(|(job, run)| format!("{}/{}", job.name, run.name)).collect();
-        if names.is_empty() { "none".to_owned() } else { names.join(", ") }
-    };
-    match found[..] {
-        [found] => Ok(found),
-        [] => Err(CtlError::NoRun { run: name.to_owned(), known: named(&mut all()) }),
-        _ => Err(CtlError::ManyRuns { run: name.to_owned(), known: named(&mut found.into_iter()) }),
-    }
 }
 
 /// Asks for confirmation on the terminal.

@@ -18,8 +18,9 @@ use crate::ctl::{
     coordinator::Connection,
     job,
     job_file::{self, OpenJob},
+    named_run,
     output::outln,
-    report, run, status,
+    report, status,
 };
 
 /// Delay before a difference is checked a second time. A worker reports a bad sample with its next heartbeat, so a
@@ -75,7 +76,7 @@ struct RankVerdict {
     equal: bool,
 }
 
-/// Audits a run; `name` is a run, or JOB/RUN, as in [`run::find`].
+/// Audits a run; `name` is a run, or JOB/RUN, as in [`named_run::find`].
 pub(super) async fn audit(name: &str, connection: &Connection, json: bool) -> CtlResult {
     let known = ask(name, connection).await?;
     let open = job_file::open_frozen(known.job.clone()).await?;
@@ -96,7 +97,7 @@ pub(super) async fn audit(name: &str, connection: &Connection, json: bool) -> Ct
 /// receipts cover have been reported.
 async fn ask(name: &str, connection: &Connection) -> Result<KnownBadSamples, CtlError> {
     let (_, status) = status::ask(connection).await?;
-    let (job, run) = run::find(&status, name)?;
+    let (job, run) = named_run::find(&status, name)?;
     let (name, run, epochs) = (job.name.clone(), run.name.clone(), run.epochs);
     let mut sessions: Vec<SessionStatus> =
         status.sessions.into_iter().filter(|session| session.job == name && session.run == run).collect();

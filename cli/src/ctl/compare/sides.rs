@@ -9,7 +9,7 @@ use spdl_job::Job;
 use spdl_types::Stage;
 
 use super::report_file;
-use crate::ctl::{CtlError, coordinator::Connection, job, run, status};
+use crate::ctl::{CtlError, coordinator::Connection, job, named_run, status};
 
 /// Reads both sides. What is the name of a file is that file, what ends with `.json` must be one, and all else is a run of the cluster.
 pub(super) async fn read(names: [&str; 2], connection: &Connection) -> Result<[RunReport; 2], CtlError> {
@@ -28,7 +28,7 @@ async fn read_one(name: &str, connection: &Connection) -> Result<RunReport, CtlE
 /// Returns the report of a run of the cluster.
 pub(crate) async fn of_run(name: &str, connection: &Connection) -> Result<RunReport, CtlError> {
     let (_, status) = status::ask(connection).await?;
-    let (found, run) = run::find(&status, name)?;
+    let (found, run) = named_run::find(&status, name)?;
     let session = status.sessions.iter().find(|session| session.session == run.session);
     let session = session.ok_or(CtlError::NoSession { session: run.session })?;
     let job = job::describe(connection, &found.name).await?;

@@ -2,9 +2,9 @@
 
 use super::{
     VideoPacket,
+    block_entry::{BlockEntry, MAX_BLOCK_PACKETS},
     column::{decode, decode_number, encode as encode_column, encode_number, unzigzag, zigzag},
     packet::MAX_TABLE_TIME,
-    table::{BlockEntry, MAX_BLOCK_PACKETS},
 };
 
 /// Some blocks of a [`VideoTable`](crate::VideoTable), which follow each other.

@@ -1,6 +1,7 @@
 //! Video files: what a track of pictures is, and where its packets lie.
 
 mod block;
+mod block_entry;
 mod column;
 mod packet;
 mod reader;

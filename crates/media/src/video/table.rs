@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use super::{
     VideoBlocks, VideoPacket, block,
+    block_entry::{BlockEntry, ENTRY_BYTES, MAX_BLOCK_PACKETS, field, signed},
     packet::{MAX_PACKETS, MAX_TABLE_TIME},
 };
 use crate::MediaError;
@@ -11,14 +12,10 @@ use crate::MediaError;
 const VERSION: u32 = 1;
 /// Bytes of the table before its directory.
 const FIRST_BYTES: usize = 24;
-/// Bytes of a block's entry in the directory.
-const ENTRY_BYTES: usize = 24;
 /// A block with so many packets ends before a key frame,
 const KEY_PACKETS: usize = 128;
 /// and one with so many before any packet.
 const MANY_PACKETS: usize = 256;
-/// The most packets of a block.
-pub(super) const MAX_BLOCK_PACKETS: usize = 4096;
 
 /// The table of a video's packets, without its blocks.
 ///
@@ -60,18 +57,6 @@ pub struct VideoTable<'b> {
     frames: u32,
     end: i64,
     directory: &'b [[u8; ENTRY_BYTES]],
-}
-
-/// What the directory says of a block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct BlockEntry {
-    /// The time of the first frame that is shown.
-    pub(super) time: i64,
-    pub(super) first_packet: u32,
-    pub(super) first_frame: u32,
-    /// How many packets before the first one decoding begins for some frames of the block.
-    before: u32,
-    end: u32,
 }
 
 /// Makes a table of packets, which are in the order in which they are decoded.
@@ -304,19 +289,4 @@ impl<'b> VideoTable<'b> {
         let end = self.entry(nth + 1).map_or(self.frames, |next| next.first_frame);
         Some(self.entry(nth)?.first_frame as usize..end as usize)
     }
-}
-
-impl BlockEntry {
-    fn read(bytes: &[u8; ENTRY_BYTES]) -> Self {
-        let [first_packet, first_frame, before, end] = [8, 12, 16, 20].map(|at| field(bytes, at));
-        Self { time: signed(bytes, 0), first_packet, first_frame, before, end }
-    }
-}
-
-fn field(bytes: &[u8; FIRST_BYTES], at: usize) -> u32 {
-    u32::from_le_bytes(*bytes[at..].first_chunk().expect("a field of 4 bytes"))
-}
-
-fn signed(bytes: &[u8; FIRST_BYTES], at: usize) -> i64 {
-    i64::from_le_bytes(*bytes[at..].first_chunk().expect("a field of 8 bytes"))
 }

@@ -1,10 +1,5 @@
 //! Reads texts of Parquet files: a column, of which only the chunks are read, or whole rows.
 
-use std::{
-    io,
-    panic::{AssertUnwindSafe, catch_unwind},
-};
-
 use parquet::{
     column::reader::{ColumnReader, ColumnReaderImpl},
     data_type::{ByteArray, ByteArrayType},
@@ -12,13 +7,12 @@ use parquet::{
     file::{reader::FileReader as _, serialized_reader::SerializedFileReader},
 };
 use spdl_dataset::DatasetError;
-use spdl_store::StoreError;
 
 use super::{
     EachText, RecordText,
     file::{FileReader, TextFile},
     rows::group_rows,
-    windows::ColumnWindows,
+    windows::{ColumnWindows, caught, unusable},
 };
 
 /// Number of rows that are decoded at once.
@@ -154,27 +148,5 @@ impl RowReader {
             self.values = values.into_iter();
         }
         Ok(self.values.next().flatten())
-    }
-}
-
-/// Calls `work`, and returns an error if it panics, as the crate does for some damaged files.
-pub(super) fn caught<T>(work: impl FnOnce() -> Result<T, ParquetError>) -> Result<T, ParquetError> {
-    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| Err(ParquetError::General("it is damaged".to_owned())))
-}
-
-/// Returns the error for a file that cannot be read as Parquet.
-pub(super) fn unusable(file: &TextFile, error: ParquetError) -> DatasetError {
-    match error {
-        ParquetError::External(error) => {
-            let error = match error.downcast::<StoreError>() {
-                Ok(error) => return (*error).into(),
-                Err(error) => error,
-            };
-            match error.downcast::<io::Error>() {
-                Ok(error) => file.unreadable(*error),
-                Err(error) => file.wrong(format!("cannot be read as Parquet: {error}")),
-            }
-        }
-        error => file.wrong(format!("cannot be read as Parquet: {error}")),
     }
 }

@@ -9,9 +9,8 @@ use spdl_dataset::DatasetError;
 
 use super::{
     EachText,
-    columns::{caught, unusable},
     file::TextFile,
-    windows::ColumnWindows,
+    windows::{ColumnWindows, caught, unusable},
 };
 
 /// Reads the rows of row group `number`, which begin at `first_row` in the file.

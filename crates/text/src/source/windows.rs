@@ -2,6 +2,7 @@
 
 use std::{
     io::{self, Read},
+    panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, Mutex},
 };
 
@@ -10,9 +11,10 @@ use parquet::{
     errors::ParquetError,
     file::reader::{ChunkReader, Length},
 };
+use spdl_dataset::DatasetError;
 use spdl_store::StoreError;
 
-use super::file::FileReader;
+use super::file::{FileReader, TextFile};
 
 /// Bytes of all windows together.
 const WINDOWS_BYTES: u64 = 8 << 20;
@@ -123,5 +125,27 @@ impl Read for WindowBytes {
         let bytes = self.piece.len().min(into.len());
         self.piece.copy_to_slice(&mut into[..bytes]);
         Ok(bytes)
+    }
+}
+
+/// Calls `work`, and returns an error if it panics, as the crate does for some damaged files.
+pub(super) fn caught<T>(work: impl FnOnce() -> Result<T, ParquetError>) -> Result<T, ParquetError> {
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| Err(ParquetError::General("it is damaged".to_owned())))
+}
+
+/// Returns the error for a file that cannot be read as Parquet.
+pub(super) fn unusable(file: &TextFile, error: ParquetError) -> DatasetError {
+    match error {
+        ParquetError::External(error) => {
+            let error = match error.downcast::<StoreError>() {
+                Ok(error) => return (*error).into(),
+                Err(error) => error,
+            };
+            match error.downcast::<io::Error>() {
+                Ok(error) => file.unreadable(*error),
+                Err(error) => file.wrong(format!("cannot be read as Parquet: {error}")),
+            }
+        }
+        error => file.wrong(format!("cannot be read as Parquet: {error}")),
     }
 }
