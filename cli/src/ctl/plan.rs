@@ -10,7 +10,6 @@ use spdl_types::{Fingerprint, Position};
 use super::{
     CtlError, CtlResult,
     costs::{Costs, NodeRanks},
-    job::source_text,
     job_file::{self, JobFileArg, OpenJob},
     output::outln,
     record_names::{RecordName, RecordNames, SampleNames},
@@ -309,7 +308,7 @@ fn print_costs(open: &OpenJob, costs: &Costs) -> Result<(), CtlError> {
         outln!("the view keeps {} of {all}; samples = \"{view}\"", report::grouped(kept))?;
     }
     for source in &open.job.sources {
-        outln!("source {}", source_text(source, open.job.samples))?;
+        outln!("source {}", report::source_text(source, open.job.samples))?;
     }
     if let Some(sequences) = SequenceReport::of(open) {
         sequences.print()?;

@@ -1,6 +1,7 @@
 //! Formats what commands print. With `--json`, the last line on standard output is one JSON object.
 
 use serde::Serialize;
+use spdl_job::{JobSource, redact};
 
 use super::{CtlError, output::outln};
 
@@ -54,6 +55,18 @@ pub(crate) fn bytes(number: u64) -> String {
     }
     let digits = if unit == 0 || value >= 100.0 { 0 } else { 1 };
     format!("{value:.digits$} {}", UNITS[unit])
+}
+
+/// Describes a source, for example `code: 30.0 % of the samples, 1.25 times through its 6 000 samples in an epoch, from s3://corpus/code`.
+pub(crate) fn source_text(source: &JobSource, samples: u64) -> String {
+    format!(
+        "{}: {:.1} % of the samples, {:.2} times through its {} in an epoch, from {}",
+        source.name,
+        100.0 * source.share(),
+        source.times_read(samples),
+        count(source.samples, "sample", "samples"),
+        redact(&source.dataset)
+    )
 }
 
 #[cfg(test)]

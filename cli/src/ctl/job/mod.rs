@@ -13,7 +13,7 @@ use spdl_control::{
     coordinator::JobStatus,
     messages::{FromCoordinator, JobReplacement, Refusal, ToCoordinator},
 };
-use spdl_job::{Callable, Column, Job, JobFile, JobSource, OrderFile, Sequence, job_file_schema, redact};
+use spdl_job::{Callable, Column, Job, JobFile, OrderFile, Sequence, job_file_schema};
 use spdl_order::EpochEnd;
 use spdl_sequence::PackMethod;
 use spdl_shard::{sequences::save_sequences, store::DatasetStore, view::save_view};
@@ -367,24 +367,12 @@ fn show(job: &Job) -> Result<(), CtlError> {
         outln!("{}", format!("{key:<13} {value}").trim_end())?;
     }
     for source in &job.sources {
-        outln!("{:<13} {}", "source", source_text(source, job.samples))?;
+        outln!("{:<13} {}", "source", report::source_text(source, job.samples))?;
     }
     for column in &job.columns {
         outln!("{:<13} {}", "column", column_text(column))?;
     }
     Ok(())
-}
-
-/// Describes a source, for example `code: 30.0 % of the samples, 1.25 times through its 6 000 samples in an epoch, from s3://corpus/code`.
-pub(crate) fn source_text(source: &JobSource, samples: u64) -> String {
-    format!(
-        "{}: {:.1} % of the samples, {:.2} times through its {} in an epoch, from {}",
-        source.name,
-        100.0 * source.share(),
-        source.times_read(samples),
-        report::count(source.samples, "sample", "samples"),
-        redact(&source.dataset)
-    )
 }
 
 /// Describes how documents are packed, for example `of 2 048 tokens, by best fit; pools 7a0d...`.
