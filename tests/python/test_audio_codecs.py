@@ -23,6 +23,9 @@ FIRST = {**WAVE, "name": "first", "channels": "first"}
 LENGTH = {"name": "length", "from": FROM, "decode": "audio_length", "follows": "wave"}
 RATE = {"name": "rate", "from": FROM, "decode": "audio_rate", "follows": "wave"}
 
+#: What makes FFmpeg put the packets of an MP4 into several fragments.
+FRAGMENTS = ["-movflags", "frag_keyframe+empty_moov", "-frag_duration", "700000"]
+
 
 def sound(number: int, frames: int, channels: int, rate: int) -> NDArray[Any]:
     """Returns a sound with tones that rise, noise and silence, each a little different."""
@@ -158,26 +161,29 @@ def test_opus_in_mp4_is_what_was_encoded(tmp_path: pathlib.Path) -> None:
     for channels in (1, 2):
         wav = tmp_path / "source.wav"
         soundfile.write(wav, sound(0, 48000 + 37, channels, 48000), 48000, subtype="PCM_16")
-        run(ffmpeg, "-v", "error", "-i", wav, "-c:a", "libopus", "-b:a", "96k", "-f", "mp4", tmp_path / f"{channels}.m4a")
+        for kind, arguments in {"tables": [], "fragments": FRAGMENTS}.items():
+            path = tmp_path / f"{channels}-{kind}.m4a"
+            run(ffmpeg, "-v", "error", "-i", wav, "-c:a", "libopus", "-b:a", "96k", "-f", "mp4", *arguments, path)
         wav.unlink()
-    for key, one in read(tmp_path).items():
+    found = read(tmp_path)
+    assert len(found) == 4
+    for key, one in found.items():
         command = [ffmpeg, "-v", "error", "-c:a", "libopus", "-i", str(tmp_path / f"{key}.m4a"), "-f", "f32le", "-"]
         raw = subprocess.run(command, check=True, capture_output=True, timeout=LIMIT_S)
-        theirs = numpy.frombuffer(raw.stdout, "<f4").reshape(-1, int(key))
-        # FFmpeg leaves what the encoder has put behind the sound.
+        theirs = numpy.frombuffer(raw.stdout, "<f4").reshape(-1, int(key[0]))
+        # FFmpeg leaves what the encoder has put behind the sound, and so do we where packets are in fragments.
         assert len(theirs) > 48000 + 37
-        check(one, theirs[: 48000 + 37], 48000, 1e-4)
+        check(one, theirs if "fragments" in key else theirs[: 48000 + 37], 48000, 1e-4)
 
 
 def test_aac_is_what_ffmpeg_decodes(tmp_path: pathlib.Path) -> None:
     ffmpeg = program("ffmpeg")
     # Without noise that decoders make up.
-    fragments = ["-movflags", "frag_keyframe+empty_moov", "-frag_duration", "700000"]
     kinds = {
         "a.m4a": ["-b:a", "48k"],
         "b.aac": ["-b:a", "64k"],
         "c.m4a": ["-q:a", "1", "-movflags", "+faststart"],
-        "d.m4a": ["-b:a", "48k", *fragments],
+        "d.m4a": ["-b:a", "48k", *FRAGMENTS],
     }
     for number, (rate, channels) in enumerate([(8000, 1), (16000, 1), (22050, 2), (44100, 2), (48000, 1)]):
         wav = tmp_path / "source.wav"
