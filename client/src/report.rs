@@ -34,7 +34,7 @@ pub struct RunReport {
     pub job: String,
     /// The run's name.
     pub run: String,
-    /// Fingerprint of the dataset, and of the view of it or what packs its documents.
+    /// Fingerprint of the dataset, and of the view of it or what packs its documents; of several, also of their weights and views.
     pub dataset: String,
     /// Fingerprint of each column, by name: what is decoded, and what is done with it.
     pub columns: BTreeMap<String, String>,
@@ -75,7 +75,8 @@ pub fn report_content(job: &Job) -> (String, BTreeMap<String, String>) {
     fn text(value: &impl Serialize) -> String {
         Fingerprint::of(&serde_json::to_vec(value).expect("plain data serialises")).to_string()
     }
-    let dataset = text(&(&job.dataset_fingerprint, &job.view, &job.sequence));
+    let sources: Vec<_> = job.sources.iter().map(|source| (source.weight, &source.view)).collect();
+    let dataset = text(&(&job.dataset_fingerprint, &job.view, &job.sequence, sources));
     (dataset, job.columns.iter().map(|column| (column.name.clone(), text(&(column, &job.mix)))).collect())
 }
 
