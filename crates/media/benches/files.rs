@@ -3,10 +3,12 @@
 //!
 //! Run `cargo bench -p spdl-media --bench files -- FILE...`.
 
+mod timing;
+
 use std::time::Duration;
 
-use rustix::time::{ClockId, clock_gettime};
 use spdl_media::{ChannelMix, MediaError, Sound, SoundScratch};
+use timing::{cpu_time, millis};
 
 const ROUNDS: u32 = 30;
 /// Decodings of a round.
@@ -45,13 +47,4 @@ fn least(file: &[u8], frames: std::ops::Range<u64>) -> Result<Duration, MediaErr
         std::hint::black_box(&samples);
     }
     Ok(least)
-}
-
-fn cpu_time() -> Duration {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).expect("less than a second"))
-}
-
-fn millis(time: Duration) -> f64 {
-    1000.0 * time.as_secs_f64()
 }

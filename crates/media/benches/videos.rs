@@ -3,10 +3,12 @@
 //!
 //! Run `cargo bench -p spdl-media --bench videos -- FILE...`.
 
+mod timing;
+
 use std::time::Duration;
 
-use rustix::time::{ClockId, clock_gettime};
 use spdl_media::{MediaError, Video, VideoReader, VideoTable, encode_video_table};
+use timing::{cpu_time, millis};
 
 const ROUNDS: u32 = 10;
 
@@ -74,15 +76,6 @@ fn least(mut work: impl FnMut() -> Result<(), MediaError>) -> Result<Duration, M
         least = least.min(cpu_time() - start);
     }
     Ok(least)
-}
-
-fn cpu_time() -> Duration {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).expect("less than a second"))
-}
-
-fn millis(time: Duration) -> f64 {
-    1000.0 * time.as_secs_f64()
 }
 
 fn place(byte: u64) -> usize {

@@ -1,5 +1,7 @@
 //! What files say of AAC: the head of a packet in ADTS, and the configuration in MP4.
 
+use super::head_problem::HeadProblem;
+
 /// What a decoder of AAC has to know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct AacForm {
@@ -17,15 +19,6 @@ pub(crate) struct AdtsHeader {
     pub(crate) bytes: usize,
 }
 
-/// What is not decoded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum AacProblem {
-    /// The head is not valid.
-    Invalid,
-    /// It is for another AAC than is decoded.
-    Unsupported(&'static str),
-}
-
 /// Frames of a packet.
 pub(crate) const PACKET_FRAMES: u32 = 1024;
 
@@ -39,7 +32,7 @@ pub(crate) const HE_AAC: &str = "HE-AAC";
 
 impl AdtsHeader {
     /// Reads the head at the beginning of `bytes`; `None` if none is there.
-    pub(crate) fn read(bytes: &[u8]) -> Option<Result<Self, AacProblem>> {
+    pub(crate) fn read(bytes: &[u8]) -> Option<Result<Self, HeadProblem>> {
         let &[0xff, second, third, fourth, fifth, sixth, seventh, ..] = bytes else { return None };
         if second & 0xf6 != 0xf0 {
             return None;
@@ -58,29 +51,29 @@ impl AdtsHeader {
         };
         let channels = u16::from(fourth >> 6);
         let header = Self { form: AacForm { rate, channels }, head_bytes, bytes };
-        Some(problem.map_or(Ok(header), |problem| Err(AacProblem::Unsupported(problem))))
+        Some(problem.map_or(Ok(header), |problem| Err(HeadProblem::Unsupported(problem))))
     }
 }
 
 impl AacForm {
     /// Reads an AudioSpecificConfig (ISO/IEC 14496-3, 1.6.2.1).
-    pub(crate) fn read(config: &[u8]) -> Result<Self, AacProblem> {
+    pub(crate) fn read(config: &[u8]) -> Result<Self, HeadProblem> {
         let mut at = 0;
         let mut bits = |count: usize| {
             let number = (at..at + count).try_fold(0, |number, bit| Some(number << 1 | bit_at(config, bit)?));
             at += count;
-            number.ok_or(AacProblem::Invalid)
+            number.ok_or(HeadProblem::Invalid)
         };
         let kind = bits(5)?;
         if kind == 5 || kind == 29 {
-            return Err(AacProblem::Unsupported(HE_AAC));
+            return Err(HeadProblem::Unsupported(HE_AAC));
         }
         if kind != LC {
-            return Err(AacProblem::Unsupported(KINDS));
+            return Err(HeadProblem::Unsupported(KINDS));
         }
         let rate = match bits(4)? {
             15 => bits(24)?,
-            code => *RATES.get(code as usize).ok_or(AacProblem::Invalid)?,
+            code => *RATES.get(code as usize).ok_or(HeadProblem::Invalid)?,
         };
         let channels = bits(4)?;
         let (is_short, depends) = (bits(1)?, bits(1)?);
@@ -90,13 +83,13 @@ impl AacForm {
         bits(1)?;
         // An extension that says that HE-AAC's upper half is in the packets.
         if bits(11) == Ok(0x2b7) && bits(5) == Ok(5) && bits(1) == Ok(1) {
-            return Err(AacProblem::Unsupported(HE_AAC));
+            return Err(HeadProblem::Unsupported(HE_AAC));
         }
         if !RATES.contains(&rate) || is_short == 1 {
-            return Err(AacProblem::Unsupported("AAC of a rate or a length of packets that is not common"));
+            return Err(HeadProblem::Unsupported("AAC of a rate or a length of packets that is not common"));
         }
         if !(1..=2).contains(&channels) {
-            return Err(AacProblem::Unsupported(CHANNELS));
+            return Err(HeadProblem::Unsupported(CHANNELS));
         }
         Ok(Self { rate, channels: u16::try_from(channels).expect("1 or 2") })
     }

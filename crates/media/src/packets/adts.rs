@@ -2,7 +2,8 @@
 
 use super::{
     CodedPacket,
-    aac::{AacForm, AacProblem, AdtsHeader, PACKET_FRAMES},
+    aac::{AacForm, AdtsHeader, PACKET_FRAMES},
+    head_problem::HeadProblem,
 };
 use crate::{MediaError, SoundCodec, Track, input::Input};
 
@@ -22,25 +23,21 @@ pub(crate) fn is_adts(begins: &[u8]) -> bool {
 /// Reads the first head.
 pub(crate) fn read_head(input: &mut Input<'_, '_>) -> Result<Option<Track>, MediaError> {
     let Some(head) = input.peek(7, "its first packet")? else { return Ok(None) };
-    let AacForm { rate, channels } = header(head).map_err(|problem| error(problem, input.at()))?.form;
+    let AacForm { rate, channels } = header(head).map_err(|problem| problem.error(input.at(), NO_PACKET))?.form;
     let data = input.at()..input.file_bytes();
     Ok(Some(Track { codec: SoundCodec::Aac, rate, channels, frames: None, data }))
 }
 
-fn header(bytes: &[u8]) -> Result<AdtsHeader, AacProblem> {
-    AdtsHeader::read(bytes).unwrap_or(Err(AacProblem::Invalid))
+fn header(bytes: &[u8]) -> Result<AdtsHeader, HeadProblem> {
+    AdtsHeader::read(bytes).unwrap_or(Err(HeadProblem::Invalid))
 }
 
-fn error(problem: AacProblem, byte: u64) -> MediaError {
-    match problem {
-        AacProblem::Invalid => MediaError::Malformed { byte, problem: "no packet of AAC begins here" },
-        AacProblem::Unsupported(what) => MediaError::Unsupported { what: what.to_owned() },
-    }
-}
+/// What is wrong where no packet is.
+const NO_PACKET: &str = "no packet of AAC begins here";
 
 impl<'b> AdtsPackets<'b> {
     pub(crate) fn open(bytes: &'b [u8]) -> Result<(Self, AacForm), MediaError> {
-        let form = header(bytes).map_err(|problem| error(problem, 0))?.form;
+        let form = header(bytes).map_err(|problem| problem.error(0, NO_PACKET))?.form;
         Ok((Self { bytes, at: 0, form }, form))
     }
 
@@ -50,7 +47,7 @@ impl<'b> AdtsPackets<'b> {
         if rest.is_empty() || [&b"TAG"[..], b"APETAGEX", b"ID3"].iter().any(|tag| rest.starts_with(tag)) {
             return Ok(None);
         }
-        let header = header(rest).map_err(|problem| error(problem, self.at as u64))?;
+        let header = header(rest).map_err(|problem| problem.error(self.at as u64, NO_PACKET))?;
         let damaged = |problem| Err(MediaError::Malformed { byte: self.at as u64, problem });
         if header.form != self.form {
             return damaged("the packet has another rate or other channels than the first one");

@@ -3,6 +3,7 @@
 
 mod aac;
 mod adts;
+mod head_problem;
 mod mp3;
 mod mp4;
 mod mpeg;
@@ -152,7 +153,7 @@ impl<'b> PacketTable<'b> {
         if !second.starts_with(b"OpusTags") {
             return Err(damaged(packets.at(), "the second packet of Opus has no tags"));
         }
-        let form = OpusForm::read(&first).map_err(|problem| problem.error(0))?;
+        let form = OpusForm::read(&first).map_err(|problem| problem.error(0, opus::INVALID_HEAD))?;
         packets.content = OggContent::Opus(OpusPackets::default());
         let (marks, read) = read_through(Packets::Ogg(packets))?;
         let Packets::Ogg(packets) = &read.packets else { unreachable!("the packets are those that were read") };

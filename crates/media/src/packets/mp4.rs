@@ -4,8 +4,9 @@ use std::{ops::Range, sync::Arc};
 
 use super::{
     CodedPacket,
-    aac::{AacForm, AacProblem, PACKET_FRAMES},
-    opus::{OpusForm, OpusPackets, OpusProblem, RATE},
+    aac::{AacForm, PACKET_FRAMES},
+    head_problem::HeadProblem,
+    opus::{OpusForm, OpusPackets, RATE},
 };
 use crate::{
     MediaError, SoundCodec, Track,
@@ -100,11 +101,7 @@ impl<'b> Mp4Sound<'b> {
         let track = tracks.find(|track| handler(track) == Some(*b"soun"));
         let track = track.ok_or_else(|| unsupported("no track of sound"))?;
         let stbl = find(track, &[b"mdia", b"minf", b"stbl"]).ok_or_else(|| damaged("a track has no tables"))?;
-        let codec = match codec(stbl) {
-            Ok(codec) => codec,
-            Err(AacProblem::Invalid) => return Err(damaged("the head of the sound is not valid")),
-            Err(AacProblem::Unsupported(what)) => return Err(unsupported(what)),
-        };
+        let codec = codec(stbl).map_err(|problem| problem.error(byte, "the head of the sound is not valid"))?;
         let tables = SamplePlaces::read(stbl, file.len() as u64);
         let tables = tables.ok_or_else(|| damaged("the tables of the sound are not valid"))?;
         let fragments: Arc<[PlacedPacket]> =
@@ -143,16 +140,16 @@ impl<'b> Mp4Sound<'b> {
 }
 
 /// Reads what the samples of the track are.
-fn codec(stbl: &[u8]) -> Result<Mp4Codec, AacProblem> {
-    let entries = find(stbl, &[b"stsd"]).and_then(|content| content.get(8..)).ok_or(AacProblem::Invalid)?;
-    let (kind, entry) = boxes(entries).next().ok_or(AacProblem::Invalid)?;
+fn codec(stbl: &[u8]) -> Result<Mp4Codec, HeadProblem> {
+    let entries = find(stbl, &[b"stsd"]).and_then(|content| content.get(8..)).ok_or(HeadProblem::Invalid)?;
+    let (kind, entry) = boxes(entries).next().ok_or(HeadProblem::Invalid)?;
     match &kind {
         b"mp4a" | b"Opus" => {}
-        b"alac" => return Err(AacProblem::Unsupported("ALAC in MP4")),
-        b"fLaC" => return Err(AacProblem::Unsupported("FLAC in MP4")),
-        b"ac-3" | b"ec-3" => return Err(AacProblem::Unsupported("Dolby's AC-3")),
-        b"enca" => return Err(AacProblem::Unsupported("encrypted sound")),
-        _ => return Err(AacProblem::Unsupported("a codec other than AAC and Opus in MP4")),
+        b"alac" => return Err(HeadProblem::Unsupported("ALAC in MP4")),
+        b"fLaC" => return Err(HeadProblem::Unsupported("FLAC in MP4")),
+        b"ac-3" | b"ec-3" => return Err(HeadProblem::Unsupported("Dolby's AC-3")),
+        b"enca" => return Err(HeadProblem::Unsupported("encrypted sound")),
+        _ => return Err(HeadProblem::Unsupported("a codec other than AAC and Opus in MP4")),
     }
     // QuickTime's descriptions of version 1 and 2 have more fields, and the box in another one.
     let fields = match entry.get(8..10) {
@@ -160,18 +157,15 @@ fn codec(stbl: &[u8]) -> Result<Mp4Codec, AacProblem> {
         Some([0, 2]) => 28 + 36,
         _ => 28,
     };
-    let inner = entry.get(fields..).ok_or(AacProblem::Invalid)?;
+    let inner = entry.get(fields..).ok_or(HeadProblem::Invalid)?;
     if &kind == b"Opus" {
-        let form = OpusForm::read_box(find(inner, &[b"dOps"]).ok_or(AacProblem::Invalid)?);
-        return form.map(Mp4Codec::Opus).map_err(|problem| match problem {
-            OpusProblem::Invalid => AacProblem::Invalid,
-            OpusProblem::Unsupported(what) => AacProblem::Unsupported(what),
-        });
+        let form = OpusForm::read_box(find(inner, &[b"dOps"]).ok_or(HeadProblem::Invalid)?);
+        return form.map(Mp4Codec::Opus);
     }
-    let esds = find(inner, &[b"esds"]).or_else(|| find(inner, &[b"wave", b"esds"])).ok_or(AacProblem::Invalid)?;
-    let (kind, config) = decoder_config(esds.get(4..).unwrap_or_default()).ok_or(AacProblem::Invalid)?;
+    let esds = find(inner, &[b"esds"]).or_else(|| find(inner, &[b"wave", b"esds"])).ok_or(HeadProblem::Invalid)?;
+    let (kind, config) = decoder_config(esds.get(4..).unwrap_or_default()).ok_or(HeadProblem::Invalid)?;
     if kind != 0x40 {
-        return Err(AacProblem::Unsupported("a codec other than MPEG-4's AAC in MP4"));
+        return Err(HeadProblem::Unsupported("a codec other than MPEG-4's AAC in MP4"));
     }
     AacForm::read(config).map(Mp4Codec::Aac)
 }

@@ -3,7 +3,7 @@
 use super::{
     CodedPacket,
     ogg_checksum::checksum,
-    opus::{OpusForm, OpusPackets, RATE},
+    opus::{INVALID_HEAD, OpusForm, OpusPackets, RATE},
     vorbis::VorbisBlocks,
 };
 use crate::{MediaError, SoundCodec, Track, input::Input};
@@ -103,7 +103,7 @@ impl OggHead {
                     return track(SoundCodec::Vorbis, rate, u16::from(*channels));
                 }
                 body if body.starts_with(b"OpusHead") => {
-                    let form = OpusForm::read(body).map_err(|problem| problem.error(input.at()))?;
+                    let form = OpusForm::read(body).map_err(|problem| problem.error(input.at(), INVALID_HEAD))?;
                     return track(SoundCodec::Opus, RATE, form.channels.into());
                 }
                 body => _ = self.first.get_or_insert(content_of(body)),

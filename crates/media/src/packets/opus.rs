@@ -1,6 +1,6 @@
 //! What files say of Opus (RFC 6716, RFC 7845): the head of a stream, and the frames of a packet.
 
-use crate::MediaError;
+use super::head_problem::HeadProblem;
 
 /// What a decoder of Opus has to know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,39 +18,22 @@ pub(crate) struct OpusForm {
     pub(crate) places: [u8; 8],
 }
 
-/// What is not decoded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum OpusProblem {
-    /// The head is not valid.
-    Invalid,
-    /// It is for channels that are not decoded.
-    Unsupported(&'static str),
-}
-
-impl OpusProblem {
-    /// Returns the error about a head at a byte of the file.
-    pub(crate) fn error(self, byte: u64) -> MediaError {
-        match self {
-            Self::Invalid => MediaError::Malformed { byte, problem: "the head of Opus is not valid" },
-            Self::Unsupported(what) => MediaError::Unsupported { what: what.to_owned() },
-        }
-    }
-}
-
 /// The rate that all Opus is decoded at.
 pub(crate) const RATE: u32 = 48_000;
 /// A channel without sound.
 pub(crate) const SILENT: u8 = 255;
+/// What is wrong with a head that is not valid.
+pub(crate) const INVALID_HEAD: &str = "the head of Opus is not valid";
 /// The most frames of a packet: 120 ms.
 const MAX_PACKET_FRAMES: u32 = 5760;
 
 impl OpusForm {
     /// Reads the first packet of a stream in Ogg.
-    pub(crate) fn read(head: &[u8]) -> Result<Self, OpusProblem> {
-        let body = head.strip_prefix(b"OpusHead").ok_or(OpusProblem::Invalid)?;
+    pub(crate) fn read(head: &[u8]) -> Result<Self, HeadProblem> {
+        let body = head.strip_prefix(b"OpusHead").ok_or(HeadProblem::Invalid)?;
         // The upper half of the version changes only with what a decoder has to know.
         let [0..16, channels, skip_low, skip_high, _, _, _, _, gain_low, gain_high, family, map @ ..] = body else {
-            return Err(OpusProblem::Invalid);
+            return Err(HeadProblem::Invalid);
         };
         let (pre_skip, gain) =
             (u16::from_le_bytes([*skip_low, *skip_high]), i16::from_le_bytes([*gain_low, *gain_high]));
@@ -58,9 +41,9 @@ impl OpusForm {
     }
 
     /// Reads the box `dOps` of MP4, which has the same in another order of bytes.
-    pub(crate) fn read_box(content: &[u8]) -> Result<Self, OpusProblem> {
+    pub(crate) fn read_box(content: &[u8]) -> Result<Self, HeadProblem> {
         let [0, channels, skip_high, skip_low, _, _, _, _, gain_high, gain_low, family, map @ ..] = content else {
-            return Err(OpusProblem::Invalid);
+            return Err(HeadProblem::Invalid);
         };
         let (pre_skip, gain) =
             (u16::from_be_bytes([*skip_high, *skip_low]), i16::from_be_bytes([*gain_high, *gain_low]));
@@ -68,31 +51,31 @@ impl OpusForm {
     }
 
     /// `map` follows the mapping family: the numbers of streams, and the place of each channel.
-    fn new(channels: u8, pre_skip: u16, gain: i16, family: u8, map: &[u8]) -> Result<Self, OpusProblem> {
+    fn new(channels: u8, pre_skip: u16, gain: i16, family: u8, map: &[u8]) -> Result<Self, HeadProblem> {
         let mut form = Self { channels, pre_skip, gain, streams: 1, coupled: 0, places: [0, 1, 0, 0, 0, 0, 0, 0] };
         match (family, channels) {
-            (_, 0) => return Err(OpusProblem::Invalid),
+            (_, 0) => return Err(HeadProblem::Invalid),
             (0, 1 | 2) => form.coupled = channels - 1,
             (1, 1..=8) => {
-                let [streams, coupled, places @ ..] = map else { return Err(OpusProblem::Invalid) };
-                let places = places.get(..channels.into()).ok_or(OpusProblem::Invalid)?;
+                let [streams, coupled, places @ ..] = map else { return Err(HeadProblem::Invalid) };
+                let places = places.get(..channels.into()).ok_or(HeadProblem::Invalid)?;
                 let decoded = streams.checked_add(*coupled).filter(|decoded| *decoded < SILENT);
-                let decoded = decoded.ok_or(OpusProblem::Invalid)?;
+                let decoded = decoded.ok_or(HeadProblem::Invalid)?;
                 if *streams == 0 || coupled > streams {
-                    return Err(OpusProblem::Invalid);
+                    return Err(HeadProblem::Invalid);
                 }
                 if *streams > channels {
-                    return Err(OpusProblem::Unsupported("Opus with more streams than channels"));
+                    return Err(HeadProblem::Unsupported("Opus with more streams than channels"));
                 }
                 if places.iter().any(|place| *place >= decoded && *place != SILENT) {
-                    return Err(OpusProblem::Invalid);
+                    return Err(HeadProblem::Invalid);
                 }
                 (form.streams, form.coupled) = (*streams, *coupled);
                 form.places[..places.len()].copy_from_slice(places);
             }
-            (0 | 1, _) => return Err(OpusProblem::Invalid),
+            (0 | 1, _) => return Err(HeadProblem::Invalid),
             _ => {
-                return Err(OpusProblem::Unsupported(
+                return Err(HeadProblem::Unsupported(
                     "Opus of channels that are not those of speakers (a mapping family above 1)",
                 ));
             }
