@@ -10,6 +10,7 @@ mod units;
 mod windows;
 
 use std::{
+    cell::OnceCell,
     num::NonZeroUsize,
     sync::{
         Arc,
@@ -245,11 +246,18 @@ impl TextSource {
         let (file, kind, compression) = &self.files[part.file];
         let (compression, range) = (*compression, (part.first, part.end));
         let open = |from: u64| file.open(&self.runtime, (from, part.end), &self.read_bytes);
+        // Of a part with many bad records, the lines before it are counted once, and their bytes do not count as read.
+        let counted = OnceCell::new();
         match kind {
             TextKind::JsonLines => {
-                let before = || match part.first {
-                    0 => Ok(0),
-                    first => lines::lines_before(file, open(0)?, first),
+                let before = || match (part.first, counted.get()) {
+                    (0, _) => Ok(0),
+                    (_, Some(before)) => Ok(*before),
+                    (first, None) => {
+                        let reader = file.open(&self.runtime, (0, first), &Arc::default())?;
+                        let before = lines::lines_before(file, reader, first)?;
+                        Ok(*counted.get_or_init(|| before))
+                    }
                 };
                 let reader = open(part.first.saturating_sub(1))?;
                 lines::json_lines(file, reader, compression, &self.options.from, range, &before, each)
