@@ -5,7 +5,7 @@ use std::sync::{
     atomic::{AtomicU64, Ordering::Relaxed},
 };
 
-use super::run::RunFacts;
+use super::work::RunTotals;
 use crate::DatasetError;
 
 /// Number of bad documents that a report names.
@@ -74,7 +74,7 @@ impl BuildCounts {
     }
 
     /// Counts a unit whose run is there.
-    pub(super) fn keep_unit(&self, bytes: u64, known: &RunFacts) {
+    pub(super) fn keep_unit(&self, bytes: u64, known: RunTotals) {
         self.documents.fetch_add(known.documents, Relaxed);
         self.tokens.fetch_add(known.tokens, Relaxed);
         self.bad.fetch_add(known.bad, Relaxed);

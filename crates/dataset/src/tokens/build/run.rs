@@ -30,12 +30,7 @@ const PIECE_BYTES: usize = 1 << 20;
 pub(super) struct RunFacts {
     /// Bytes of its documents with their heads.
     data_bytes: u64,
-    pub(super) documents: u64,
-    pub(super) tokens: u64,
-    /// Number of documents without a token, which it does not have.
-    pub(super) empty: u64,
-    /// Number of bad documents, which it does not have.
-    pub(super) bad: u64,
+    pub(super) totals: RunTotals,
     /// Stands for all that decides its bytes.
     identity: Fingerprint,
 }
@@ -51,8 +46,8 @@ pub(super) struct SliceStart {
 
 impl RunFacts {
     fn to_bytes(self) -> Vec<u8> {
-        let numbers =
-            [self.data_bytes, self.documents, self.tokens, self.empty, self.bad].map(u64::to_le_bytes).concat();
+        let RunTotals { documents, tokens, empty, bad } = self.totals;
+        let numbers = [self.data_bytes, documents, tokens, empty, bad].map(u64::to_le_bytes).concat();
         [&numbers[..], &self.identity.0.to_le_bytes()].concat()
     }
 
@@ -61,10 +56,7 @@ impl RunFacts {
         let number = |at: usize| Some(u64::from_le_bytes(end.get(at..at + 8)?.try_into().ok()?));
         let facts = Self {
             data_bytes: number(0)?,
-            documents: number(8)?,
-            tokens: number(16)?,
-            empty: number(24)?,
-            bad: number(32)?,
+            totals: RunTotals { documents: number(8)?, tokens: number(16)?, empty: number(24)?, bad: number(32)? },
             identity: Fingerprint(u128::from_le_bytes(end.get(40..56)?.try_into().ok()?)),
         };
         let index_bytes = bytes.checked_sub(END_BYTES)?.checked_sub(facts.data_bytes)?;
@@ -89,10 +81,10 @@ pub(super) struct RunPieces {
 }
 
 impl RunPieces {
-    /// Makes a run of documents whose keys are their hashes, most significant byte first. Of `counts`, the number of documents is not read.
-    pub(super) fn new(plan: &BuildPlan, unit: u32, sorted: SortedItems, counts: RunTotals) -> Self {
-        let RunTotals { tokens, empty, bad, .. } = counts;
-        let facts = RunFacts { data_bytes: 0, documents: 0, tokens, empty, bad, identity: plan.fingerprint(unit) };
+    /// Makes a run of documents whose keys are their hashes, most significant byte first. `totals` lacks the documents, which are
+    /// counted as they are written.
+    pub(super) fn new(plan: &BuildPlan, unit: u32, sorted: SortedItems, totals: RunTotals) -> Self {
+        let facts = RunFacts { data_bytes: 0, totals, identity: plan.fingerprint(unit) };
         Self {
             sorted,
             slices: plan.seed.map(|_| plan.slices.into()),
@@ -106,7 +98,7 @@ impl RunPieces {
 
     /// Notes where the slice of the next document begins.
     fn begin_slice(&mut self, hash: u64) {
-        let here = SliceStart { offset: self.facts.data_bytes, documents: self.facts.documents };
+        let here = SliceStart { offset: self.facts.data_bytes, documents: self.facts.totals.documents };
         match self.slices {
             Some(slices) => {
                 let slice = ((u128::from(hash) * u128::from(slices)) >> 64) as usize;
@@ -130,7 +122,7 @@ impl RunPieces {
             piece.extend((payload.len() as u32).to_le_bytes());
             piece.extend(&payload);
             self.facts.data_bytes += HEAD_BYTES + payload.len() as u64;
-            self.facts.documents += 1;
+            self.facts.totals.documents += 1;
         }
         self.hasher.update(&piece);
         Ok(piece)
@@ -138,7 +130,7 @@ impl RunPieces {
 
     /// Returns the index and the end.
     fn end(&mut self) -> Vec<u8> {
-        let here = SliceStart { offset: self.facts.data_bytes, documents: self.facts.documents };
+        let here = SliceStart { offset: self.facts.data_bytes, documents: self.facts.totals.documents };
         let entries = self.slices.map_or(self.index.len() + 1, |slices| slices as usize + 1);
         self.index.resize(entries, here);
         let entry = |slice: &SliceStart| [slice.offset, slice.documents].map(u64::to_le_bytes).concat();
@@ -225,7 +217,7 @@ pub(super) async fn index(
     let ascends =
         index.windows(2).all(|pair| pair[0].offset <= pair[1].offset && pair[0].documents <= pair[1].documents);
     let last = index.last().copied().unwrap_or_default();
-    if !ascends || last != (SliceStart { offset: facts.data_bytes, documents: facts.documents }) {
+    if !ascends || last != (SliceStart { offset: facts.data_bytes, documents: facts.totals.documents }) {
         return Err(wrong());
     }
     Ok((facts, index))

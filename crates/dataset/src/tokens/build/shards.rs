@@ -90,10 +90,7 @@ pub(super) async fn plan_shards(
     let mut runs = std::pin::pin!(indexes().enumerate());
     while let Some((unit, run)) = runs.next().await {
         let (facts, index) = run?;
-        totals.documents += facts.documents;
-        totals.tokens += facts.tokens;
-        totals.empty += facts.empty;
-        totals.bad += facts.bad;
+        totals.add(facts.totals);
         if plan.seed.is_some() && index.len() != slices.len() + 1 {
             let problem = "has another number of slices than is planned: begin anew with --force".to_owned();
             return Err(DatasetError::Parts { url: to.url_of(&run_name(unit as u32)), problem });

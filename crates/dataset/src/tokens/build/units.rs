@@ -122,7 +122,7 @@ impl UnitWork {
     fn unit(&self, unit: u32, memory: &mut SortMemory) -> Result<(), DatasetError> {
         let runtime = Handle::current();
         if let Some(known) = runtime.block_on(checked(&self.to, &self.plan, unit))? {
-            self.counts.keep_unit(self.source.unit_bytes(unit as usize), &known);
+            self.counts.keep_unit(self.source.unit_bytes(unit as usize), known.totals);
             return Ok(());
         }
         let mut sorter = Sorter::within(std::mem::take(memory), &self.to.temporary_folder(), SORT_BYTES);

@@ -84,6 +84,14 @@ pub(super) struct RunTotals {
 }
 
 impl RunTotals {
+    /// Adds those of another run.
+    pub(super) fn add(&mut self, other: Self) {
+        self.documents += other.documents;
+        self.tokens += other.tokens;
+        self.empty += other.empty;
+        self.bad += other.bad;
+    }
+
     /// Returns the report about them.
     pub(super) fn report(self, dataset: DatasetReport, first_bad: Vec<String>) -> TokenBuildReport {
         let Self { tokens, empty, bad, .. } = self;
