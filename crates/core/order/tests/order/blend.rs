@@ -8,14 +8,17 @@ use std::{
 };
 
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::Value;
 use spdl_order::{
-    BLEND_PERIOD, BatchParams, BlendSource, EpochEnd, Item, ItemKind, OrderParams, Plan, PlanError, blend_weights,
+    BLEND_PERIOD, BatchParams, BlendSource, EpochEnd, OrderParams, Plan, PlanError, blend_weights,
     view::SampleSetBuilder,
 };
 use spdl_types::{Position, SampleId};
 
-use crate::twin::{FOLDER, python};
+use crate::{
+    delivery::{TakenSteps, delivered, dice},
+    twin::{FOLDER, python},
+};
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct SourceCase {
@@ -32,15 +35,8 @@ struct BlendCase {
     sources: Vec<SourceCase>,
     seed: u64,
     samples: u64,
-    global_batch: u32,
-    epochs: u64,
-    epoch_end: EpochEnd,
-    world: u32,
-    from: (u64, u64),
-    /// Upper limit of the steps to take.
-    steps: usize,
-    /// Positions to look up individually.
-    at: Vec<(u64, u64)>,
+    #[serde(flatten)]
+    taken: TakenSteps,
 }
 
 #[derive(Deserialize)]
@@ -69,52 +65,17 @@ fn plan(config: &BlendCase) -> Plan {
     Plan::of_sources(&sources, config.samples, config.seed).unwrap()
 }
 
-fn entry(item: &Item) -> Value {
-    let (kind, id) = match item.kind {
-        ItemKind::Sample => ("sample", Some(item.located.id)),
-        ItemKind::Padding => ("padding", Some(item.located.id)),
-        ItemKind::Invalid => ("invalid", None),
-    };
-    json!([item.at.epoch, item.at.offset, id, kind])
-}
-
 fn deliver(config: &BlendCase) -> Value {
     let plan = plan(config);
-    let batch = BatchParams { global_batch: config.global_batch, epochs: config.epochs, epoch_end: config.epoch_end };
-    let from = Position::new(config.from.0, config.from.1);
-    let mut items = Vec::new();
-    let steps: Vec<Value> = plan
-        .steps(from, &batch)
-        .take(config.steps)
-        .map(|step| {
-            let ranks: Vec<Vec<Value>> = (0..config.world)
-                .map(|rank| {
-                    plan.rank_items(&step, rank, config.world, &mut items);
-                    items.iter().map(entry).collect()
-                })
-                .collect();
-            let position = |position: Position| (position.epoch, position.offset);
-            json!({"from": position(step.from), "next": position(step.next), "ranks": ranks})
-        })
-        .collect();
-    let substitutes = |&(epoch, offset): &(u64, u64)| [0, 7, 8].map(|i| plan.substitute(epoch, offset, i).unwrap().id);
+    let mut delivered = delivered(&plan, &config.taken);
     let epoch = |&(epoch, offset): &(u64, u64)| plan.source_epoch(Position::new(epoch, offset));
-    json!({
-        "at": config.at.iter().map(|&(epoch, offset)| plan.at(epoch, offset).id).collect::<Vec<_>>(),
-        "source_epochs": config.at.iter().map(epoch).collect::<Vec<_>>(),
-        "substitutes": config.at.iter().flat_map(substitutes).collect::<Vec<_>>(),
-        "steps": steps,
-        "receipt": plan.receipt(from, Some(config.steps as u64), &batch).to_string(),
-    })
+    delivered["source_epochs"] = config.taken.at.iter().map(epoch).collect();
+    delivered
 }
 
-/// Returns configurations from a fixed sequence (a linear congruential generator, Knuth's MMIX constants).
+/// Returns configurations from a fixed sequence.
 fn random_cases(count: usize, seed: u64) -> Vec<BlendCase> {
-    let mut state = seed;
-    let mut below = move |n: u64| {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (state >> 33) % n
-    };
+    let mut below = dice(seed);
     let ends = [EpochEnd::Drop, EpochEnd::Pad, EpochEnd::Continuous, EpochEnd::Exact, EpochEnd::Partial];
     (0..count)
         .map(|i| {
@@ -131,17 +92,20 @@ fn random_cases(count: usize, seed: u64) -> Vec<BlendCase> {
                 .collect();
             let samples = if i % 4 == 3 { u64::from(BLEND_PERIOD) * 2 + below(1000) } else { 1 + below(500) };
             let mut position = || (below(3), below(samples));
+            let (from, at) = (position(), vec![position(), position(), position()]);
             BlendCase {
                 sources,
                 samples,
-                from: position(),
-                at: vec![position(), position(), position()],
                 seed: below(u64::MAX) << 33 | below(u64::MAX),
-                global_batch: 1 + below(80) as u32,
-                epochs: 1 + below(4),
-                epoch_end: ends[i % ends.len()],
-                world: 1 + below(12) as u32,
-                steps: 12,
+                taken: TakenSteps {
+                    global_batch: 1 + below(80) as u32,
+                    epochs: 1 + below(4),
+                    epoch_end: ends[i % ends.len()],
+                    world: 1 + below(12) as u32,
+                    from,
+                    steps: 12,
+                    at,
+                },
             }
         })
         .collect()
@@ -152,7 +116,7 @@ fn the_golden_vectors_of_blends_come_out() {
     let text = std::fs::read_to_string(format!("{FOLDER}/golden-blend-v1.json")).unwrap();
     let cases: Vec<GoldenBlend> = serde_json::from_str(&text).unwrap();
     for end in [EpochEnd::Drop, EpochEnd::Pad, EpochEnd::Continuous, EpochEnd::Exact, EpochEnd::Partial] {
-        assert!(cases.iter().any(|case| case.config.epoch_end == end), "{end:?} is not covered");
+        assert!(cases.iter().any(|case| case.config.taken.epoch_end == end), "{end:?} is not covered");
     }
     for case in cases {
         assert_eq!(deliver(&case.config), case.delivers, "{:?}", case.config);

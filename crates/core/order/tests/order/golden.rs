@@ -8,11 +8,13 @@
 )]
 
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
-use spdl_order::{BatchParams, EpochEnd, Item, ItemKind, OrderParams, Plan};
-use spdl_types::Position;
+use serde_json::Value;
+use spdl_order::{EpochEnd, OrderParams, Plan};
 
-use crate::twin::{FOLDER, python};
+use crate::{
+    delivery::{TakenSteps, delivered, dice},
+    twin::{FOLDER, python},
+};
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct GoldenCase {
@@ -22,15 +24,8 @@ struct GoldenCase {
     lanes: u32,
     window: u64,
     shuffle: bool,
-    global_batch: u32,
-    epochs: u64,
-    epoch_end: EpochEnd,
-    world: u32,
-    from: (u64, u64),
-    /// Upper limit of the steps to take.
-    steps: usize,
-    /// Positions to look up individually.
-    at: Vec<(u64, u64)>,
+    #[serde(flatten)]
+    taken: TakenSteps,
 }
 
 #[derive(Deserialize)]
@@ -39,44 +34,11 @@ struct Case {
     delivers: Value,
 }
 
-fn entry(item: &Item) -> Value {
-    let (kind, id) = match item.kind {
-        ItemKind::Sample => ("sample", Some(item.located.id)),
-        ItemKind::Padding => ("padding", Some(item.located.id)),
-        ItemKind::Invalid => ("invalid", None),
-    };
-    json!([item.at.epoch, item.at.offset, id, kind])
-}
-
 fn deliver(config: &GoldenCase) -> Value {
     let blocks: Vec<u32> =
         config.blocks.iter().flat_map(|&(samples, count)| std::iter::repeat_n(samples, count)).collect();
     let order = OrderParams { version: 1, lanes: config.lanes, window: config.window, shuffle: config.shuffle };
-    let plan = Plan::new(&blocks, config.seed, order).unwrap();
-    let batch = BatchParams { global_batch: config.global_batch, epochs: config.epochs, epoch_end: config.epoch_end };
-    let from = Position::new(config.from.0, config.from.1);
-    let mut items = Vec::new();
-    let steps: Vec<Value> = plan
-        .steps(from, &batch)
-        .take(config.steps)
-        .map(|step| {
-            let ranks: Vec<Vec<Value>> = (0..config.world)
-                .map(|rank| {
-                    plan.rank_items(&step, rank, config.world, &mut items);
-                    items.iter().map(entry).collect()
-                })
-                .collect();
-            let position = |position: Position| (position.epoch, position.offset);
-            json!({"from": position(step.from), "next": position(step.next), "ranks": ranks})
-        })
-        .collect();
-    let substitutes = |&(epoch, offset): &(u64, u64)| [0, 7, 8].map(|i| plan.substitute(epoch, offset, i).unwrap().id);
-    json!({
-        "at": config.at.iter().map(|&(epoch, offset)| plan.at(epoch, offset).id).collect::<Vec<_>>(),
-        "substitutes": config.at.iter().flat_map(substitutes).collect::<Vec<_>>(),
-        "steps": steps,
-        "receipt": plan.receipt(from, Some(config.steps as u64), &batch).to_string(),
-    })
+    delivered(&Plan::new(&blocks, config.seed, order).unwrap(), &config.taken)
 }
 
 fn golden() -> Vec<Case> {
@@ -84,13 +46,9 @@ fn golden() -> Vec<Case> {
     serde_json::from_str(&text).unwrap()
 }
 
-/// Returns configurations from a fixed sequence (a linear congruential generator, Knuth's MMIX constants).
+/// Returns configurations from a fixed sequence.
 fn random_configs(count: usize) -> Vec<GoldenCase> {
-    let mut state = 1_u64;
-    let mut below = move |n: u64| {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (state >> 33) % n
-    };
+    let mut below = dice(1);
     let ends = [EpochEnd::Drop, EpochEnd::Pad, EpochEnd::Continuous, EpochEnd::Exact, EpochEnd::Partial];
     (0..count)
         .map(|i| {
@@ -98,18 +56,21 @@ fn random_configs(count: usize) -> Vec<GoldenCase> {
             blocks.push((1 + below(40) as u32, 1));
             let samples: u64 = blocks.iter().map(|&(samples, count)| u64::from(samples) * count as u64).sum();
             let mut position = || (below(3), below(samples));
+            let (from, at) = (position(), vec![position(), position()]);
             GoldenCase {
-                from: position(),
-                at: vec![position(), position()],
                 seed: below(u64::MAX) << 33 | below(u64::MAX),
                 lanes: 1 + below(samples.min(30)) as u32,
                 window: 1 + below(2 * samples),
                 shuffle: below(10) > 0,
-                global_batch: 1 + below(80) as u32,
-                epochs: 1 + below(4),
-                epoch_end: ends[i % ends.len()],
-                world: 1 + below(12) as u32,
-                steps: 30,
+                taken: TakenSteps {
+                    global_batch: 1 + below(80) as u32,
+                    epochs: 1 + below(4),
+                    epoch_end: ends[i % ends.len()],
+                    world: 1 + below(12) as u32,
+                    from,
+                    steps: 30,
+                    at,
+                },
                 blocks,
             }
         })
@@ -120,7 +81,10 @@ fn random_configs(count: usize) -> Vec<GoldenCase> {
 fn the_golden_vectors_come_out() {
     let cases = golden();
     for end in [EpochEnd::Drop, EpochEnd::Pad, EpochEnd::Continuous, EpochEnd::Exact, EpochEnd::Partial] {
-        assert!(cases.iter().any(|case| case.config.epoch_end == end && case.config.shuffle), "{end:?} is not covered");
+        assert!(
+            cases.iter().any(|case| case.config.taken.epoch_end == end && case.config.shuffle),
+            "{end:?} is not covered"
+        );
     }
     // A permutation of fewer than 256 elements has more rounds, so both sides of this limit are covered: by windows,
     // and by spans and blocks.

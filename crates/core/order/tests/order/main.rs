@@ -1,6 +1,7 @@
 //! The order of samples: which is frozen, what it guarantees for every dataset, and what it costs.
 
 mod blend;
+mod delivery;
 mod golden;
 mod locality;
 mod memory;
