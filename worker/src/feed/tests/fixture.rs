@@ -229,6 +229,21 @@ pub(crate) fn read_batch(
     }
 }
 
+/// Asserts that other numbers of ranks get together what one rank `alone` got, and that a run goes on in the middle of an epoch.
+pub(crate) async fn assert_every_world_gets(
+    alone: &BTreeMap<(Position, u32), Seen>,
+    resources: &Arc<Resources>,
+    fixture: &FeedFixture,
+) {
+    for world in [2, 3, 4] {
+        let (shared, _) = run(resources, &fixture.session(world), Position::START).await.unwrap();
+        assert!(shared == *alone, "world {world} gets what one rank gets");
+    }
+    let later = Position::new(1, 36);
+    let (rest, _) = run(resources, &fixture.session(4), later).await.unwrap();
+    assert!(alone.iter().filter(|((at, _), _)| *at >= later).eq(&rest), "a resumed run goes on where it was");
+}
+
 /// Returns all samples of all ranks, and the number of batches that each rank got.
 pub(crate) async fn run(
     resources: &Arc<Resources>,

@@ -12,7 +12,7 @@ mod tokens;
 
 use std::{collections::BTreeMap, fs, sync::Arc, time::Instant};
 
-use fixture::{FeedFixture, SAMPLES, Seen, drain, resources, run, start, text};
+use fixture::{FeedFixture, SAMPLES, Seen, assert_every_world_gets, drain, resources, run, start, text};
 use object_store::ObjectStore;
 use spdl_control::messages::Session;
 use spdl_job::layout::entry_flags;
@@ -55,13 +55,7 @@ async fn every_world_gets_the_same_stream_with_the_samples_own_bytes() {
     for Seen { id, label, text: reported, .. } in alone.values() {
         assert_eq!((*label, reported), (*id as i64 * 3, &text(*id)));
     }
-    for world in [2, 3, 4] {
-        let (shared, _) = run(&resources, &fixture.session(world), Position::START).await.unwrap();
-        assert!(shared == alone, "world {world} gets what one rank gets");
-    }
-    let later = Position::new(1, 36);
-    let (rest, _) = run(&resources, &fixture.session(4), later).await.unwrap();
-    assert!(alone.iter().filter(|((at, _), _)| *at >= later).eq(&rest), "a resumed run goes on where it was");
+    assert_every_world_gets(&alone, &resources, &fixture).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -56,13 +56,7 @@ async fn every_world_gets_the_same_blend_and_each_sample_has_the_bytes_of_its_so
         given[usize::from(sample.id >= SAMPLES)] += 1;
         assert!((given[1] * 10).abs_diff(number * 3) < 10, "{given:?} of {number}");
     }
-    for world in [2, 3, 4] {
-        let (shared, _) = run(&resources, &fixture.session(world), Position::START).await.unwrap();
-        assert!(shared == alone, "world {world} gets what one rank gets");
-    }
-    let later = Position::new(1, 36);
-    let (rest, _) = run(&resources, &fixture.session(4), later).await.unwrap();
-    assert!(alone.iter().filter(|((at, _), _)| *at >= later).eq(&rest), "a resumed run goes on where it was");
+    assert_every_world_gets(&alone, &resources, &fixture).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
