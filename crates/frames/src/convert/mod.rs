@@ -47,17 +47,20 @@ pub struct RgbRows<'f> {
 impl RgbConversion {
     /// Plans the conversion of frames of this width and height.
     ///
-    /// Without a range, luma and differences have the limited one. Grey planes, and those of red, green and blue, always have the
-    /// full one, as swscale takes them: writers leave the flag unset.
+    /// Where no range is said, luma and differences have the limited one, and grey planes the full one. Red, green and blue, and grey of 8
+    /// bits, have the full one whatever is said, as swscale takes them: writers leave the flag unset.
     ///
     /// # Errors
     /// If the numbers have fewer than 8 bits or more than 16, colour is for more than two pixels in a row or a column, or the matrix
     /// is left open (2) or unknown here.
     pub fn new(format: PlaneFormat, size: [u32; 2], color: &VideoColor) -> Result<Self, ConvertProblem> {
         check_format(format)?;
-        let full = PlaneWeights::full(format.bits);
+        let full = PlaneWeights::of_luma(format.bits, true);
         let (meaning, weights) = match format.kind {
-            PlaneKind::Grey => (PlaneMeaning::Grey, full),
+            PlaneKind::Grey if format.bits == 8 => (PlaneMeaning::Grey, full),
+            PlaneKind::Grey => {
+                (PlaneMeaning::Grey, PlaneWeights::of_luma(format.bits, color.is_full_range.unwrap_or(true)))
+            }
             PlaneKind::Rgb => (PlaneMeaning::Rgb([0, 1, 2]), full),
             // Green is in the place of luma, blue and red in those of their differences.
             PlaneKind::Yuv { shift: [0, 0] } if color.matrix == 0 => (PlaneMeaning::Rgb([2, 0, 1]), full),

@@ -74,11 +74,13 @@ impl OwnFrame {
     }
 
     /// Returns a pixel by the definition of its matrix, with fractions of a level.
-    fn pixel(&self, matrix: u16, is_full_range: bool, at: [usize; 2]) -> [f64; 3] {
-        let white = f64::from((1_u32 << self.format.bits) - 1) / f64::from(1_u32 << (self.format.bits - 8));
-        let full = |plane: usize| self.number(plane, at) / white * 255.0;
+    fn pixel(&self, matrix: u16, range: Option<bool>, at: [usize; 2]) -> [f64; 3] {
+        let is_grey = self.format.kind == PlaneKind::Grey;
+        let is_full_range = range.unwrap_or(is_grey) || is_grey && self.format.bits == 8;
+        let full = |plane: usize| self.number(plane, at).min(255.0);
         let [red, blue] = match matrix {
-            _ if self.format.kind == PlaneKind::Grey => return [full(0); 3],
+            _ if is_grey && is_full_range => return [full(0); 3],
+            _ if is_grey => return [((self.number(0, at) - 16.0) / 219.0 * 255.0).clamp(0.0, 255.0); 3],
             _ if self.format.kind == PlaneKind::Rgb => return [full(0), full(1), full(2)],
             0 => return [full(2), full(0), full(1)],
             1 => [0.2126, 0.0722],
@@ -89,7 +91,7 @@ impl OwnFrame {
             _ => panic!("{matrix}"),
         };
         let [low, luma_range, difference_range] =
-            if is_full_range { [0.0, white, white] } else { [16.0, 219.0, 224.0] };
+            if is_full_range { [0.0, 255.0, 255.0] } else { [16.0, 219.0, 224.0] };
         let luma = (self.number(0, at) - low) / luma_range;
         let [cb, cr] = [1, 2].map(|plane| (self.number(plane, at) - 128.0) / difference_range);
         let [r, b] = [luma + 2.0 * (1.0 - red) * cr, luma + 2.0 * (1.0 - blue) * cb];
@@ -119,7 +121,7 @@ fn pixels_are_those_of_the_definition() {
                 let conversion = RgbConversion::new(format, size, &color(matrix, range)).unwrap();
                 let rgb = converted(&conversion, &frame, [0, 0, 201, 3]);
                 for (at, pixel) in rgb.as_chunks::<3>().0.iter().enumerate() {
-                    let expected = frame.pixel(matrix, range == Some(true), [at % 201, at / 201]);
+                    let expected = frame.pixel(matrix, range, [at % 201, at / 201]);
                     let distance = |channel: usize| (f64::from(pixel[channel]) - expected[channel]).abs();
                     let far = (0..3).map(distance).fold(0.0, f64::max);
                     assert!(far < 0.6, "{format:?} {matrix} {range:?} {at}: {pixel:?} {expected:?}");

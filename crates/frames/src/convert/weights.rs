@@ -28,9 +28,9 @@ pub(super) struct PlaneWeights {
 }
 
 impl PlaneWeights {
-    /// Returns the weights of numbers that take their full range and are no differences.
-    pub(super) fn full(bits: u8) -> Self {
-        Self::new(bits, true, [0.0; 2])
+    /// Returns the weights of luma without differences.
+    pub(super) fn of_luma(bits: u8, is_full_range: bool) -> Self {
+        Self::new(bits, is_full_range, [0.0; 2])
     }
 
     /// Returns the weights of luma and differences.
@@ -44,17 +44,15 @@ impl PlaneWeights {
 
     /// Returns the weights for these shares of red and blue in luma.
     fn new(bits: u8, is_full_range: bool, [red, blue]: [f64; 2]) -> Self {
-        let shift = 16 - u32::from(bits);
-        // In levels of 8 bits.
-        let white = f64::from(((1_u32 << bits) - 1) << shift) / 256.0;
+        // In the full range too, more bits are a finer scale of the same levels, as swscale has it: of 10 bits, 1020 is white.
         let [black, luma, difference] =
-            if is_full_range { [0.0, 255.0 / white, 255.0 / white] } else { [16.0, 255.0 / 219.0, 255.0 / 224.0] };
+            if is_full_range { [0.0, 1.0, 1.0] } else { [16.0, 255.0 / 219.0, 255.0 / 224.0] };
         let weight = |weight: f64| (weight * f64::from(1_u32 << WEIGHT_BITS)).round();
         let unit = f64::from(1_u32 << LEVEL_BITS);
         let green = 1.0 - red - blue;
         let of_difference = |share: f64| 2.0 * (1.0 - share) * difference;
         Self {
-            shift,
+            shift: 16 - u32::from(bits),
             luma: weight(luma) as u16,
             // Each product is rounded down, by half a unit on average, and there are two for a channel.
             offset: (unit / 2.0 + 1.0 - black * luma * unit).round() as i16,
