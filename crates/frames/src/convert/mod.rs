@@ -6,6 +6,7 @@
 //!
 //! A matrix is all that is applied: the curves of high dynamic range (PQ, HLG) stay as they are, and primaries too.
 
+mod join;
 mod pixels;
 mod problem;
 mod weights;
@@ -155,27 +156,27 @@ impl RgbRows<'_> {
     }
 
     #[inline(always)]
-    fn write_with<S: Simd>(&self, _: S, at: [usize; 2], out: &mut [u8]) {
+    fn write_with<S: Simd>(&self, simd: S, at: [usize; 2], out: &mut [u8]) {
         if self.conversion.number_bytes() == 1 {
-            self.write_as::<1>(at, out);
+            self.write_as::<S, 1>(simd, at, out);
         } else {
-            self.write_as::<2>(at, out);
+            self.write_as::<S, 2>(simd, at, out);
         }
     }
 
     /// Writes pixels of numbers of `N` bytes.
     #[inline(always)]
-    fn write_as<const N: usize>(&self, [x, y]: [usize; 2], out: &mut [u8]) {
+    fn write_as<S: Simd, const N: usize>(&self, simd: S, [x, y]: [usize; 2], out: &mut [u8]) {
         let weights = &self.conversion.weights;
         let row = |plane, x: usize, out: &[u8]| self.row::<N>(plane, [x, y], out.len() / 3);
         match self.conversion.meaning {
-            PlaneMeaning::Grey => GreyRow { weights, grey: row(0, x, out) }.write(out),
+            PlaneMeaning::Grey => GreyRow { weights, grey: row(0, x, out) }.write(simd, out),
             PlaneMeaning::Rgb(planes) => {
-                RgbRow { weights, channels: planes.map(|plane| row(plane, x, out)) }.write(out);
+                RgbRow { weights, channels: planes.map(|plane| row(plane, x, out)) }.write(simd, out);
             }
             PlaneMeaning::Yuv([0, _]) => {
                 YuvRow { weights, luma: row(0, x, out), differences: [1, 2].map(|plane| row(plane, x, out)) }
-                    .write(out);
+                    .write(simd, out);
             }
             PlaneMeaning::Yuv(_) => {
                 let pairs = |x: usize, out: &[u8]| PairRow {
@@ -185,8 +186,8 @@ impl RgbRows<'_> {
                 };
                 // The second pixel of a pair begins no block.
                 let (first, out) = out.split_at_mut((x % 2 * 3).min(out.len()));
-                pairs(x, first).write(first);
-                pairs(x + x % 2, out).write(out);
+                pairs(x, first).write(simd, first);
+                pairs(x + x % 2, out).write(simd, out);
             }
         }
     }

@@ -1,36 +1,35 @@
 //! The pixels of a row, many at a time: plain loops over blocks, which the compiler vectorises for each kind of processor. What is
 //! called in them has to be `inline(always)`: a function of its own would not have the vector instructions of its caller.
 
-use std::array;
+use fearless_simd::Simd;
 
-use super::weights::{LEVEL_BITS, PlaneWeights};
+use super::{
+    join::{BLOCK, BYTES, join},
+    weights::{LEVEL_BITS, PlaneWeights},
+};
 
 /// Numbers of a plane, of `N` bytes each.
 pub(super) type PlaneRow<'r, const N: usize> = &'r [[u8; N]];
 
-/// Pixels of a block.
-const BLOCK: usize = 64;
 /// Pairs of pixels of a block.
 const PAIRS: usize = BLOCK / 2;
-/// Bytes of a block.
-const BYTES: usize = 3 * BLOCK;
 
 /// The pixels of a row, in blocks.
 pub(super) trait PixelRow {
     /// Writes the pixels of a block, from a pixel on. Of a block beyond the end of the row, those have any value.
-    fn write_block(&self, from: usize, block: &mut [u8; BYTES]);
+    fn write_block<S: Simd>(&self, simd: S, from: usize, block: &mut [u8; BYTES]);
 
     /// Writes the first pixels of the row.
     #[inline(always)]
-    fn write(&self, out: &mut [u8]) {
+    fn write<S: Simd>(&self, simd: S, out: &mut [u8]) {
         let (blocks, rest) = out.as_chunks_mut::<BYTES>();
         let whole = blocks.len() * BLOCK;
         for (at, block) in blocks.iter_mut().enumerate() {
-            self.write_block(at * BLOCK, block);
+            self.write_block(simd, at * BLOCK, block);
         }
         if !rest.is_empty() {
             let mut block = [0; BYTES];
-            self.write_block(whole, &mut block);
+            self.write_block(simd, whole, &mut block);
             rest.copy_from_slice(&block[..rest.len()]);
         }
     }
@@ -64,35 +63,48 @@ pub(super) struct PairRow<'r, const N: usize> {
 
 impl<const N: usize> PixelRow for GreyRow<'_, N> {
     #[inline(always)]
-    fn write_block(&self, from: usize, block: &mut [u8; BYTES]) {
-        let grey = rounded(&levels(self.weights, &numbers(self.grey, from)), &[0; BLOCK]);
-        join(&[grey; 3], block);
+    fn write_block<S: Simd>(&self, simd: S, from: usize, block: &mut [u8; BYTES]) {
+        let levels = levels(self.weights, &numbers(self.grey, from));
+        join(simd, &[rounded(&levels, &[0; BLOCK]); 3], block);
     }
 }
 
 impl<const N: usize> PixelRow for RgbRow<'_, N> {
     #[inline(always)]
-    fn write_block(&self, from: usize, block: &mut [u8; BYTES]) {
-        let channel = |row| rounded(&levels(self.weights, &numbers(row, from)), &[0; BLOCK]);
-        join(&self.channels.map(channel), block);
+    fn write_block<S: Simd>(&self, simd: S, from: usize, block: &mut [u8; BYTES]) {
+        let mut channels = [[0; BLOCK]; 3];
+        for (channel, row) in channels.iter_mut().zip(self.channels) {
+            *channel = rounded(&levels(self.weights, &numbers(row, from)), &[0; BLOCK]);
+        }
+        join(simd, &channels, block);
     }
 }
 
 impl<const N: usize> PixelRow for YuvRow<'_, N> {
     #[inline(always)]
-    fn write_block(&self, from: usize, block: &mut [u8; BYTES]) {
+    fn write_block<S: Simd>(&self, simd: S, from: usize, block: &mut [u8; BYTES]) {
         let levels = levels(self.weights, &numbers(self.luma, from));
-        let tints: [_; 3] = tints::<N, BLOCK>(self.weights, self.differences.map(|row| numbers(row, from)));
-        join(&tints.map(|tint| rounded(&levels, &tint)), block);
+        let [blue, red] = self.differences;
+        let tints: [_; 3] = tints::<N, BLOCK>(self.weights, &numbers(blue, from), &numbers(red, from));
+        let mut channels = [[0; BLOCK]; 3];
+        for (channel, tint) in channels.iter_mut().zip(&tints) {
+            *channel = rounded(&levels, tint);
+        }
+        join(simd, &channels, block);
     }
 }
 
 impl<const N: usize> PixelRow for PairRow<'_, N> {
     #[inline(always)]
-    fn write_block(&self, from: usize, block: &mut [u8; BYTES]) {
+    fn write_block<S: Simd>(&self, simd: S, from: usize, block: &mut [u8; BYTES]) {
         let levels = levels(self.weights, &numbers(self.luma, from));
-        let tints = tints::<N, PAIRS>(self.weights, self.differences.map(|row| numbers(row, from / 2)));
-        join(&tints.map(|tint| rounded(&levels, &repeated(&tint))), block);
+        let [blue, red] = self.differences;
+        let tints = tints::<N, PAIRS>(self.weights, &numbers(blue, from / 2), &numbers(red, from / 2));
+        let mut channels = [[0; BLOCK]; 3];
+        for (channel, tint) in channels.iter_mut().zip(&tints) {
+            *channel = rounded(&levels, &repeated(tint));
+        }
+        join(simd, &channels, block);
     }
 }
 
@@ -110,9 +122,9 @@ fn numbers<const N: usize, const COUNT: usize>(row: PlaneRow<'_, N>, from: usize
 
 /// Returns a number moved up, so that it has 16 bits.
 #[inline(always)]
-fn whole<const N: usize>(number: [u8; N], shift: u32) -> u16 {
+fn whole<const N: usize>(number: [u8; N], scale: u16) -> u16 {
     let number = if N == 1 { u16::from(number[0]) } else { u16::from_le_bytes([number[0], number[1]]) };
-    number.wrapping_shl(shift)
+    number.wrapping_mul(scale)
 }
 
 /// Returns the levels of luma, with the half that rounds.
@@ -120,7 +132,7 @@ fn whole<const N: usize>(number: [u8; N], shift: u32) -> u16 {
 fn levels<const N: usize>(weights: &PlaneWeights, luma: &[[u8; N]; BLOCK]) -> [i16; BLOCK] {
     let mut levels = [0; BLOCK];
     for (level, number) in levels.iter_mut().zip(luma) {
-        let product = u32::from(whole(*number, weights.shift)).wrapping_mul(weights.luma.into()) >> 16;
+        let product = u32::from(whole(*number, weights.scale)).wrapping_mul(weights.luma.into()) >> 16;
         *level = (product as i16).wrapping_add(weights.offset);
     }
     levels
@@ -130,13 +142,14 @@ fn levels<const N: usize>(weights: &PlaneWeights, luma: &[[u8; N]; BLOCK]) -> [i
 #[inline(always)]
 fn tints<const N: usize, const COUNT: usize>(
     weights: &PlaneWeights,
-    [blue, red]: [[[u8; N]; COUNT]; 2],
+    blue: &[[u8; N]; COUNT],
+    red: &[[u8; N]; COUNT],
 ) -> [[i16; COUNT]; 3] {
     let part = |difference: i16, weight: i16| (i32::from(difference).wrapping_mul(weight.into()) >> 16) as i16;
     let mut tints = [[0; COUNT]; 3];
     for at in 0..COUNT {
         // Moved down by half the range, which is the highest bit.
-        let [blue, red] = [blue[at], red[at]].map(|number| (whole(number, weights.shift) ^ 0x8000) as i16);
+        let [blue, red] = [blue[at], red[at]].map(|number| (whole(number, weights.scale) ^ 0x8000) as i16);
         tints[0][at] = part(red, weights.red);
         tints[1][at] = part(blue, weights.green[0]).wrapping_add(part(red, weights.green[1]));
         tints[2][at] = part(blue, weights.blue);
@@ -162,12 +175,4 @@ fn rounded(levels: &[i16; BLOCK], tints: &[i16; BLOCK]) -> [u8; BLOCK] {
         *value = (level.wrapping_add(*tint) >> LEVEL_BITS).clamp(0, 255) as u8;
     }
     rounded
-}
-
-/// Writes the channels of pixels.
-#[inline(always)]
-fn join(channels: &[[u8; BLOCK]; 3], block: &mut [u8; BYTES]) {
-    for (at, pixel) in block.as_chunks_mut().0.iter_mut().enumerate() {
-        *pixel = array::from_fn::<_, 3, _>(|channel| channels[channel][at]);
-    }
 }

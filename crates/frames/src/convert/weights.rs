@@ -15,8 +15,8 @@ pub(super) const LEVEL_BITS: u32 = 5;
 /// The weights of a frame's numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PlaneWeights {
-    /// By how many bits numbers are moved up, so that they have 16.
-    pub(super) shift: u32,
+    /// What moves numbers up, so that they have 16 bits.
+    pub(super) scale: u16,
     /// Of luma, or of red, green and blue.
     pub(super) luma: u16,
     /// What is added to the product of luma: what black has, and the half that rounds.
@@ -52,7 +52,7 @@ impl PlaneWeights {
         let green = 1.0 - red - blue;
         let of_difference = |share: f64| 2.0 * (1.0 - share) * difference;
         Self {
-            shift: 16 - u32::from(bits),
+            scale: 1 << (16 - bits),
             luma: weight(luma) as u16,
             // Each product is rounded down, by half a unit on average, and there are two for a channel.
             offset: (unit / 2.0 + 1.0 - black * luma * unit).round() as i16,
