@@ -3,7 +3,7 @@
 use std::os::fd::BorrowedFd;
 
 use crate::{
-    library::{CodecContext, CodecLibrary, CodecProblem, Received},
+    library::{CodecContext, CodecLibrary, CodecProblem, H264, Received},
     protocol::{
         ChildOrder, ChildReply, FailureKind, FoundFrame, InputReader, MAX_REPLY_FRAMES, NextStep, StartOrder, receive,
         send,
@@ -72,11 +72,21 @@ struct WantedFrames {
     left: usize,
     /// The time of the packet with which decoding has begun.
     begin: Option<i64>,
+    codec: usize,
+    max_pixels: u64,
 }
 
 impl WantedFrames {
-    fn new(times: Vec<i64>) -> Self {
-        Self { is_found: vec![false; times.len()], left: times.len(), times, begin: None }
+    fn new(times: Vec<i64>, order: &StartOrder) -> Self {
+        let (codec, max_pixels) = (order.codec, order.max_pixels);
+        Self {
+            max_pixels,
+            codec: codec.into(),
+            is_found: vec![false; times.len()],
+            left: times.len(),
+            times,
+            begin: None,
+        }
     }
 
     /// Returns the number of the frame with a time, if it is wanted and new.
@@ -176,7 +186,7 @@ impl<'s> ChildSession<'s> {
                 CodecContext::open(self.library, usize::from(order.codec), &key.extra_data, order.max_pixels)?
             }
         };
-        let mut frames = WantedFrames::new(wanted);
+        let mut frames = WantedFrames::new(wanted, order);
         self.decode_packets(&mut context, &mut frames, order, start_bytes)?;
         if usize::from(order.codec) < REUSED {
             context.flush();
@@ -280,8 +290,18 @@ impl<'s> ChildSession<'s> {
 
     /// Copies a frame into memory, if it is wanted.
     fn found(&mut self, context: &CodecContext<'s>, frames: &mut WantedFrames, pts: i64) -> Result<(), Stop> {
+        // Open key frames have others behind them that are shown earlier, and refer to frames that are not there.
+        if frames.codec == H264 && frames.begin.is_some_and(|begin| pts < begin) {
+            return Ok(());
+        }
         let Some(nth) = frames.take(pts) else { return Ok(()) };
         let frame = context.frame()?;
+        if frame.shape().pixels() > frames.max_pixels {
+            let [width, height] = frame.shape().size();
+            let problem =
+                format!("a frame of {width}x{height} pixels is larger than the {} that are allowed", frames.max_pixels);
+            return Err(CodecProblem::Stream(problem).into());
+        }
         let bytes = frame.shape().bytes();
         let room = self.output.as_ref().map_or(0, FrameMemory::len);
         if self.frames.len() == MAX_REPLY_FRAMES || !self.frames.is_empty() && self.used + bytes > room {

@@ -19,8 +19,14 @@ const AGAIN: c_int = -libc::EAGAIN;
 const END: c_int = -c_int::from_le_bytes(*b"EOF ");
 /// Zeros that have to follow extra data.
 const PADDING: usize = 64;
+/// Pixels around a frame of which some decoders make a part of it, beside as many as it has.
+const BORDER_PIXELS: u64 = 1 << 20;
+/// Lets a decoder cut off the first columns of a frame anywhere, so that its rows begin anywhere.
+const UNALIGNED: i64 = 1 << 0;
+/// Lets a decoder give all frames. Without it, those of H.264 that follow an open key frame are left out at the end of the stream, by FFmpeg 5.
+const OUTPUT_CORRUPT: i64 = 1 << 3;
 /// The number of H.264, the first one in [`DECODERS`].
-const H264: usize = 0;
+pub(crate) const H264: usize = 0;
 
 /// A decoder of one stream, which decodes on the thread that calls it.
 pub(crate) struct CodecContext<'l> {
@@ -78,9 +84,9 @@ impl<'l> CodecContext<'l> {
         };
         opened.check(result)?;
         opened.set(c"threads", 1)?;
-        opened.set(c"max_pixels", i64::try_from(max_pixels).unwrap_or(i64::MAX))?;
-        // The first columns of a frame may be cut off anywhere, at the cost of rows that begin anywhere.
-        opened.set(c"flags", 1)?;
+        let most = max_pixels.saturating_mul(2).saturating_add(BORDER_PIXELS);
+        opened.set(c"max_pixels", i64::try_from(most).unwrap_or(i64::MAX))?;
+        opened.set(c"flags", UNALIGNED | OUTPUT_CORRUPT)?;
         if codec == H264 {
             // Streams that leave open how far frames are shown later than they are decoded would lose frames until the decoder has
             // found it out. This takes what their level allows.

@@ -241,9 +241,8 @@ impl FrameChild {
         let bytes = bytes.max(LEAST_MEMORY).next_power_of_two();
         let shared = |source: io::Error| FrameDecodeError::Shared { bytes, source: Arc::new(source) };
         let (memory, fd) = FrameMemory::make(bytes).map_err(shared)?;
-        let sent = send(&self.socket, &ChildOrder::Input(bytes).encode(), Some(fd.as_fd()));
         // A child that has ended is noticed when it is asked.
-        drop(sent);
+        let _ = send(&self.socket, &ChildOrder::Input(bytes).encode(), Some(fd.as_fd()));
         self.input = Some(memory);
         Ok(())
     }
