@@ -243,13 +243,16 @@ fn any_planes_are_converted_or_refused() {
     let bytes: Vec<u8> = (0..4000).map(|at| (at * 37) as u8).collect();
     let mut refused = 0;
     for format in formats().into_iter().cycle().take(20_000) {
-        let size = [0, 0].map(|_: u32| {
-            [0, 1, draw.below(40), u32::MAX][draw.below(5).min(2 + u32::from(draw.below(9) == 0)) as usize]
-        });
+        let mut side = || if draw.below(20) == 0 { u32::MAX } else { draw.below(40) };
+        let size = [side(), side()];
         let conversion = RgbConversion::new(format, size, &color(1, None)).unwrap();
         let planes = [0; 3].map(|_: u32| {
-            let stride =
-                [0, draw.below(100) as usize, 2 * size[0] as usize, usize::MAX][draw.below(12).min(3) as usize];
+            let stride = match draw.below(12) {
+                0 => 0,
+                1 => usize::MAX,
+                2 | 3 => draw.below(100) as usize,
+                _ => 2 * size[0] as usize,
+            };
             Plane { bytes: &bytes[..draw.below(4000) as usize], stride }
         });
         let frame = FramePlanes { size, format, color: VideoColor::default(), planes };
