@@ -53,7 +53,7 @@ impl RgbConversion {
     ///
     /// # Errors
     /// If the numbers have fewer than 8 bits or more than 16, colour is for more than two pixels in a row or a column, or the matrix
-    /// is left open (2) or unknown here.
+    /// is left open (2, 3) or unknown here.
     pub fn new(format: PlaneFormat, size: [u32; 2], color: &VideoColor) -> Result<Self, ConvertProblem> {
         check_format(format)?;
         let full = PlaneWeights::of_luma(format.bits, true);

@@ -14,7 +14,7 @@ pub enum ConvertProblem {
     /// The matrix is none of those that are known.
     #[error(
         "its colours are coded by matrix {matrix}, which is none of BT.709 (1), FCC (4), BT.601 (5, 6), SMPTE 240M (7) and \
-         BT.2020 (9), or RGB (0) with a number for each pixel"
+         BT.2020 (9, 10), or RGB (0) with a number for each pixel"
     )]
     UnknownMatrix {
         /// The matrix, by its number in ISO/IEC 23091-2.

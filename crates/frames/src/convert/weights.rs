@@ -37,7 +37,7 @@ impl PlaneWeights {
     pub(super) fn of_matrix(format: PlaneFormat, matrix: u16, is_full_range: bool) -> Result<Self, ConvertProblem> {
         match shares(matrix) {
             Some(shares) => Ok(Self::new(format.bits, is_full_range, shares)),
-            None if matrix == 2 => Err(ConvertProblem::OpenMatrix),
+            None if matches!(matrix, 2 | 3) => Err(ConvertProblem::OpenMatrix),
             None => Err(ConvertProblem::UnknownMatrix { matrix }),
         }
     }
@@ -72,7 +72,8 @@ const fn shares(matrix: u16) -> Option<[f64; 2]> {
         4 => [0.3, 0.11],
         5 | 6 => [0.299, 0.114],
         7 => [0.212, 0.087],
-        9 => [0.2627, 0.0593],
+        // That of constant luminance (10) is no sum; everyone takes it for the other.
+        9 | 10 => [0.2627, 0.0593],
         _ => return None,
     })
 }
