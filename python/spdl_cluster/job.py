@@ -60,7 +60,7 @@ _ColumnKeywords = TypedDict("_ColumnKeywords", {"from": "str | None"}, total=Fal
 
 class _ColumnRequired(_ColumnKeywords):
     #: The kind of the column: how the field becomes an array.
-    decode: Literal["image", "int", "json", "bytes", "box_class", "tensor", "float", "text", "category", "mask", "boxes", "box_labels", "one_hot", "geometry", "image_size", "bool", "tokens", "labels", "positions", "document_lengths", "document_ids", "loss_mask", "global_lengths", "audio", "audio_length", "audio_rate"]
+    decode: Literal["image", "int", "json", "bytes", "box_class", "tensor", "float", "text", "category", "mask", "boxes", "box_labels", "one_hot", "geometry", "image_size", "bool", "tokens", "labels", "positions", "document_lengths", "document_ids", "loss_mask", "global_lengths", "audio", "audio_length", "audio_rate", "video"]
     #: The column's name in the batch.
     name: str
 
@@ -78,7 +78,9 @@ class Column(_ColumnRequired, total=False):
     channels: Literal["mean", "first"] | int | None
     #: For int and box_class: those of the dataset's classes that the column has, by name: they get the numbers 0, 1, 2 and so on, in this order. A sample of another class is a bad sample, unless a view leaves it out. Default: all, with the dataset's numbers. For one_hot: the number of classes; or those of the dataset's classes that the column has, by name, in the order of their places. A sample of another class is a bad sample, unless a view leaves it out. Default: the number of `names`.
     classes: Sequence[str] | int | None
-    #: For image: the channels. Default: `rgb`.
+    #: For video: which frames of each video are taken, as `{ frames = 16, stride = 4 }`. Only the packets that they need are decoded. Required.
+    clip: Clip | None
+    #: For image: the channels. Default: `rgb`. For video: the channels, `rgb`, `bgr` or `gray`. Default: `rgb`.
     color: Literal["rgb", "bgr", "rgba", "gray", "gray_alpha"] | None
     #: For int, json, float, text, category, one_hot and bool: the value of samples whose field is missing or null, or that have nothing or null at the `path`. Default: none; such a sample is a bad sample.
     default: float | str | bool | None
@@ -98,7 +100,7 @@ class Column(_ColumnRequired, total=False):
     ignore_index: int | None
     #: For box_labels: the key of COCO's annotations that has the label, a number or a name. Default: `category_id`.
     key: str | None
-    #: For image: the order of the dimensions. Default: `nhwc`.
+    #: For image: the order of the dimensions. Default: `nhwc`. For video: the order of the dimensions of each frame. Default: `nhwc`.
     layout: Literal["nhwc", "nchw"] | None
     #: For labels and loss_mask: the field with one number, or true or false, for each token of a document: 0 or false where the token is not learned. Ids that `bos` and `eos` add are learned as the token beside them. Columns `labels` and `loss_mask` of a job have the same field, or none. Default: none; all tokens are learned.
     loss_from: str | None
@@ -114,11 +116,11 @@ class Column(_ColumnRequired, total=False):
     min_visible: float | None
     #: For category: the names, whose numbers are 0, 1, 2 and so on: 1 to 100000 of them. A sample with another name is a bad sample. Default: the dataset's classes. For box_labels: the names, whose numbers are 0, 1, 2 and so on. A sample with another name is a bad sample. Default: the dataset's classes. For one_hot: the names of the classes, as for category. Default: none; the field holds the number of its class, or the name of one of the dataset's classes.
     names: Sequence[str] | None
-    #: For image: for a float type, `(value - mean) / std` of each channel, where values of 8 bits are divided by 255 first. Default: none; values of 8 bits are divided by 255 all the same.
+    #: For image: for a float type, `(value - mean) / std` of each channel, where values of 8 bits are divided by 255 first. Default: none; values of 8 bits are divided by 255 all the same. For video: for a float type, `(value - mean) / std` of each channel, where values are divided by 255 first. Default: none; values are divided by 255 all the same.
     normalise: Normalise | None
     #: For boxes: whether the numbers are shares of the picture's width and height, and not pixels. Default: `false`.
     normalised: bool | None
-    #: For image: the operations from the picture to the array, in order. The last one has to give a fixed size. Required. For audio: the operations, in order: `speed` first, those on samples before those on features. Default: none.
+    #: For image: the operations from the picture to the array, in order. The last one has to give a fixed size. Required. For audio: the operations, in order: `speed` first, those on samples before those on features. Default: none. For video: the operations from a frame to the array, in order. The last one has to give a fixed size. What is random is drawn once for a clip: all of its frames are changed alike. Required.
     ops: Sequence[Literal["crop_box", "random_flip", "aug_mix", "color_jitter", "grayscale", "rand_augment", "random_autocontrast", "random_equalize", "random_erasing", "random_grayscale", "random_invert", "random_perspective", "random_vertical_flip", "trivial_augment_wide"] | Operations | SoundOperations]
     #: For int, float, text, category, one_hot and bool: the place of the value in the JSON document that the field then holds: the keys from the root, separated by dots, such as `annotations.0.name`. An index in a list is a number. Default: none; the field itself is the value. For json: the keys from the root to the number, separated by dots, such as `camera.exposure`. An index in a list is a number. Required.
     path: str | None
@@ -144,6 +146,24 @@ class Column(_ColumnRequired, total=False):
     transform: str | Callable[..., Any]
     #: For tokens: the number of ids that the tokenizer has, 1 to 2147483648. A sample with an id below 0, or not below this number, is a bad sample. Default: none; a sample with an id that `dtype` cannot hold is a bad sample.
     vocab: int | None
+
+
+class _ClipRequired(TypedDict):
+    #: The number of frames, 1 to 65536.
+    frames: int
+
+
+class Clip(_ClipRequired, total=False):
+    """The `clip` of a job file."""
+
+    #: Where the clip begins: `random` draws a frame anew for each epoch, `start` is the first one, and `middle` leaves as many before as behind. `uniform` takes frames of the whole video: the middle ones of as many equal spans. Default: `random`.
+    pick: Literal["random", "start", "middle", "uniform"] | None
+    #: Frames of the clip in a second of the video, 0.001 to 1000, in place of `stride`: of each so long span of time the frame that is shown in its middle. Rounded to thousandths. Default: none.
+    rate: float | None
+    #: What becomes of a video that is shorter than the clip: `repeat_last` repeats its last frame, or with `uniform` as many as it takes, and `bad` makes it a bad sample. Default: `repeat_last`.
+    short: Literal["repeat_last", "bad"] | None
+    #: How many frames of the video one frame of the clip is behind the one before. Default: 1, unless there is a `rate`.
+    stride: int | None
 
 
 class _FeaturesRequired(TypedDict):

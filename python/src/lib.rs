@@ -9,6 +9,7 @@ mod device;
 mod diagnosis;
 mod dlpack;
 mod errors;
+mod frames;
 mod held_batches;
 mod job;
 mod load_pages;
@@ -30,6 +31,8 @@ mod _native {
     use crate::dev_cluster::dev_cluster;
     #[pymodule_export]
     use crate::diagnosis::{DiagnosisPrediction, DiagnosisTerm, NativeDiagnosis};
+    #[pymodule_export]
+    use crate::frames::frame_child;
     #[pymodule_export]
     use crate::job::job_text;
     #[pymodule_export]

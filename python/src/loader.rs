@@ -20,6 +20,7 @@ use crate::{
     device::{DeviceOptionsFields, OpenDevice},
     diagnosis::NativeDiagnosis,
     errors::{self, ErrorKind},
+    frames,
     held_batches::HeldBatches,
     job,
     open::{self, AnyLoader, BatchSource, ClusterOptions, LaunchOptions, LoaderConfig, ProcessOptions, ReceivedBatch},
@@ -242,6 +243,7 @@ impl NativeLoader {
             disk,
             tuning,
             transforms,
+            frames: frames::access(py)?,
         };
         let source = options.source(job::read(job)?);
         let (job, source) = source.map_err(|error| errors::of_client(py, &error, ""))?;

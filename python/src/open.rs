@@ -25,6 +25,7 @@ use spdl_job::{ENDLESS_EPOCHS, JobFile};
 use spdl_order::Receipt;
 use spdl_types::Position;
 use spdl_worker::{
+    FrameAccess,
     budget::{Budget, DEFAULT_DISK_BYTES, DiskBudget},
     transform::{CallsHere, PROGRAM, Program, ProgramCode, TransformSettings},
 };
@@ -377,7 +378,7 @@ impl ClusterOptions {
 }
 
 /// Settings of a loader in this process.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct ProcessOptions {
     pub(crate) start: Option<String>,
     pub(crate) epochs: Option<u64>,
@@ -395,6 +396,7 @@ pub(crate) struct ProcessOptions {
     pub(crate) disk: Option<DiskBudget>,
     pub(crate) tuning: TuningSettings,
     pub(crate) transforms: TransformSettings,
+    pub(crate) frames: FrameAccess,
 }
 
 impl ProcessOptions {
@@ -407,6 +409,7 @@ impl ProcessOptions {
         budget.memory_bytes = self.memory_bytes.unwrap_or(budget.memory_bytes);
         budget.disk = self.disk;
         let mut builder = local::builder(job).budget(budget).tuning(self.tuning).transforms(self.transforms);
+        builder = builder.frames(self.frames);
         if let Some(start) = self.start {
             builder = builder.start(start.parse::<StartFrom>()?);
         }

@@ -49,6 +49,7 @@ SHOWN = {
     "sound operations": "speech.md#augmentation",
     "ten_crop": "columns.md#several-views-of-a-picture",
     "tokens": "columns.md#tokens",
+    "video": "video.md#which-frames",
 }
 #: Headings of tables, as they are written in a job file, and of values.
 HEADINGS = {
@@ -72,7 +73,7 @@ PLACES = {
     "ArgumentsFile": "table of any keys",
 }
 #: The operations that the kinds of column with `ops` take.
-TAKEN = {"image": "Operation", "audio": "SoundOperation"}
+TAKEN = {"image": "Operation", "audio": "SoundOperation", "video": "Operation"}
 #: Enums with more values are named in tables, and not listed.
 FEW = 5
 HEAD = f"""# The keys of a job file

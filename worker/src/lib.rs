@@ -5,6 +5,7 @@ pub mod cli;
 pub mod decode;
 pub mod feed;
 pub mod fetch;
+mod frames;
 mod help;
 mod http;
 mod metrics;
@@ -15,4 +16,5 @@ pub mod transform;
 mod tuning;
 
 pub use cli::main;
+pub use frames::{FrameAccess, NoFramesError, frame_child};
 pub use rust_functions::RustFunctionError;

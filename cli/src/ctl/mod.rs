@@ -173,6 +173,9 @@ pub(crate) enum CtlCommand {
 
 /// Runs the program `spdl-ctl`: parses the arguments, sets up logging and runs one subcommand.
 pub fn main() -> ExitCode {
+    if let Some(code) = spdl_worker::frame_child() {
+        return code;
+    }
     let cli = match CtlCli::read() {
         Ok(cli) => cli,
         Err(code) => return code,

@@ -36,6 +36,7 @@ use spdl_order::PlanError;
 use spdl_store::StoreError;
 use spdl_types::{Position, SessionId, StageStats};
 use spdl_worker::{
+    FrameAccess,
     budget::{Budget, BudgetError},
     feed::{Access, FeedError, FeedEvent, FeedRequest, RankFeed, Resources, SlabKind, SlotFreer},
     transform::TransformSettings,
@@ -103,6 +104,7 @@ pub struct LocalBuilder {
     budget: Budget,
     transforms: TransformSettings,
     functions: FunctionRegistry,
+    frames: Option<FrameAccess>,
     tuning: TuningSettings,
 }
 
@@ -128,6 +130,7 @@ impl LocalBuilder {
             budget: Budget::default(),
             transforms: TransformSettings::default(),
             functions: FunctionRegistry::new(),
+            frames: None,
             tuning: TuningSettings::default(),
         }
     }
@@ -219,6 +222,14 @@ impl LocalBuilder {
         self
     }
 
+    /// Sets how the processes that decode frames of videos are started. Default: they run the program of this process, which has to
+    /// call [`spdl_worker::frame_child`] first in its `main`.
+    #[must_use]
+    pub fn frames(mut self, frames: FrameAccess) -> Self {
+        self.frames = Some(frames);
+        self
+    }
+
     /// Sets how the number of requests to stores and the read-ahead are chosen. Default: they are tuned by what is
     /// measured.
     #[must_use]
@@ -246,6 +257,7 @@ impl LocalBuilder {
             stores: datasets.stores(),
             transforms: Some(self.transforms),
             functions: self.functions,
+            frames: self.frames,
             tuning: self.tuning,
             ..Access::default()
         };

@@ -71,7 +71,8 @@ pub use sequences::{
 use source::LeftOutTally;
 pub use source::{Annotations, FieldChoice, LABEL_FIELD, LeftOut, LeftOutReason, PackSource};
 pub(crate) use source::{
-    at_line, field_name, is_picture, is_sound, is_unread_picture, note_of_pictures, pictures, read_text, text_of, wrong,
+    at_line, field_name, is_picture, is_sound, is_unread_picture, is_video, note_of_pictures, pictures, read_text,
+    text_of, wrong,
 };
 use spdl_shard::FormatError;
 use spdl_store::{StoreError, TemporaryError};

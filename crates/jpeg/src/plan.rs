@@ -28,7 +28,7 @@ impl PictureRequest {
 
 /// The samples of one component, stored column by column of the result.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Plane {
+pub(crate) struct ComponentPlane {
     /// Offset of the plane among the samples of all components.
     pub(crate) start: usize,
     /// Bytes from one column to the next.
@@ -54,7 +54,7 @@ pub(crate) struct AxisTaps {
 pub(crate) struct CropPlan {
     /// The MCUs to decode, horizontally and vertically in the stored picture: the first, and one past the last.
     pub(crate) mcus: [(u32, u32); 2],
-    pub(crate) planes: [Plane; 3],
+    pub(crate) planes: [ComponentPlane; 3],
     /// The number of bytes of all planes.
     pub(crate) bytes: usize,
     /// The weights along the horizontal and the vertical axis of the stored picture.
@@ -71,14 +71,19 @@ pub(crate) fn points(request: &PictureRequest) -> u32 {
     [1, 2, 4].into_iter().find(|points| covers(&request.x, *points) && covers(&request.y, *points)).unwrap_or(8)
 }
 
-fn plane(component: &Component, luma: &Component, luma_points: u32) -> Plane {
+fn plane(component: &Component, luma: &Component, luma_points: u32) -> ComponentPlane {
     let mut ratio = [0, 1].map(|axis| luma.sampling[axis] / component.sampling[axis]);
     let mut points = luma_points;
     // Reduce a component with fewer samples less, where that gives it as many samples as luma on both axes.
     while points < 8 && ratio == [2, 2] {
         (points, ratio) = (points * 2, [1, 1]);
     }
-    Plane { points, blocks: component.sampling, is_halved: ratio.map(|ratio| ratio == 2), ..Plane::default() }
+    ComponentPlane {
+        points,
+        blocks: component.sampling,
+        is_halved: ratio.map(|ratio| ratio == 2),
+        ..ComponentPlane::default()
+    }
 }
 
 impl CropPlan {
@@ -94,7 +99,7 @@ impl CropPlan {
             let size = (jpeg.size[axis] * luma_points).div_ceil(8);
             whole.build(&wanted, luma_points, size);
             whole.measure();
-            let per_mcu = |plane: &Plane| plane.points * plane.blocks[axis];
+            let per_mcu = |plane: &ComponentPlane| plane.points * plane.blocks[axis];
             let mcus = |range: (u32, u32), samples: u32| (range.0 / samples, range.1.div_ceil(samples));
             let mut range = mcus(whole.range, per_mcu(&planes[0]));
             if let Some(chroma) = planes.get(1).filter(|plane| plane.is_halved[axis]) {

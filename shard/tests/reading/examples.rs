@@ -5,13 +5,13 @@ use std::{collections::BTreeSet, fs, path::PathBuf};
 use serde_json::Value;
 use spdl_job::{
     ArgumentsFile, AudioChannels, AudioKeys, AudioLengthKeys, AudioRateKeys, BadSamples, BoxFormat, BoxLabelsKeys,
-    BoxStorage, BoxesKeys, BytesColumn, BytesKeys, CategoryKeys, CenterCrop, ClassesFile, ColumnFile, ColumnKind,
-    CropBox, DEFAULT_BAD_FRACTION, DecodeFile, DefaultFile, DocumentIdsKeys, DocumentLengthsKeys, FeaturesFile,
-    FeaturesPreset, Fill, FunctionFile, Gain, GeometryKeys, GlobalLengthsKeys, ImageKeys, ImageOp, ImageSizeKeys,
-    Interpolation, JobFile, JobSourceFile, JsonKeys, LabelsKeys, LossMaskKeys, MaskKeys, NoKeys, NumberOrRange,
-    OneHotKeys, OrderFile, PositionsKeys, RandomFlip, RandomResizedCrop, Resize, ReturnedFile, ReturnsFile,
-    SegmentFile, SegmentPick, Size, SoundOp, SourceDigest, SpanFile, TensorEncoding, TensorKeys, TextKeys, TokensKeys,
-    ValueKeys,
+    BoxStorage, BoxesKeys, BytesColumn, BytesKeys, CategoryKeys, CenterCrop, ClassesFile, ClipFile, ClipPick,
+    ColumnFile, ColumnKind, CropBox, DEFAULT_BAD_FRACTION, DecodeFile, DefaultFile, DocumentIdsKeys,
+    DocumentLengthsKeys, FeaturesFile, FeaturesPreset, Fill, FunctionFile, Gain, GeometryKeys, GlobalLengthsKeys,
+    ImageKeys, ImageOp, ImageSizeKeys, Interpolation, JobFile, JobSourceFile, JsonKeys, LabelsKeys, LossMaskKeys,
+    MaskKeys, NoKeys, NumberOrRange, OneHotKeys, OrderFile, PositionsKeys, RandomFlip, RandomResizedCrop, Resize,
+    ReturnedFile, ReturnsFile, SegmentFile, SegmentPick, ShortVideo, Size, SoundOp, SourceDigest, SpanFile,
+    TensorEncoding, TensorKeys, TextKeys, TokensKeys, ValueKeys, VideoKeys,
 };
 use spdl_order::{DatasetFacts, EpochEnd};
 use spdl_types::{DType, Fingerprint, ImageColor, ImageDepth, ImageLayout, Normalise};
@@ -104,6 +104,16 @@ fn with_every_key() -> JobFile {
         }),
         DecodeFile::AudioLength(AudioLengthKeys { follows: Some(String::new()) }),
         DecodeFile::AudioRate(AudioRateKeys { follows: Some(String::new()) }),
+        DecodeFile::Video(VideoKeys {
+            clip: Some(ClipFile {
+                frames: 1,
+                stride: Some(1),
+                rate: Some(1.0),
+                pick: Some(ClipPick::Start),
+                short: Some(ShortVideo::Bad),
+            }),
+            ..VideoKeys::default()
+        }),
         DecodeFile::Mask(MaskKeys { follows: Some(String::new()), ignore_index: Some(1) }),
         DecodeFile::Tensor(TensorKeys {
             shape: Some(vec![1]),

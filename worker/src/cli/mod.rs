@@ -28,7 +28,7 @@ use crate::{
     budget::{Budget, BudgetError, DiskBudget, MIN_MEMORY_BYTES},
     feed::{Access, FeedError, Resources, SampleSharing, StoreAccess},
     fetch::RetrySettings,
-    http,
+    frame_child, http,
     serve::{DEFAULT_PEER_REQUESTS, DEFAULT_RANKS, ServeError, Worker, WorkerRole, WorkerSettings},
     size::parse_cores,
     transform::TransformSettings,
@@ -360,6 +360,9 @@ struct WorkerCli {
 /// Runs the program `spdl-worker`, with functions in Rust that jobs can call.
 #[must_use]
 pub fn main(functions: FunctionRegistry) -> ExitCode {
+    if let Some(code) = frame_child() {
+        return code;
+    }
     match serve(WorkerCli::parse().args, functions) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => spdl_process::fail(&error, error.hint()),
@@ -402,7 +405,8 @@ pub async fn run(args: WorkerArgs, functions: FunctionRegistry) -> Result<(), Cl
         tracing::info!("functions in Rust: {}", functions.names().join(", "));
     }
     let (sharing, journal) = (args.share_samples, args.journal(&name, socket.as_deref()));
-    let access = Access { stores, transforms, functions, tuning, sharing, reads_parts: args.read_parts, journal };
+    let (frames, reads_parts) = (None, args.read_parts);
+    let access = Access { stores, transforms, functions, frames, tuning, sharing, reads_parts, journal };
     let resources = Resources::with_access(&name, args.budget()?, access)?;
     let checked = resources.clone();
     tokio::task::spawn_blocking(move || checked.check_transforms()).await.expect("it does not panic")?;

@@ -88,6 +88,10 @@ impl BadSampleCause {
             BadSampleProblem::SoundTooLong { field, .. } => (field, "is a longer sound than `max_seconds`"),
             BadSampleProblem::SoundMemory { field, .. } => (field, "takes too much memory to decode"),
             BadSampleProblem::Span { field, .. } => (field, "names no part of the sound"),
+            BadSampleProblem::Video { field, .. } => (field, "is no video that the column can hold"),
+            BadSampleProblem::VideoTooShort { field, .. } => (field, "is a shorter video than the clip"),
+            BadSampleProblem::VideoMemory { field, .. } => (field, "takes too much memory to decode"),
+            BadSampleProblem::VideoDecoder { problem } => return format!("column `{column}`: {problem}"),
             BadSampleProblem::Boxes { field, .. } => (field, "has no boxes that the column can hold"),
             BadSampleProblem::MaskSize { field, .. } => (field, "is a mask of another size than the picture"),
             BadSampleProblem::Malformed { field, .. } => (field, "is not what its format has there"),
@@ -173,6 +177,17 @@ pub enum BadSampleProblem {
     SoundMemory { field: String, needed_bytes: u64, max_bytes: u64 },
     #[error("field `{field}` {problem}")]
     Span { field: String, problem: String },
+    #[error("field `{field}` {problem}")]
+    Video { field: String, problem: String },
+    #[error("field `{field}` has {frames} frames, which are fewer than those of the clip, and short = \"bad\"")]
+    VideoTooShort { field: String, frames: usize },
+    #[error(
+        "field `{field}` is a video of {width}x{height} that takes {needed_bytes} bytes to decode; {max_bytes} are for decoding (a \
+         part of the memory budget)"
+    )]
+    VideoMemory { field: String, width: u32, height: u32, needed_bytes: u64, max_bytes: u64 },
+    #[error("{problem}")]
+    VideoDecoder { problem: String },
     #[error("field `{field}` is a mask of {width}x{height}, and the picture has {picture_width}x{picture_height}")]
     MaskSize { field: String, width: u32, height: u32, picture_width: u32, picture_height: u32 },
     #[error("field `{field}` {problem}")]

@@ -30,6 +30,7 @@ use std::{
 
 use bytes::Bytes;
 use serde_json::Value;
+use spdl_frames::FrameDecoders;
 use spdl_job::{Column, ColumnKind, DefaultValue, Job, decoded_columns};
 use spdl_shard::{format::FieldValue, json};
 use spdl_types::{DType, SampleId, SampleShape};
@@ -143,7 +144,7 @@ struct DecoderInner {
     calls: Vec<PreparedCall>,
     /// How sequences are written, if samples are sequences. No column is decoded then.
     sequence: Option<SequenceWriter>,
-    /// Whether decoding a value can take memory for a picture or a sound.
+    /// Whether decoding a value can take memory for a picture, a sound or a video.
     takes_memory: bool,
 }
 
@@ -192,9 +193,8 @@ impl Decoder {
         let columns = job.columns.iter().map(of_column).collect::<Result<_, _>>()?;
         let calls = PreparedCall::all(job, prepare)?;
         let order = followed::decoding_order(&job.columns, &decoded);
-        let takes_memory = decoded
-            .iter()
-            .any(|column| matches!(column.kind, ColumnKind::Image(_) | ColumnKind::Mask(_) | ColumnKind::Audio(_)));
+        use ColumnKind::{Audio, Image, Mask, Video};
+        let takes_memory = decoded.iter().any(|column| matches!(column.kind, Image(_) | Mask(_) | Audio(_) | Video(_)));
         Ok(Self::of(DecoderInner { seed: job.seed, columns, order, calls, sequence: None, takes_memory }))
     }
 
@@ -233,6 +233,12 @@ impl Decoder {
     #[must_use]
     pub(crate) fn with_memory(self, memory: Arc<DecodeMemory>) -> Self {
         Self { resources: DecodeResources { memory, ..self.resources }, ..self }
+    }
+
+    /// Returns the same decoder, which has the frames of videos decoded by `frames`. Without them, a video is a bad sample.
+    #[must_use]
+    pub fn with_frames(self, frames: Option<Arc<FrameDecoders>>) -> Self {
+        Self { resources: DecodeResources { frames, ..self.resources }, ..self }
     }
 
     /// Waits for all memory and returns the same decoder with that memory. While the permit lives, no other picture is

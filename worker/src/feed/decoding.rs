@@ -4,6 +4,7 @@ use std::{path::Path, sync::Arc};
 
 use parking_lot::Mutex;
 use spdl_feed::BadLedger;
+use spdl_frames::FrameDecoders;
 use spdl_functions::FunctionRegistry;
 use spdl_job::{Job, JobFile};
 use spdl_types::{BatchId, Fingerprint, SampleId};
@@ -17,11 +18,22 @@ use super::{
     stages::{DecodeThreads, FeedStages},
 };
 use crate::{
+    NoFramesError,
     budget::Budget,
     decode::{DecodeMemory, Decoder, DecoderError, PictureCounts},
     rust_functions::{RustFunctionError, RustFunctions},
     transform::{Lease, TransformError, TransformSettings, Transforms},
 };
+
+/// What decoding calls beside its own code.
+pub(super) struct CalledPrograms {
+    /// How Python functions of jobs are called, if they are.
+    pub(super) transforms: Option<TransformSettings>,
+    /// The functions in Rust that jobs can call.
+    pub(super) functions: FunctionRegistry,
+    /// What decodes frames of videos, if anything does.
+    pub(super) frames: Option<Arc<FrameDecoders>>,
+}
 
 /// The decoding of a process, for all its ranks and for other workers.
 #[derive(Debug)]
@@ -38,6 +50,7 @@ pub(crate) struct SampleDecoding {
     pub(crate) pictures: Arc<PictureCounts>,
     pub(crate) transforms: Arc<Transforms>,
     functions: FunctionRegistry,
+    frames: Option<Arc<FrameDecoders>>,
 }
 
 impl SampleDecoding {
@@ -47,7 +60,7 @@ impl SampleDecoding {
         name: &str,
         budget: &Budget,
         stages: &Arc<FeedStages>,
-        (transforms, functions): (Option<TransformSettings>, FunctionRegistry),
+        CalledPrograms { transforms, functions, frames }: CalledPrograms,
         journal: Option<&Path>,
         lend: Box<dyn Fn(u64) + Send + Sync>,
     ) -> Result<Arc<Self>, FeedError> {
@@ -71,6 +84,7 @@ impl SampleDecoding {
             pictures: Arc::default(),
             transforms: Transforms::new(name, transforms, stages.transform.clone(), threads),
             functions,
+            frames,
         }))
     }
 
@@ -86,12 +100,18 @@ impl SampleDecoding {
         classes: impl IntoIterator<Item = &'c str>,
     ) -> Result<Decoder, DecoderError> {
         let decoder = Decoder::new(job, classes)?;
-        Ok(decoder.with_counts(self.pictures.clone()).with_memory(self.memory.clone()))
+        let decoder = decoder.with_counts(self.pictures.clone()).with_memory(self.memory.clone());
+        Ok(decoder.with_frames(self.frames.clone()))
     }
 
     /// Prepares the job's functions in Rust. Blocks, and may read files.
     pub(crate) fn rust_functions(&self, job: &Job) -> Result<RustFunctions, RustFunctionError> {
         RustFunctions::prepare(job, &self.functions, &self.name)
+    }
+
+    /// Checks that the job's videos can be decoded, if it has any. Blocks.
+    pub(crate) fn check_frames(&self, job: &Job) -> Result<(), NoFramesError> {
+        NoFramesError::check(job, self.frames.as_deref(), &self.name)
     }
 
     /// Returns the lease of the processes that call the job's functions in Python, if it has any.

@@ -7,7 +7,7 @@ use spdl_store::StoreError;
 use spdl_types::Fingerprint;
 use spdl_wire::slab::SlabError;
 
-use crate::{RustFunctionError, decode::DecoderError, fetch::FetchError, transform::TransformError};
+use crate::{NoFramesError, RustFunctionError, decode::DecoderError, fetch::FetchError, transform::TransformError};
 use spdl_feed::TooManyBad;
 
 /// The error of a rank that gets no more batches.
@@ -134,6 +134,9 @@ pub enum FeedError {
     /// The job's functions in Rust cannot be called.
     #[error(transparent)]
     Function(#[from] RustFunctionError),
+    /// The job's videos cannot be decoded.
+    #[error(transparent)]
+    Frames(#[from] NoFramesError),
     /// Bytes cannot be fetched, or are wrong.
     #[error(transparent)]
     Fetch(#[from] FetchError),

@@ -200,7 +200,10 @@ impl ReservedFeed {
         if self.work == FeedWork::All {
             let panicked = || FeedError::Panicked { job: session.job.name.clone() };
             let (preparing, job) = (decoding.clone(), session.job.clone());
-            let functions = decoding.run(move || preparing.rust_functions(&job)).await.ok_or_else(panicked)??;
+            let prepare = move || (preparing.check_frames(&job), preparing.rust_functions(&job));
+            let (checked, functions) = decoding.run(prepare).await.ok_or_else(panicked)?;
+            checked?;
+            let functions = functions?;
             // The functions in Python are imported, so that an import error is reported before any batch.
             let lease = decoding.lease(&session.job)?;
             if let Some(loading) = lease.clone() {

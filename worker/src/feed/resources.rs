@@ -20,7 +20,7 @@ use super::{
     FeedError,
     blocks::BlockDecoding,
     dataset::{Datasets, StoreAccess},
-    decoding::SampleDecoding,
+    decoding::{CalledPrograms, SampleDecoding},
     memory::RankMemory,
     sharing::{SampleSharing, Sharing},
     stages::FeedStages,
@@ -29,6 +29,7 @@ use super::{
 use crate::{
     budget::Budget,
     fetch::{DiskCacheState, Fetcher},
+    frames::{FrameAccess, frame_decoders},
     help::Helpers,
     transform::TransformSettings,
     tuning::Tuning,
@@ -58,6 +59,9 @@ pub struct Access {
     pub transforms: Option<TransformSettings>,
     /// The functions in Rust that jobs can call. Default: none.
     pub functions: FunctionRegistry,
+    /// How the processes that decode frames of videos are started. Default: `None`, they run the program of this process if that
+    /// calls [`frame_child`](crate::frame_child).
+    pub frames: Option<FrameAccess>,
     /// How the number of requests and the read-ahead are chosen. Default: they are tuned.
     pub tuning: TuningSettings,
     /// Whether ranks of different sessions share decoded samples. Default: they do, where it pays.
@@ -83,7 +87,7 @@ impl Resources {
     /// # Errors
     /// [`FeedError::Threads`] if the system starts no threads.
     pub fn with_access(name: &str, budget: Budget, access: Access) -> Result<Arc<Self>, FeedError> {
-        let Access { stores: access, transforms, functions, tuning, sharing, reads_parts, journal } = access;
+        let Access { stores: access, transforms, functions, frames, tuning, sharing, reads_parts, journal } = access;
         let (stages, shares) = (Arc::<FeedStages>::default(), budget.shares());
         let memory_bytes = [shares.pool_bytes, shares.transit_bytes];
         let fetcher = Fetcher::new(memory_bytes, access.retry.clone(), budget.disk.as_ref(), stages.fetch.clone());
@@ -91,9 +95,9 @@ impl Resources {
         let memory = Arc::new(RankMemory::new(budget, &fetcher));
         let slots = memory.slots.clone();
         let lend = Box::new(move |bytes| slots.lend(bytes));
-        let decoding =
-            SampleDecoding::new(name, &memory.budget, &stages, (transforms, functions), journal.as_deref(), lend)?;
         let threads = memory.budget.threads().get();
+        let called = CalledPrograms { transforms, functions, frames: frame_decoders(frames, threads) };
+        let decoding = SampleDecoding::new(name, &memory.budget, &stages, called, journal.as_deref(), lend)?;
         let blocks = BlockDecoding::new(threads, decoding.memory.clone(), decoding.journal.clone());
         Ok(Arc::new(Self {
             started: Instant::now(),

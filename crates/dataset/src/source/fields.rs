@@ -19,6 +19,9 @@ const UNREAD_PICTURES: [&str; 10] = ["avif", "heic", "heif", "hif", "jxl", "jp2"
 /// Extensions of sound files that are read, in lower case.
 const SOUNDS: [&str; 11] = ["wav", "wave", "flac", "rf64", "w64", "mp3", "ogg", "oga", "opus", "aac", "m4a"];
 
+/// Extensions of video files that are read, in lower case.
+const VIDEOS: [&str; 5] = ["mp4", "m4v", "mov", "webm", "mkv"];
+
 /// Which files of a record become fields, and the names of the fields. Files are identified by their suffix: the part
 /// after the stem that they have in common, in lower case.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -96,6 +99,11 @@ fn is_picture(suffix: &str) -> bool {
 /// Returns whether a file with this suffix is a sound.
 pub(crate) fn is_sound(suffix: &str) -> bool {
     SOUNDS.iter().any(|sound| suffix.eq_ignore_ascii_case(sound))
+}
+
+/// Returns whether a file with this suffix is a video.
+pub(crate) fn is_video(suffix: &str) -> bool {
+    VIDEOS.iter().any(|video| suffix.eq_ignore_ascii_case(video))
 }
 
 /// Returns whether a file with this suffix is a picture of a format that is not read.

@@ -29,6 +29,8 @@ pub enum LeftOutReason {
     NoPicture,
     /// No sound has its stem, in a folder of sounds.
     NoSound,
+    /// No video has its stem, in a folder of videos.
+    NoVideo,
     /// It is a picture of a format that is not read, such as AVIF.
     UnreadPicture,
     /// It lies outside of the folders of classes.
@@ -67,6 +69,7 @@ impl LeftOutReason {
         match self {
             Self::NoPicture => "no picture has their stem",
             Self::NoSound => "no sound has their stem",
+            Self::NoVideo => "no video has their stem",
             Self::UnreadPicture => {
                 "AVIF, HEIF, JPEG XL and JPEG 2000 are not read: convert them, without loss to PNG or WebP"
             }

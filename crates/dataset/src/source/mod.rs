@@ -22,7 +22,7 @@ use collect::Collected;
 pub(super) use collect::RecordList;
 pub(super) use fields::ANNOTATION_FIELD;
 pub use fields::{FieldChoice, LABEL_FIELD};
-pub(crate) use fields::{field_name, is_sound, is_unread_picture, note_of_pictures, pictures};
+pub(crate) use fields::{field_name, is_sound, is_unread_picture, is_video, note_of_pictures, pictures};
 pub(super) use file::{CHANGED, missing_file};
 pub(crate) use file::{at_line, read_text, text_of, wrong};
 pub(super) use hints::way_out_of;

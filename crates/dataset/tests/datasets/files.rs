@@ -77,6 +77,19 @@ fn class_folders(root: &Path) {
 }
 
 #[tokio::test]
+async fn videos_make_the_records_of_a_folder_where_there_are_more_of_them_than_pictures() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path();
+    for name in ["run/1.mp4", "run/1.jpg", "run/1.wav", "wave/2.WebM", "wave/2.wav", "wave/cover.txt"] {
+        write(root.join(name), name);
+    }
+    let report = indexed(root, &IndexOptions::default()).await.unwrap();
+    assert_eq!((report.records, report.class_names), (2, vec!["run".to_owned(), "wave".to_owned()]));
+    let left_out: Vec<_> = report.left_out.iter().map(|entry| (entry.example.as_str(), entry.why)).collect();
+    assert_eq!(left_out, [("wave/cover.txt", LeftOutReason::NoVideo)]);
+}
+
+#[tokio::test]
 async fn sounds_make_the_records_of_a_folder_where_there_are_more_of_them_than_pictures() {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path();

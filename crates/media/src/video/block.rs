@@ -43,6 +43,24 @@ pub(super) fn encode(packets: &[VideoPacket], time: i64, bytes: &mut Vec<u8>) {
 }
 
 impl VideoBlocks {
+    /// Takes all packets of a video, in the order in which they are decoded, as one block.
+    ///
+    /// # Panics
+    /// If there are more packets than a [`Video`](crate::Video) has.
+    #[must_use]
+    pub fn of_all(packets: Vec<VideoPacket>) -> Self {
+        let count = u32::try_from(packets.len()).expect("at most 16,777,216 packets");
+        let shown = (0..count).filter(|nth| packets[*nth as usize].is_shown);
+        let mut blocks = Self { shown: shown.collect(), packets, ..Self::default() };
+        blocks.order_shown(0);
+        blocks
+    }
+
+    /// Orders the frames from number `first` of these blocks on. Of equal times, the one that is decoded first is shown first.
+    fn order_shown(&mut self, first: usize) {
+        self.shown[first..].sort_by_key(|nth| self.packets[*nth as usize].pts);
+    }
+
     /// Adds a block with so many packets and frames; `None` if it is not valid.
     pub(super) fn append(&mut self, entry: BlockEntry, count: usize, frames: usize, mut bytes: &[u8]) -> Option<()> {
         if count == 0 || count > MAX_BLOCK_PACKETS {
@@ -87,10 +105,8 @@ impl VideoBlocks {
         let before = self.shown.len();
         let added = (start..self.packets.len()).filter(|nth| self.packets[*nth].is_shown);
         self.shown.extend(added.filter_map(|nth| u32::try_from(nth).ok()));
-        let shown = &mut self.shown[before..];
-        // Of equal times, the one that is decoded first is shown first.
-        shown.sort_by_key(|nth| self.packets[*nth as usize].pts);
-        (shown.len() == frames).then_some(())
+        self.order_shown(before);
+        (self.shown.len() - before == frames).then_some(())
     }
 
     /// Returns the packets, in the order in which they are decoded.
@@ -112,6 +128,11 @@ impl VideoBlocks {
         self.shown.get(nth).map(|packet| *packet as usize)
     }
 
+    /// Returns when each frame of these blocks begins, in their order.
+    pub fn begins(&self) -> impl Iterator<Item = i64> {
+        self.shown.iter().map(|packet| self.packets[*packet as usize].pts)
+    }
+
     /// Returns the frame of these blocks that is shown at a time: the first one before its beginning, the last one behind its end;
     /// `None` if the blocks have no frame.
     #[must_use]
@@ -130,12 +151,15 @@ impl VideoBlocks {
         let mut wanted = frames.iter().map(|frame| self.packet_of(*frame)).collect::<Option<Vec<_>>>()?;
         wanted.sort_unstable();
         wanted.dedup();
-        let mut needed: Vec<usize> = Vec::new();
-        for (nth, last) in wanted.iter().enumerate() {
-            let start = self.key_before(*last)?.max(needed.last().map_or(0, |last| last + 1));
-            let is_needed = |packet: &usize| *packet == *last || !self.packets[*packet].is_droppable;
-            needed.extend((start..=*last).filter(is_needed));
-            debug_assert!(needed.last() == wanted.get(nth), "the frame itself is needed");
+        // A frame that is decoded later may need earlier packets: those behind a key frame that are shown before it.
+        let range = |last: &usize| Some((self.key_before(*last)?, *last));
+        let mut ranges = wanted.iter().map(range).collect::<Option<Vec<_>>>()?;
+        ranges.sort_unstable();
+        let is_needed = |packet: &usize| wanted.binary_search(packet).is_ok() || !self.packets[*packet].is_droppable;
+        let (mut needed, mut next) = (Vec::new(), 0);
+        for (start, last) in ranges {
+            needed.extend((start.max(next)..=last).filter(is_needed));
+            next = next.max(last + 1);
         }
         Some(needed)
     }

@@ -6,7 +6,7 @@ mod golden;
 mod hostile;
 mod table;
 
-use spdl_media::{MediaError, Video, VideoPacket, VideoReader, VideoTable, encode_video_table};
+use spdl_media::{MediaError, Video, VideoBlocks, VideoPacket, VideoReader, VideoTable, encode_video_table};
 
 /// Reads a video from requests, as from a store, and returns how many there were and for how many bytes.
 fn read(file: &[u8]) -> Result<(Video, usize, u64), MediaError> {
@@ -34,10 +34,12 @@ fn check_table(video: &Video) -> usize {
     };
     let all = table.read_blocks(0..table.blocks(), &bytes[place(0..table.blocks())]).unwrap();
     assert_eq!(all.packets(), video.packets);
+    assert_eq!(all, VideoBlocks::of_all(video.packets.clone()));
     assert_eq!(place(0..table.blocks()).end, bytes.len());
     let mut shown: Vec<usize> = (0..video.packets.len()).filter(|nth| video.packets[*nth].is_shown).collect();
     shown.sort_by_key(|nth| video.packets[*nth].pts);
     assert_eq!((table.packets(), table.frames()), (video.packets.len() as u64, shown.len() as u64));
+    assert!(all.begins().eq(shown.iter().map(|packet| video.packets[*packet].pts)));
     for (frame, packet) in shown.iter().enumerate() {
         let (frame, shown) = (frame as u64, &video.packets[*packet]);
         let blocks = table.blocks_of(frame..frame + 1).unwrap();
@@ -52,6 +54,16 @@ fn check_table(video: &Video) -> usize {
         assert_eq!(read.needed(&[frame]).map(|needed| needed.len()), all.needed(&[frame]).map(|needed| needed.len()));
         if let Some(needed) = read.needed(&[frame]) {
             assert!(read.packets()[needed[0]].is_key && *needed.last().unwrap() == found, "frame {frame}");
+        }
+    }
+    // Of several frames, in any order, all packets are needed that each of them needs.
+    for frame in 0..table.frames() {
+        for other in [frame + 1, frame + 3, frame + 10] {
+            let (Some(both), Some(one)) = (all.needed(&[other, frame]), all.needed(&[frame])) else { continue };
+            let other = all.needed(&[other]).unwrap();
+            assert!(both.is_sorted_by(|one, next| one < next), "{both:?}");
+            assert!(one.iter().chain(&other).all(|packet| both.contains(packet)), "frame {frame}");
+            assert!(both.iter().all(|packet| one.contains(packet) || other.contains(packet)), "frame {frame}");
         }
     }
     assert_eq!(table.blocks_of(table.frames()..table.frames() + 1), None);

@@ -39,8 +39,11 @@ impl PictureCounts {
         jpegs.chain([(BROKEN_EXIF, &self.broken_exif)]).map(|(name, count)| (name, count.load(Relaxed)))
     }
 
-    /// Counts a picture that is decoded.
+    /// Counts a picture that is decoded here.
     pub fn count(&self, picture: &OpenPicture<'_>) {
+        if picture.is_of_rgb() {
+            return;
+        }
         let counter = if picture.is_cropped() { &self.cropped } else { &self.whole };
         counter.fetch_add(1, Relaxed);
         for deviation in picture.deviations.iter() {

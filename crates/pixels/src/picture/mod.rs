@@ -75,6 +75,8 @@ enum PixelSource<'b> {
     Jpeg(Box<jpeg::JpegPicture>),
     Png(Box<png::Png<'b>>),
     Library(library::Library<'b>),
+    /// It is decoded already.
+    Rgb(&'b [u8]),
 }
 
 /// The error of a picture that cannot be decoded.
@@ -149,6 +151,28 @@ pub fn open(bytes: &[u8], limits: PictureLimits) -> Result<OpenPicture<'_>, Pict
     })
 }
 
+/// Returns a picture that is decoded already: RGB pixels of this width and height, both at least 1, as they are stored.
+///
+/// # Panics
+/// If there is another number of bytes.
+#[must_use]
+pub fn of_rgb(rgb: &[u8], stored: [u32; 2], orientation: Orientation) -> OpenPicture<'_> {
+    assert_eq!(rgb.len() as u64, rgb_bytes(stored), "bytes of {stored:?} pixels");
+    let (deviations, source) = (Deviations::NONE, PixelSource::Rgb(rgb));
+    OpenPicture { deviations, has_broken_exif: false, stored, orientation, background: None, source }
+}
+
+/// Returns the bytes that [`OpenPicture::render`] uses in addition to the result for a picture [of RGB](of_rgb).
+#[must_use]
+pub fn of_rgb_memory_bytes(stored: [u32; 2], [x, y]: [AxisSpan; 2], (writer, frame): (&PixelWriter, &Frame)) -> u64 {
+    Resampler::scratch_bytes(stored, [x, y], Filter::default()) + result_bytes([x, y], (writer, frame))
+}
+
+/// Returns the bytes of resampled pixels that are not written to their place at once.
+fn result_bytes([x, y]: [AxisSpan; 2], (writer, frame): (&PixelWriter, &Frame)) -> u64 {
+    if writer.takes_as_is(frame) { 0 } else { u64::from(x.pixels) * u64::from(y.pixels) * 3 }
+}
+
 /// Runs a decoder and turns a panic into an error: the bytes of the sample caused it.
 fn guarded<T>(decode: impl FnOnce() -> Result<T, PictureError>) -> Result<T, PictureError> {
     catch_unwind(AssertUnwindSafe(decode))
@@ -184,11 +208,10 @@ impl OpenPicture<'_> {
     #[must_use]
     pub fn memory_bytes(&self, [x, y]: [AxisSpan; 2], (writer, frame): (&PixelWriter, &Frame)) -> u64 {
         let [width, height] = self.stored;
-        let result = if writer.takes_as_is(frame) { 0 } else { u64::from(x.pixels) * u64::from(y.pixels) * 3 };
+        let result = result_bytes([x, y], (writer, frame));
         let rgb = rgb_bytes(self.stored);
-        let whole = |scratch: u64| {
-            rgb + scratch + Resampler::scratch_bytes([width, height], [x, y], Filter::default()) + result
-        };
+        let resampled = of_rgb_memory_bytes(self.stored, [x, y], (writer, frame));
+        let whole = |scratch: u64| rgb + scratch + resampled;
         match &self.source {
             PixelSource::Crop(picture) => {
                 crop::scratch_bytes(picture, [x, y], frame) + if writer.is_rgb() { 0 } else { result }
@@ -199,6 +222,7 @@ impl OpenPicture<'_> {
             }
             PixelSource::Png(png) => whole(png.scratch_bytes(self.stored)),
             PixelSource::Library(library) => whole(library.scratch_bytes(self.stored)),
+            PixelSource::Rgb(_) => resampled,
         }
     }
 
@@ -262,6 +286,7 @@ impl OpenPicture<'_> {
             PixelSource::Jpeg(jpeg) => pixels * 3 + jpeg.scratch_bytes(self.stored),
             PixelSource::Png(png) => png.raw_bytes(self.stored),
             PixelSource::Library(library) => pixels * 4 + library.scratch_bytes(self.stored),
+            PixelSource::Rgb(_) => pixels * 3,
         };
         decoded + channels::resample_bytes(format, self.stored, [x, y], Filter::default())
     }
@@ -302,6 +327,7 @@ impl OpenPicture<'_> {
                 }
                 PixelSource::Png(png) => png.decode_raw()?,
                 PixelSource::Library(library) => library.decode_raw(self.stored)?,
+                PixelSource::Rgb(rgb) => RawPicture::of_rgb(rgb.to_vec()),
             };
             if !raw.has_pixels(self.stored) {
                 return Err(other(format_args!("fewer samples than {width}x{height} pixels have")));
@@ -328,13 +354,17 @@ impl OpenPicture<'_> {
                 png.background = background;
                 guarded(|| rows::resample(&mut *png, self.stored, [x, y], &mut scratch.resampler, out))
             }
+            PixelSource::Rgb(rgb) => {
+                scratch.resampler.resample(rgb, self.stored, (x, y), Filter::default(), out);
+                Ok(())
+            }
             source => {
                 // A decoder may leave gaps in an odd picture: they must be black and not show the previous picture.
                 scratch.pixels.clear();
                 scratch.pixels.resize(rgb_bytes(self.stored) as usize, 0);
                 let pixels = &mut scratch.pixels;
                 guarded(|| match source {
-                    PixelSource::Crop(_) => unreachable!("its pixels are written as they are decoded"),
+                    PixelSource::Crop(_) | PixelSource::Rgb(_) => unreachable!("its pixels are not decoded here"),
                     PixelSource::Jpeg(jpeg) => jpeg.decode(pixels),
                     PixelSource::Png(mut png) => {
                         png.background = background;
@@ -352,10 +382,15 @@ impl OpenPicture<'_> {
     #[must_use]
     pub fn is_deep(&self) -> bool {
         match &self.source {
-            PixelSource::Crop(_) | PixelSource::Jpeg(_) => false,
+            PixelSource::Crop(_) | PixelSource::Jpeg(_) | PixelSource::Rgb(_) => false,
             PixelSource::Png(png) => png.is_wide(),
             PixelSource::Library(library) => library.is_deep(),
         }
+    }
+
+    /// Returns whether the picture was decoded [before](of_rgb).
+    const fn is_of_rgb(&self) -> bool {
+        matches!(self.source, PixelSource::Rgb(_))
     }
 
     /// Returns whether the crop decoder decodes the picture.

@@ -3,11 +3,12 @@
 use std::rc::Rc;
 
 use bytes::Bytes;
+use spdl_canvas::AxisSpan;
 use spdl_job::{ImageColumn, PicturePlan};
 use spdl_operations::{channel_memory_bytes, run_on_channels, without_colors};
 use spdl_pixels::{
     ChannelFormat, ChannelPicture, ChannelWriter, Frame, OpenPicture, Orientation, Parts, PictureError, PictureSpec,
-    PixelWriter, ScalableHead, make_gray,
+    PixelWriter, ScalableHead, make_gray, of_rgb, of_rgb_memory_bytes,
 };
 use spdl_types::{DType, ImageColor, ImageDepth};
 
@@ -52,6 +53,22 @@ struct PlannedPicture<'a, 'b> {
     resources: &'a DecodeResources,
     /// Bytes that are reserved in addition to those for decoding the picture.
     beside_bytes: u64,
+}
+
+/// What decoding gives of a picture: the spans of the stored picture that are read, and where their pixels are in the result; `None`
+/// if the result is black.
+type Visible = Option<([AxisSpan; 2], Frame)>;
+
+/// A picture that is decoded already, such as a frame of a video.
+pub(super) struct RgbFrame<'a> {
+    /// Name of the field that it is of.
+    pub(super) field: &'a str,
+    /// Its pixels.
+    pub(super) rgb: &'a [u8],
+    /// Width and height as they are stored.
+    pub(super) stored: [u32; 2],
+    /// How it becomes upright.
+    pub(super) orientation: Orientation,
 }
 
 /// The file of a picture.
@@ -171,24 +188,37 @@ impl ImageColumnDecoder {
         scratch: &mut DecodeScratch,
         out: &mut [u8],
     ) -> Result<(), BadSampleProblem> {
+        if !planned.plan.then.is_empty() {
+            planned.check_size()?;
+        }
+        let needed_bytes = rgb_memory_bytes(planned.plan, &planned.visible(), writer, |(spans, frame), writer| {
+            planned.picture.memory_bytes(*spans, (writer, frame))
+        });
+        let _permit = planned.take_memory(needed_bytes)?;
+        self.render_rgb(planned, (writer, is_gray), scratch, out)
+    }
+
+    /// Writes a picture, for which memory is reserved.
+    fn render_rgb(
+        &self,
+        planned: PlannedPicture<'_, '_>,
+        (writer, is_gray): (&PixelWriter, bool),
+        scratch: &mut DecodeScratch,
+        out: &mut [u8],
+    ) -> Result<(), BadSampleProblem> {
         assert_eq!(out.len(), writer.bytes() * self.pictures as usize, "bytes of a sample's place");
         let PicturePlan { decode, then, .. } = planned.plan;
         let kept_bytes = planned.resources.memory.kept_bytes();
-        let visible = planned.picture.orientation.frame(decode, planned.picture.stored);
+        let visible = planned.visible();
         if then.is_empty() {
             let Some((stored, frame)) = visible else {
                 writer.blacken(out);
                 return Ok(());
             };
-            let _permit = planned.take_memory(planned.picture.memory_bytes(stored, (writer, &frame)))?;
             let scratch = (&mut scratch.picture, kept_bytes);
             return planned.decode(|picture| picture.render(stored, (writer, &frame), scratch, out));
         }
-        planned.check_size()?;
         let rgb_writer = PixelWriter::of_rgb(decode.size);
-        let decode_bytes =
-            visible.map_or(0, |(stored, frame)| planned.picture.memory_bytes(stored, (&rgb_writer, &frame)));
-        let _permit = planned.take_memory(decode_bytes + spdl_operations::memory_bytes(decode.size, then))?;
         let DecodeScratch { picture: picture_scratch, rgb, operation, .. } = scratch;
         rgb.size = decode.size;
         let pixels = rgb.pixels.to_mut();
@@ -216,6 +246,36 @@ impl ImageColumnDecoder {
         rgb.shrink_to(kept_bytes);
         operation.shrink_to(kept_bytes);
         Ok(())
+    }
+
+    /// Returns what writes RGB of 8 bits, as all columns of videos have it.
+    fn of_frames(&self) -> (&PixelWriter, bool) {
+        match &self.pixels {
+            PictureWriter::Rgb { writer, is_gray } => (writer, *is_gray),
+            PictureWriter::Channels(_) => panic!("a column of frames is not of RGB of 8 bits"),
+        }
+    }
+
+    /// Returns the bytes that writing a [frame](Self::write_frame) of this stored size takes beside its pixels.
+    pub(super) fn frame_memory_bytes(&self, stored: [u32; 2], orientation: Orientation, plan: &PicturePlan) -> u64 {
+        let visible = orientation.frame(&plan.decode, stored);
+        rgb_memory_bytes(plan, &visible, self.of_frames().0, |(spans, frame), writer| {
+            of_rgb_memory_bytes(stored, *spans, (writer, frame))
+        })
+    }
+
+    /// Writes a picture that is decoded already into its place. The memory for that is reserved, and its plan is not too large.
+    pub(super) fn write_frame(
+        &self,
+        frame: RgbFrame<'_>,
+        plan: &PicturePlan,
+        (resources, scratch): (&DecodeResources, &mut DecodeScratch),
+        out: &mut [u8],
+    ) -> Result<(), BadSampleProblem> {
+        let RgbFrame { field, rgb, stored, orientation } = frame;
+        let (bytes, picture) = (rgb.len(), of_rgb(rgb, stored, orientation));
+        let planned = PlannedPicture { field, bytes, picture, plan, resources, beside_bytes: 0 };
+        self.render_rgb(planned, self.of_frames(), scratch, out)
     }
 
     fn write_channels(
@@ -246,7 +306,28 @@ impl ImageColumnDecoder {
     }
 }
 
+/// Returns the bytes that a picture takes by RGB of 8 bits, where decoding takes those that `decoding` returns for what writes its
+/// pixels.
+fn rgb_memory_bytes(
+    plan: &PicturePlan,
+    visible: &Visible,
+    writer: &PixelWriter,
+    decoding: impl Fn(&([AxisSpan; 2], Frame), &PixelWriter) -> u64,
+) -> u64 {
+    let PicturePlan { decode, then, .. } = plan;
+    if then.is_empty() {
+        return visible.as_ref().map_or(0, |visible| decoding(visible, writer));
+    }
+    let decode_bytes = visible.as_ref().map_or(0, |visible| decoding(visible, &PixelWriter::of_rgb(decode.size)));
+    decode_bytes + spdl_operations::memory_bytes(decode.size, then)
+}
+
 impl<'a, 'b> PlannedPicture<'a, 'b> {
+    /// Returns what is decoded of the picture.
+    fn visible(&self) -> Visible {
+        self.picture.orientation.frame(&self.plan.decode, self.picture.stored)
+    }
+
     /// Reserves the memory for decoding.
     fn take_memory(&self, needed_bytes: u64) -> Result<MemoryPermit<'a>, BadSampleProblem> {
         let needed_bytes = needed_bytes + self.beside_bytes;

@@ -24,11 +24,13 @@ mod picture_list;
 mod tensor;
 mod text;
 mod tokens;
+mod video;
 
 use std::{collections::HashMap, sync::Arc};
 
 use audio_fact::{AudioFact, AudioFactDecoder};
 use serde_json::Value;
+use spdl_frames::FrameDecoders;
 use spdl_functions::CallMemory;
 use spdl_job::{Column, ColumnKind, DefaultValue};
 use spdl_media::SoundScratch;
@@ -75,6 +77,7 @@ pub(super) fn decoder(setup: &ColumnSetup<'_>) -> Result<Box<dyn ColumnDecoder>,
         ColumnKind::Audio(column) => Box::new(audio::AudioDecoder::new(column, dtype)),
         ColumnKind::AudioLength(column) => Box::new(AudioFactDecoder::new(&column.follows, AudioFact::Length, setup)),
         ColumnKind::AudioRate(column) => Box::new(AudioFactDecoder::new(&column.follows, AudioFact::Rate, setup)),
+        ColumnKind::Video(column) => Box::new(video::VideoDecoder::new(column, setup)),
         ColumnKind::Labels(_)
         | ColumnKind::Positions(_)
         | ColumnKind::DocumentLengths(_)
@@ -201,6 +204,8 @@ pub(super) struct DecodeResources {
     pub(super) limits: PictureLimits,
     pub(super) counts: Arc<PictureCounts>,
     pub(super) memory: Arc<DecodeMemory>,
+    /// What decodes frames of videos, if the process starts programs for that.
+    pub(super) frames: Option<Arc<FrameDecoders>>,
 }
 
 /// Buffers that a thread keeps between samples, to avoid allocations.
@@ -208,6 +213,8 @@ pub(super) struct DecodeResources {
 pub(super) struct DecodeScratch {
     pub(super) picture: PictureScratch,
     pub(super) sound: SoundScratch,
+    /// A frame of a video as RGB.
+    pub(super) frame: Vec<u8>,
     /// The picture that operations change.
     pub(super) rgb: RgbPicture<'static>,
     pub(super) operation: OperationScratch,

@@ -137,6 +137,19 @@ impl ImageColumn {
         self.ops.last().map_or(1, ImageOp::pictures)
     }
 
+    /// Returns the shape of what becomes of one picture.
+    pub(super) fn shape_of_one(&self) -> Vec<u32> {
+        let ([height, width], channels) = (self.size, self.color.channels());
+        let mut shape = match self.layout {
+            ImageLayout::Nhwc => vec![height, width, channels],
+            ImageLayout::Nchw => vec![channels, height, width],
+        };
+        if self.pictures_of_one() > 1 {
+            shape.insert(0, self.pictures_of_one());
+        }
+        shape
+    }
+
     /// Returns the bits of a value in a column of this type.
     #[must_use]
     pub fn depth_of(&self, dtype: DType) -> ImageDepth {
@@ -203,14 +216,7 @@ impl Kind for ImageColumn {
     }
 
     fn shape(&self) -> SampleShape {
-        let ([height, width], channels) = (self.size, self.color.channels());
-        let mut shape = match self.layout {
-            ImageLayout::Nhwc => vec![height, width, channels],
-            ImageLayout::Nchw => vec![channels, height, width],
-        };
-        if self.pictures_of_one() > 1 {
-            shape.insert(0, self.pictures_of_one());
-        }
+        let mut shape = self.shape_of_one();
         match self.list {
             None => SampleShape::Fixed(shape),
             Some(PictureList::Exactly(count)) => {

@@ -11,6 +11,7 @@ mod returned;
 pub(crate) mod testing;
 mod valid;
 mod value;
+mod video_clip;
 
 use serde::{
     Deserialize, Serialize, Serializer,
@@ -29,6 +30,7 @@ pub(crate) use valid::decoded_named;
 pub use valid::{Column, decoded_columns};
 pub(super) use value::ValueKeysSchema;
 pub use value::{ClassesFile, ColumnValue, DefaultFile, DefaultValue, ValueKeys};
+pub use video_clip::{ClipFile, ClipPick, ClipStep, ShortVideo, ShownTimes, VideoClip};
 
 use super::{KeyProblem, reader::shown};
 use spdl_types::{DType, SampleShape};
@@ -405,6 +407,16 @@ column_kinds! {
     /// - Shape: `[]`.
     /// - Types: `i64`, `i32`.
     audio_rate::AudioRate(AudioRateColumn),
+    /// Frames of a video.
+    ///
+    /// - Field: an MP4, MOV, WebM or Matroska file of a codec that the system's libavcodec decodes, such as H.264, HEVC, VP9 or AV1.
+    /// - Result: the frames of the `clip`, as RGB pixels or those of another `color`, changed by the operations.
+    /// - Shape: `[frames, height, width, channels]`; `[frames, channels, height, width]` with `layout = "nchw"`.
+    /// - Types: `u8`, `f32`, `f16`, `bf16`.
+    ///
+    /// Frames are in the order in which they are shown, and turned as the file says; pixels that are not square stay so. A file that
+    /// is cut off or damaged where frames of it are taken, or that has no pictures, is a bad sample.
+    video::Video(VideoColumn),
 }
 
 impl ColumnKind {

@@ -10,7 +10,7 @@ mod table;
 mod transcripts;
 
 pub use records::is_picture_file;
-use records::is_sound_file;
+use records::{is_sound_file, is_video_file};
 pub use table::FileTable;
 
 use futures::stream::BoxStream;
@@ -38,7 +38,7 @@ impl FormatScan for LooseFileScan {
     }
 
     fn recognises(&self, folder: &Listing) -> bool {
-        let is_one = |name: &str| is_picture_file(name) || is_sound_file(name);
+        let is_one = |name: &str| is_picture_file(name) || is_sound_file(name) || is_video_file(name);
         folder.iter().any(|object| is_one(object.name) && !is_hidden(object.name))
     }
 

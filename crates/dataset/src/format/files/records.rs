@@ -11,7 +11,7 @@ use std::{
     ops::Range,
 };
 
-use crate::{LeftOutReason, Listing, field_name, is_picture, is_sound};
+use crate::{LeftOutReason, Listing, field_name, is_picture, is_sound, is_video};
 
 /// A record: the numbers of its files in the listing with the names of their fields, the file that makes it first.
 pub(super) struct ListedRecord {
@@ -39,6 +39,11 @@ pub fn is_picture_file(path: &str) -> bool {
 /// Returns whether a file with this path is a sound, by its extension.
 pub(super) fn is_sound_file(path: &str) -> bool {
     last_dot(path).is_some_and(|dot| is_sound(&path[dot + 1..]))
+}
+
+/// Returns whether a file with this path is a video, by its extension.
+pub(super) fn is_video_file(path: &str) -> bool {
+    last_dot(path).is_some_and(|dot| is_video(&path[dot + 1..]))
 }
 
 /// Returns the end of the files that may be in one record with file number `first`: those of its folder whose names

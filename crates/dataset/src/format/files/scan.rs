@@ -17,7 +17,7 @@ use spdl_shard::{
 };
 
 use super::{
-    records::{ListedRecord, by_folder, group, has_field, is_picture_file, is_sound_file, neighbours},
+    records::{ListedRecord, by_folder, group, has_field, is_picture_file, is_sound_file, is_video_file, neighbours},
     table::{CLASS_COLUMN, FileTable, RowFields},
     transcripts::{TEXT_FIELD, Transcripts},
 };
@@ -84,7 +84,9 @@ enum MakesRecord<'s> {
     Pictures,
     /// There are more of them than pictures, such as covers.
     Sounds,
-    /// There are no pictures and no sounds.
+    /// There are more of them than pictures, and not fewer than sounds.
+    Videos,
+    /// There are no pictures, sounds or videos.
     All,
     /// The files that a table has a row for.
     Rows(&'s FileTable),
@@ -94,9 +96,10 @@ impl MakesRecord<'_> {
     /// Chooses by what there is most of in a folder.
     fn of(files: &Listing) -> Self {
         let count = |is_one: fn(&str) -> bool| files.iter().filter(|file| is_one(file.name)).count();
-        match (count(is_picture_file), count(is_sound_file)) {
-            (0, 0) => Self::All,
-            (pictures, sounds) if sounds > pictures => Self::Sounds,
+        match (count(is_picture_file), count(is_sound_file), count(is_video_file)) {
+            (0, 0, 0) => Self::All,
+            (pictures, sounds, videos) if videos > pictures && videos >= sounds => Self::Videos,
+            (pictures, sounds, _) if sounds > pictures => Self::Sounds,
             _ => Self::Pictures,
         }
     }
@@ -105,6 +108,7 @@ impl MakesRecord<'_> {
         match self {
             Self::Pictures => is_picture_file(path),
             Self::Sounds => is_sound_file(path),
+            Self::Videos => is_video_file(path),
             Self::All => true,
             Self::Rows(table) => !table.rows(path).is_empty(),
         }
@@ -233,6 +237,7 @@ impl<'s> Shards<'s> {
             let why = match why {
                 LeftOutReason::NoPicture if has_rows => LeftOutReason::NoRow,
                 LeftOutReason::NoPicture if matches!(makes_record, MakesRecord::Sounds) => LeftOutReason::NoSound,
+                LeftOutReason::NoPicture if matches!(makes_record, MakesRecord::Videos) => LeftOutReason::NoVideo,
                 LeftOutReason::NoPicture if is_unread_picture(path) => LeftOutReason::UnreadPicture,
                 why => why,
             };

@@ -5,7 +5,7 @@ use crate::{
     header::Jpeg,
     idct::{self, CoefficientPlace},
     kernel::{RowWork, SimdKernel},
-    plan::{CropPlan, Plane},
+    plan::{ComponentPlane, CropPlan},
     scalable::streams::COEFFICIENTS,
 };
 
@@ -68,7 +68,7 @@ struct TransformGroup<'t> {
     group: &'t Group,
     /// The blocks before the component's in each row.
     skipped: u32,
-    plane: &'t Plane,
+    plane: &'t ComponentPlane,
     mcus: [(u32, u32); 2],
     quants: &'t Quants,
     component: usize,

@@ -4,12 +4,13 @@ use proptest::{collection::vec, option, prelude::*};
 use spdl_job::{
     Arguments, AudioChannels, AudioColumn, AudioFeatures, AudioLengthColumn, AudioRateColumn, AudioSegment, AudioSpan,
     BadSamples, BoolColumn, BoxClassColumn, BoxFormat, BoxLabelsColumn, BoxStorage, BoxesColumn, BytesColumn, Callable,
-    CategoryColumn, ColorJitter, Column, ColumnKind, ColumnValue, DefaultValue, DocumentIdsColumn,
+    CategoryColumn, ClipPick, ClipStep, ColorJitter, Column, ColumnKind, ColumnValue, DefaultValue, DocumentIdsColumn,
     DocumentLengthsColumn, FeaturesKind, Fill, FloatColumn, FrequencyMask, FunctionCall, Gain, GeometryColumn,
     GlobalLengthsColumn, ImageColumn, ImageOp, ImageSizeColumn, IntColumn, Interpolation, Job, JobSource, JsonColumn,
     LabelsColumn, LossMaskColumn, MaskColumn, Mix, Noise, NumberOrRange, OneHotColumn, PictureList, PositionsColumn,
-    RandomResizedCrop, ReturnedColumn, ReturnedValue, Returns, SegmentPick, Sequence, Size, SoundOp, SourceDigest,
-    Speed, TensorColumn, TensorEncoding, TextColumn, TimeMask, TokensColumn, Transform,
+    RandomResizedCrop, ReturnedColumn, ReturnedValue, Returns, SegmentPick, Sequence, ShortVideo, Size, SoundOp,
+    SourceDigest, Speed, TensorColumn, TensorEncoding, TextColumn, TimeMask, TokensColumn, Transform, VideoClip,
+    VideoColumn,
 };
 use spdl_order::{EpochEnd, MixParams, OrderParams};
 use spdl_sequence::{LongDocument, PackMethod};
@@ -155,6 +156,7 @@ fn kind() -> impl Strategy<Value = ColumnKind> {
             }),
         text().prop_map(|follows| ColumnKind::AudioLength(AudioLengthColumn { follows })),
         text().prop_map(|follows| ColumnKind::AudioRate(AudioRateColumn { follows })),
+        video().prop_map(ColumnKind::Video),
         (text(), any::<u16>(), any::<[u32; 2]>())
             .prop_map(|(follows, ignore_index, size)| { ColumnKind::Mask(MaskColumn { follows, ignore_index, size }) }),
         (function_call(), any::<u32>())
@@ -163,6 +165,17 @@ fn kind() -> impl Strategy<Value = ColumnKind> {
             |(shape, max_rows, encoding, array)| ColumnKind::Tensor(TensorColumn { shape, max_rows, encoding, array })
         ),
     ]
+}
+
+fn video() -> impl Strategy<Value = VideoColumn> {
+    let parts = (any::<[u32; 2]>(), any::<bool>(), 0..4_usize, any::<bool>(), vec(op(), 0..3), any::<[u32; 2]>());
+    parts.prop_map(|([frames, step], is_rate, nth, is_strict, ops, size)| {
+        let step = if is_rate { ClipStep::Millirate(step) } else { ClipStep::Stride(step) };
+        let pick = [ClipPick::Random, ClipPick::Start, ClipPick::Middle, ClipPick::Uniform][nth];
+        let short = if is_strict { ShortVideo::Bad } else { ShortVideo::RepeatLast };
+        let clip = VideoClip { frames, step, pick, short };
+        VideoColumn { clip, each: ImageColumn { ops, size, ..ImageColumn::default() } }
+    })
 }
 
 /// A column that follows one of tokens.

@@ -1,0 +1,155 @@
+//! The kind `video`: frames of a video file, each of which is changed as the picture of an `image` column is.
+
+use serde::{Deserialize, Serialize};
+
+use super::{ClipFile, ImageColumn, ImageKeys, Kind, KindKeys, VideoClip};
+use crate::{ImageOp, KeyProblem, check::MAX_SAMPLE_BYTES, operation::step};
+use spdl_types::{DType, ImageColor, ImageLayout, Normalise, SampleShape};
+
+/// The keys of a `video` column in a job file.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct VideoKeys {
+    /// For video: which frames of each video are taken, as `{ frames = 16, stride = 4 }`. Only the packets that they need are
+    /// decoded. Required.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clip: Option<ClipFile>,
+    /// For video: the operations from a frame to the array, in order. The last one has to give a fixed size. What is random is
+    /// drawn once for a clip: all of its frames are changed alike. Required.
+    #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "step::read_all")]
+    #[schemars(with = "Vec<step::StepFile>")]
+    pub ops: Vec<ImageOp>,
+    /// For video: the order of the dimensions of each frame. Default: `nhwc`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub layout: Option<ImageLayout>,
+    /// For video: for a float type, `(value - mean) / std` of each channel, where values are divided by 255 first. Default: none;
+    /// values are divided by 255 all the same.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub normalise: Option<Normalise<Vec<f32>>>,
+    /// For video: the channels, `rgb`, `bgr` or `gray`. Default: `rgb`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub color: Option<ImageColor>,
+}
+
+impl KindKeys for VideoKeys {
+    const NAMES: &'static [&'static str] = &["clip", "ops", "layout", "normalise", "color"];
+}
+
+/// How a video becomes frames of a fixed size.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct VideoColumn {
+    /// Which frames.
+    pub clip: VideoClip,
+    /// What becomes of each.
+    pub each: ImageColumn,
+}
+
+impl Kind for VideoColumn {
+    const NAME: &'static str = "video";
+    const EXAMPLE: &'static str = "clip = { frames = 4 }\nops = [{ random_resized_crop = 16 }]";
+    type Keys = VideoKeys;
+
+    fn read(keys: &VideoKeys) -> Result<Self, KeyProblem> {
+        let VideoKeys { clip, ops, layout, normalise, color } = keys.clone();
+        let missing = "is missing; write which frames are taken, as { frames = 16, stride = 4 }";
+        let clip = VideoClip::read(clip.ok_or_else(|| ("clip", missing.to_owned()))?)?;
+        let each = ImageColumn::read(&ImageKeys { ops, layout, normalise, color, ..ImageKeys::default() })?;
+        Ok(Self { clip, each })
+    }
+
+    fn dtypes(&self) -> &'static [DType] {
+        &[DType::U8, DType::F32, DType::F16, DType::Bf16]
+    }
+
+    fn shape(&self) -> SampleShape {
+        SampleShape::Fixed([&[self.clip.frames], &self.each.shape_of_one()[..]].concat())
+    }
+
+    fn check(&self, dtype: DType) -> Result<(), KeyProblem> {
+        self.clip.check()?;
+        let ImageColumn { color, background, depth, list, .. } = &self.each;
+        if color.has_alpha() {
+            return Err(("color", format!("is \"{}\", and videos have no opacity", color.name())));
+        }
+        if background.is_some() || depth.is_some() || list.is_some() {
+            return Err(("decode", "is video, and the column has keys of an image".to_owned()));
+        }
+        self.each.check(dtype)?;
+        let bytes = self.shape().max_bytes(dtype);
+        if bytes > MAX_SAMPLE_BYTES.into() {
+            let frames = self.clip.frames;
+            return Err(("clip", format!("has {frames} frames, which take {bytes} bytes; the limit is {MAX_SAMPLE_BYTES}")));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::column::testing::job_of;
+
+    const CROP: &str = "ops = [{ center_crop = [8, 9] }]";
+
+    #[test]
+    fn the_frames_are_the_first_dimension() {
+        let column = |keys: &str| {
+            job_of("video", &format!("{CROP}\n{keys}")).unwrap_or_else(|error| panic!("{keys}: {error}")).columns.remove(0)
+        };
+        assert_eq!(column("clip = { frames = 16 }").sample_shape(), Some(vec![16, 8, 9, 3]));
+        assert_eq!(column("clip = { frames = 16 }").dtype, DType::U8);
+        let planes = column("clip = { frames = 2, rate = 12.5 }\nlayout = \"nchw\"\ndtype = \"f16\"");
+        assert_eq!(planes.sample_shape(), Some(vec![2, 3, 8, 9]));
+        assert_eq!(column("clip = { frames = 3, pick = \"uniform\" }\ncolor = \"gray\"").sample_shape(), Some(vec![3, 8, 9, 1]));
+        let views = job_of("video", "clip = { frames = 3 }\nops = [{ five_crop = 8 }]").unwrap();
+        assert_eq!(views.columns[0].sample_shape(), Some(vec![3, 5, 8, 8, 3]));
+    }
+
+    #[test]
+    fn a_column_of_videos_survives_storage_and_every_key_changes_the_fingerprint() {
+        let mut known = Vec::new();
+        for keys in [
+            "clip = { frames = 16 }",
+            "clip = { frames = 16, stride = 4 }",
+            "clip = { frames = 16, rate = 8 }",
+            "clip = { frames = 16, pick = \"uniform\" }",
+            "clip = { frames = 16, short = \"bad\" }",
+            "clip = { frames = 16 }\ndtype = \"f32\"\nnormalise = { mean = [0.5, 0.5, 0.5], std = [1, 1, 1] }",
+            "clip = { frames = 16 }\ncolor = \"bgr\"",
+        ] {
+            let job = job_of("video", &format!("{CROP}\n{keys}")).unwrap();
+            let back: crate::Job = serde_json::from_slice(&serde_json::to_vec(&job).unwrap()).unwrap();
+            assert_eq!(back, job, "{keys}");
+            assert!(!known.contains(&job.fingerprint()), "{keys}");
+            known.push(job.fingerprint());
+        }
+    }
+
+    #[test]
+    fn keys_that_do_not_fit_are_named() {
+        for (keys, expected) in [
+            ("", "`clip` is missing; write which frames are taken"),
+            ("clip = { stride = 2 }", "frames"),
+            ("clip = { frames = 0 }", "`clip` has frames = 0, not in 1..=65536"),
+            ("clip = { frames = 2, stride = 0 }", "`clip` has stride = 0"),
+            ("clip = { frames = 2, stride = 1, rate = 2 }", "`clip` has `stride` and `rate`; leave one out"),
+            ("clip = { frames = 2, rate = 0 }", "`clip` has rate = 0, not in 0.001..=1000"),
+            ("clip = { frames = 2, rate = nan }", "`clip` has rate = NaN"),
+            ("clip = { frames = 2, stride = 2, pick = \"uniform\" }", "`clip` has `stride`, and frames of the whole video"),
+            ("clip = { frames = 2, pick = \"end\" }", "pick cannot be `end`; it can be random, start, middle, uniform"),
+            ("clip = { frames = 2 }\ndtype = \"u16\"", "`dtype` cannot be u16 for decode = \"video\""),
+            ("clip = { frames = 2 }\ncolor = \"rgba\"", "`color` is \"rgba\", and videos have no opacity"),
+            ("clip = { frames = 2 }\nmax_rows = 3", "max_rows"),
+            (
+                "clip = { frames = 2 }\nnormalise = { mean = [0, 0, 0], std = [1, 1, 1] }",
+                "`normalise` needs a float type",
+            ),
+            ("clip = { frames = 65536 }\ndtype = \"f32\"\nops = [{ center_crop = 64 }]", "the limit is 1073741824"),
+            ("clip = { frames = 2 }\nops = [{ resize = 64 }]", "`ops` leave pictures of different sizes"),
+        ] {
+            let ops = if keys.contains("ops") { "" } else { CROP };
+            let error = job_of("video", &format!("{ops}\n{keys}")).unwrap_err().to_string();
+            assert!(error.contains(expected), "{keys}: {error}");
+        }
+    }
+}

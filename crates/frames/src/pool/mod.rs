@@ -1,0 +1,120 @@
+//! The children that decode: started when they are needed, and replaced when they end.
+
+mod child;
+mod packets;
+
+use parking_lot::{Condvar, Mutex};
+
+use self::child::FrameChild;
+use crate::{FrameChildCommand, FrameDecodeError, FramePlanes, FrameRequest, FrameSettings};
+
+/// Decodes the frames of videos, in child processes. Threads share it: each call waits for its frames, and uses a child of its own.
+///
+/// Dropping it ends all children.
+#[derive(Debug)]
+pub struct FrameDecoders {
+    command: FrameChildCommand,
+    settings: FrameSettings,
+    idle: Mutex<IdleChildren>,
+    /// Notified when a child becomes idle, or ends.
+    is_free: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct IdleChildren {
+    /// The child that was used last is at the end.
+    children: Vec<FrameChild>,
+    /// How many there are, with those that are at work.
+    count: usize,
+}
+
+/// Counts a child for as long as it exists outside the idle ones.
+struct TakenPlace<'d> {
+    decoders: &'d FrameDecoders,
+    child: Option<FrameChild>,
+}
+
+impl FrameDecoders {
+    /// Returns decoders without children.
+    #[must_use]
+    pub fn new(command: FrameChildCommand, settings: FrameSettings) -> Self {
+        Self { command, settings, idle: Mutex::default(), is_free: Condvar::new() }
+    }
+
+    /// Checks that videos can be decoded. Blocks until a child has started, if there is none. Returns the name of the library, such as
+    /// "libavcodec 59.37.100 (`libavcodec.so.59`)".
+    ///
+    /// # Errors
+    /// [`FrameDecodeError`], if the program cannot be started or there is no library.
+    pub fn check(&self) -> Result<String, FrameDecodeError> {
+        let mut place = self.take(|_| true, |_| true);
+        let child = match place.child.take() {
+            Some(child) => child,
+            None => FrameChild::start(&self.command, &self.settings, 0)?,
+        };
+        Ok(place.child.insert(child).library().to_owned())
+    }
+
+    /// Decodes frames, and calls `on_frame(nth, planes)` for each in the order in which the decoder gives them; `nth` is its number among
+    /// the wanted ones. Blocks until all are there. If this fails, some frames may have been given.
+    ///
+    /// # Errors
+    /// [`FrameDecodeError`]. Of a video that cannot be decoded, and the next request is served all the same.
+    ///
+    /// # Panics
+    /// If the wanted times do not ascend.
+    pub fn decode(
+        &self,
+        request: &FrameRequest<'_>,
+        on_frame: &mut dyn FnMut(usize, FramePlanes<'_>),
+    ) -> Result<(), FrameDecodeError> {
+        assert!(request.wanted.is_sorted_by(|one, next| one < next), "wanted times ascend: {:?}", request.wanted);
+        if request.wanted.is_empty() {
+            return Ok(());
+        }
+        let mut place = self.take(|child| child.has_open(request), |child| child.may_decode(request));
+        let mut child = match place.child.take() {
+            Some(child) => child,
+            None => FrameChild::start(&self.command, &self.settings, request.max_pixels)?,
+        };
+        let result = child.decode(request, &self.settings, on_frame);
+        // One that has ended, or that is in the middle of something, is ended here.
+        place.child = child.is_usable().then_some(child);
+        result
+    }
+
+    /// Takes the place of a child, with an idle one if there is one that may be used, at best one that fits.
+    fn take(&self, fits: impl Fn(&FrameChild) -> bool, may: impl Fn(&FrameChild) -> bool) -> TakenPlace<'_> {
+        let mut idle = self.idle.lock();
+        loop {
+            let number = idle.children.iter().rposition(|child| fits(child) && may(child));
+            if let Some(number) = number.or_else(|| idle.children.iter().rposition(&may)) {
+                return TakenPlace { decoders: self, child: Some(idle.children.remove(number)) };
+            }
+            if idle.count < self.settings.children.max(1) {
+                idle.count += 1;
+                return TakenPlace { decoders: self, child: None };
+            }
+            if !idle.children.is_empty() {
+                let ended = idle.children.remove(0);
+                // The lock is released first, so that other threads need not wait until the child has ended.
+                drop(idle);
+                drop(ended);
+                return TakenPlace { decoders: self, child: None };
+            }
+            self.is_free.wait(&mut idle);
+        }
+    }
+}
+
+impl Drop for TakenPlace<'_> {
+    fn drop(&mut self) {
+        let mut idle = self.decoders.idle.lock();
+        match self.child.take() {
+            Some(child) => idle.children.push(child),
+            None => idle.count -= 1,
+        }
+        drop(idle);
+        self.decoders.is_free.notify_one();
+    }
+}
