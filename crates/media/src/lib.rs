@@ -42,7 +42,7 @@ pub use mix::ChannelMix;
 pub use sound::{Sound, SoundScratch};
 pub use track::{FlacStream, PcmSample, SoundCodec, Track};
 pub use video::{
-    OpenVideo, Video, VideoBlocks, VideoCodec, VideoColor, VideoPacket, VideoReader, VideoRotation, VideoTable,
-    VideoTrack, encode_video_excerpt, encode_video_table, is_reference,
+    OpenVideo, Video, VideoBlocks, VideoBytes, VideoCodec, VideoColor, VideoPacket, VideoReader, VideoRotation,
+    VideoTable, VideoTrack, encode_video_excerpt, encode_video_table, is_reference,
 };
 pub use write::{SampleForm, SampleWriter};

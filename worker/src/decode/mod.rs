@@ -44,6 +44,7 @@ pub(crate) use memory::{DecodeLimits, NeverFits};
 pub use picture_ops::PictureOps;
 pub(crate) use sequence::{PieceTarget, SequenceWriter, WrittenRow};
 pub use sequence::{count_tokens, read_tokens};
+use spdl_media::Video;
 use spdl_pixels::{Parts, ScalableHead};
 pub use spdl_pixels::{PictureCounts, PictureLimits};
 
@@ -315,6 +316,31 @@ impl Decoder {
             }
         }
         Some(parts)
+    }
+
+    /// Returns whether a field is read by columns of videos alone, which may need parts of it.
+    pub(crate) fn reads_video(&self, field: &str) -> bool {
+        let mut reading =
+            self.inner.prepared().filter(|(_, prepared)| prepared.fields().any(|name| name == field)).peekable();
+        reading.peek().is_some() && reading.all(|(_, prepared)| prepared.decoder.reads_video())
+    }
+
+    /// Returns the packets of the video in `field` of a record that these samples of it need, in their order; `None` if any needs all
+    /// of the field.
+    pub(crate) fn video_packets(
+        &self,
+        samples: impl IntoIterator<Item = SampleKey>,
+        (field, video): (&str, &Video),
+    ) -> Option<Vec<usize>> {
+        let mut packets = BTreeSet::new();
+        for key in samples {
+            for (_, prepared) in self.inner.prepared() {
+                if prepared.fields().any(|name| name == field) {
+                    packets.extend(prepared.decoder.video_packets(video, (self.inner.seed, key))?);
+                }
+            }
+        }
+        Some(packets.into_iter().collect())
     }
 
     /// Returns the limits on pictures.

@@ -1,6 +1,8 @@
 //! Excerpts of videos: what decoding some frames takes, without the rest of the file.
 
-use super::{Video, VideoCodec, VideoColor, VideoReader, VideoRotation, VideoTable, VideoTrack, encode_video_table};
+use super::{
+    Video, VideoCodec, VideoColor, VideoPacket, VideoReader, VideoRotation, VideoTable, VideoTrack, encode_video_table,
+};
 use crate::MediaError;
 
 /// The first bytes of an excerpt.
@@ -23,9 +25,15 @@ const OTHER_CODEC: u8 = u8::MAX;
 /// does, and has the bytes of some packets alone.
 #[derive(Clone, Debug)]
 pub struct OpenVideo<'b> {
-    video: Video,
-    bytes: PacketSource<'b>,
+    /// What is known of the video.
+    pub video: Video,
+    /// The bytes of its packets.
+    pub bytes: VideoBytes<'b>,
 }
+
+/// The bytes of a video's packets: of all, or of those in an excerpt.
+#[derive(Clone, Debug)]
+pub struct VideoBytes<'b>(PacketSource<'b>);
 
 #[derive(Clone, Debug)]
 enum PacketSource<'b> {
@@ -48,23 +56,18 @@ impl<'b> OpenVideo<'b> {
             let wanted = reader.wants();
             let [from, to] = [wanted.start, wanted.end].map(|byte| usize::try_from(byte).unwrap_or(usize::MAX));
             if let Some(video) = reader.read(bytes.get(from..to).unwrap_or_default())? {
-                return Ok(Self { video, bytes: PacketSource::File(bytes) });
+                return Ok(Self { video, bytes: VideoBytes(PacketSource::File(bytes)) });
             }
         }
     }
+}
 
-    /// Returns what is known of the video.
+impl<'b> VideoBytes<'b> {
+    /// Returns the bytes of a packet, which is number `nth` of the video; `None` if the file or the excerpt does not have it.
     #[must_use]
-    pub const fn video(&self) -> &Video {
-        &self.video
-    }
-
-    /// Returns the bytes of a packet; `None` if there is no such packet, or the excerpt does not have it.
-    #[must_use]
-    pub fn packet(&self, nth: usize) -> Option<&'b [u8]> {
-        match &self.bytes {
+    pub fn packet(&self, nth: usize, packet: &VideoPacket) -> Option<&'b [u8]> {
+        match &self.0 {
             PacketSource::File(file) => {
-                let packet = self.video.packets.get(nth)?;
                 let from = usize::try_from(packet.offset).ok()?;
                 file.get(from..from.checked_add(packet.bytes as usize)?)
             }
@@ -129,7 +132,7 @@ fn read_excerpt(mut bytes: &[u8]) -> Option<OpenVideo<'_>> {
         there.push((number, bytes.split_off(..packet.bytes as usize)?));
     }
     let video = Video { track, tracks, packets };
-    bytes.is_empty().then_some(OpenVideo { video, bytes: PacketSource::Excerpt(there) })
+    bytes.is_empty().then_some(OpenVideo { video, bytes: VideoBytes(PacketSource::Excerpt(there)) })
 }
 
 fn track_bytes(Video { track, tracks, .. }: &Video) -> Vec<u8> {

@@ -11,7 +11,7 @@ mod table;
 mod track;
 
 pub use block::VideoBlocks;
-pub use excerpt::{OpenVideo, encode_video_excerpt};
+pub use excerpt::{OpenVideo, VideoBytes, encode_video_excerpt};
 pub use packet::VideoPacket;
 pub(crate) use packet::{MAX_PACKETS, MAX_TIME};
 pub use reader::{Video, VideoReader};

@@ -7,7 +7,7 @@ use spdl_frames::{
     FrameDecodeError, FrameDecoders, FramePlanes, FrameRequest, PacketBytes, PlaneFormat, PlaneKind, RgbConversion,
 };
 use spdl_job::{PicturePlan, ShownTimes, VideoClip, VideoColumn};
-use spdl_media::{Video, VideoBlocks, VideoColor, VideoReader, VideoRotation, VideoTrack, is_reference};
+use spdl_media::{OpenVideo, Video, VideoBlocks, VideoBytes, VideoColor, VideoRotation, VideoTrack, is_reference};
 use spdl_pixels::{Orientation, PictureLimits};
 use spdl_types::Draw;
 
@@ -106,7 +106,8 @@ impl VideoDecoder {
             return Err(BadSampleProblem::Empty { field: field.to_owned() });
         }
         let problem = |problem: String| BadSampleProblem::Video { field: field.to_owned(), problem };
-        let Video { track, packets, .. } = read_video(file).map_err(|error| problem(reason(error)))?;
+        let OpenVideo { video, bytes } = OpenVideo::open(file).map_err(|error| problem(reason(error)))?;
+        let Video { track, packets, .. } = video;
         let [width, height] = [track.width, track.height];
         let (side_pixels, pixels) = (limits.side_pixels, limits.pixels);
         if width == 0 || height == 0 {
@@ -119,29 +120,35 @@ impl VideoDecoder {
         }
         let blocks = VideoBlocks::of_all(packets);
         let begins: Vec<i64> = blocks.begins().collect();
-        if begins.is_empty() {
-            return Err(problem("has no frames".to_owned()));
-        }
-        let end = |frame: u64| {
-            let packet = &blocks.packets()[blocks.packet_of(frame)?];
-            Some(packet.pts + i64::from(packet.duration))
-        };
-        let times = ShownTimes {
-            begins: &begins,
-            end: end(begins.len() as u64 - 1).unwrap_or_default(),
-            time_base: track.time_base,
-        };
-        let drawn = || Draw::of_part(seed, key.epoch, key.id.0, CLIP_PART).bits();
-        let too_short = || BadSampleProblem::VideoTooShort { field: field.to_owned(), frames: begins.len() };
-        let frames = self.clip.frames_of(&times, drawn).ok_or_else(too_short)?;
+        let frames = self.choose(field, (&blocks, &begins, track.time_base), (seed, key))?;
         let mut wanted: Vec<i64> = frames.iter().map(|frame| begins[*frame]).collect();
         wanted.dedup();
         let mut clip = Vec::with_capacity(frames.len());
         for frame in &frames {
             clip.push(wanted.binary_search(&begins[*frame]).expect("the time of the frame"));
         }
-        let packets = needed_packets(&blocks, &frames, &track, file).map_err(problem)?;
+        let packets = needed_packets(&blocks, &frames, &track, &bytes).map_err(problem)?;
         Ok(TakenVideo { track, packets, wanted, clip })
+    }
+
+    /// Returns the numbers of the frames of a clip, in their order, of a video whose frames begin at these times.
+    fn choose(
+        &self,
+        field: &str,
+        (blocks, begins, time_base): (&VideoBlocks, &[i64], [u32; 2]),
+        (seed, key): (u64, SampleKey),
+    ) -> Result<Vec<usize>, BadSampleProblem> {
+        if begins.is_empty() {
+            return Err(BadSampleProblem::Video { field: field.to_owned(), problem: "has no frames".to_owned() });
+        }
+        let end = |frame: u64| {
+            let packet = &blocks.packets()[blocks.packet_of(frame)?];
+            Some(packet.pts + i64::from(packet.duration))
+        };
+        let end = end(begins.len() as u64 - 1).unwrap_or_default();
+        let drawn = || Draw::of_part(seed, key.epoch, key.id.0, CLIP_PART).bits();
+        let too_short = || BadSampleProblem::VideoTooShort { field: field.to_owned(), frames: begins.len() };
+        self.clip.frames_of(&ShownTimes { begins, end, time_base }, drawn).ok_or_else(too_short)
     }
 
     /// Plans the operations for frames of this stored size, which are the same for all frames of a clip.
@@ -171,6 +178,17 @@ impl VideoDecoder {
 impl ColumnDecoder for VideoDecoder {
     fn fields(&self) -> Vec<&str> {
         self.each.fields()
+    }
+
+    fn reads_video(&self) -> bool {
+        true
+    }
+
+    fn video_packets(&self, video: &Video, of: (u64, SampleKey)) -> Option<Vec<usize>> {
+        let blocks = VideoBlocks::of_all(video.packets.clone());
+        let begins: Vec<i64> = blocks.begins().collect();
+        let frames = self.choose("", (&blocks, &begins, video.track.time_base), of).ok()?;
+        blocks.needed(&numbers_once(&frames))
     }
 
     fn decode(&self, sample: ColumnSample<'_, '_>, target: &mut FieldTarget<'_>) -> Result<(), BadSampleProblem> {
@@ -303,15 +321,11 @@ fn of_decoding(field: &str, error: &FrameDecodeError) -> BadSampleProblem {
     BadSampleProblem::VideoDecoder { problem: error.to_string() }
 }
 
-/// Reads the tables of a file.
-fn read_video(file: &[u8]) -> Result<Video, spdl_media::MediaError> {
-    let mut reader = VideoReader::new(file.len() as u64);
-    loop {
-        let wanted = reader.wants();
-        if let Some(video) = reader.read(&file[to_usize(wanted.start)..to_usize(wanted.end)])? {
-            return Ok(video);
-        }
-    }
+/// Returns the numbers of frames, which are in their order, each once.
+fn numbers_once(frames: &[usize]) -> Vec<u64> {
+    let mut numbers: Vec<u64> = frames.iter().map(|frame| *frame as u64).collect();
+    numbers.dedup();
+    numbers
 }
 
 /// Returns the packets that decoding some frames takes: not those that no other picture refers to.
@@ -319,10 +333,9 @@ fn needed_packets<'b>(
     blocks: &VideoBlocks,
     frames: &[usize],
     track: &VideoTrack,
-    file: &'b [u8],
+    bytes: &VideoBytes<'b>,
 ) -> Result<Vec<NeededPacket<'b>>, String> {
-    let mut numbers: Vec<u64> = frames.iter().map(|frame| *frame as u64).collect();
-    numbers.dedup();
+    let numbers = numbers_once(frames);
     let needed = blocks.needed(&numbers).ok_or("has a frame without a key frame before it")?;
     let mut wanted: Vec<usize> = numbers.iter().filter_map(|frame| blocks.packet_of(*frame)).collect();
     wanted.sort_unstable();
@@ -330,9 +343,7 @@ fn needed_packets<'b>(
     let mut next = None;
     for number in needed {
         let packet = &blocks.packets()[number];
-        let bytes =
-            usize::try_from(packet.offset).ok().and_then(|start| file.get(start..)?.get(..packet.bytes as usize));
-        let bytes = bytes.ok_or_else(|| format!("is cut off after {} bytes", file.len()))?;
+        let bytes = bytes.packet(number, packet).ok_or_else(|| format!("is cut off before packet {number}"))?;
         let skipped = next.map_or(number..number, |next| next..number);
         next = Some(number + 1);
         let is_wanted = wanted.binary_search(&number).is_ok();
@@ -382,8 +393,4 @@ fn orientation(rotation: VideoRotation) -> Orientation {
         VideoRotation::ThreeQuarters => (true, true, false),
     };
     Orientation { transposed, columns_reversed, rows_reversed }
-}
-
-fn to_usize(number: u64) -> usize {
-    usize::try_from(number).unwrap_or(usize::MAX)
 }
