@@ -12,8 +12,8 @@ import numpy
 import pytest
 import spdl_cluster
 from conftest import Cluster, ctl, ctl_json
-from test_audio import FROM, RATE, WAVE, samples, sound
-from test_speech import LENGTH, SPAN, TEXT, job, part, write
+from test_audio import FROM, LENGTH, RATE, WAVE, samples
+from test_speech import SPAN, TEXT, job, part, write
 
 soundfile = pytest.importorskip("soundfile")
 
