@@ -208,6 +208,8 @@ pub(super) struct DecodeResources {
 pub(super) struct DecodeScratch {
     pub(super) picture: PictureScratch,
     pub(super) sound: SoundScratch,
+    /// The file of sound that was read last, of the sample that is being decoded.
+    pub(super) heard: Option<audio::HeardFile>,
     /// The picture that operations change.
     pub(super) rgb: RgbPicture<'static>,
     pub(super) operation: OperationScratch,
