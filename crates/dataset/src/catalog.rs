@@ -170,7 +170,15 @@ impl Records {
         // A value replaces a member of the same field, but for the member that the row names.
         let named = record.fields[first.member].name.clone();
         rows.iter_mut().for_each(|row| row.values.retain(|(name, _)| *name != named));
-        record.fields.retain(|field| rows.iter().all(|row| row.values.iter().all(|(name, _)| *name != field.name)));
+        let is_taken = |field: &str| rows.iter().any(|row| row.values.iter().any(|(name, _)| name == field));
+        let (key, left_out) = (&record.key, &mut self.odd.left_out);
+        record.fields.retain(|field| {
+            let is_kept = !is_taken(&field.name);
+            if !is_kept {
+                left_out.add(&format!("{key}.{}", field.name), LeftOutReason::FieldTaken);
+            }
+            is_kept
+        });
         let unwritable = |source| DatasetError::Unwritable { url: shard.to_owned(), source };
         for (nth, row) in rows.into_iter().enumerate() {
             record.key = row.key;

@@ -144,7 +144,11 @@ async fn any_table_gives_members_of_tars_values_and_classes_when_the_format_is_n
     write(&table, "file,class,txt\na.jpg,dog,new\nc.jpg,cat,other\nd.jpg,dog,packed\n");
     let tar = IndexOptions { format: format_called("tar"), ..options(&tars, &table).unwrap() };
     let report = indexed(&tars, &tar).await.unwrap();
-    assert_eq!((report.records, report.class_names), (3, vec!["cat".to_owned(), "dog".to_owned()]));
+    assert_eq!((report.records, report.class_names.clone()), (3, vec!["cat".to_owned(), "dog".to_owned()]));
+    let left_out: Vec<_> =
+        report.left_out.iter().map(|entry| (entry.example.as_str(), entry.files, entry.why)).collect();
+    let expected = [("b.jpg", 2, LeftOutReason::NoRow), ("a.txt", 1, LeftOutReason::FieldTaken)];
+    assert_eq!(left_out, expected);
     let expected = [
         ("a.cls", "1"),
         ("a.jpg", "A"),
