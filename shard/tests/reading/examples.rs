@@ -8,10 +8,10 @@ use spdl_job::{
     BoxStorage, BoxesKeys, BytesColumn, BytesKeys, CategoryKeys, CenterCrop, ClassesFile, ColumnFile, ColumnKind,
     CropBox, DEFAULT_BAD_FRACTION, DecodeFile, DefaultFile, DocumentIdsKeys, DocumentLengthsKeys, FeaturesFile,
     FeaturesPreset, Fill, FunctionFile, Gain, GeometryKeys, GlobalLengthsKeys, ImageKeys, ImageOp, ImageSizeKeys,
-    Interpolation, JobFile, JobSourceFile, JsonKeys, LabelsKeys, LossMaskKeys, MaskKeys, NoKeys, NumberOrRange,
-    OneHotKeys, OrderFile, PositionsKeys, RandomFlip, RandomResizedCrop, Resize, ReturnedFile, ReturnsFile,
-    SegmentFile, SegmentPick, Size, SoundOp, SourceDigest, SpanFile, TensorEncoding, TensorKeys, TextKeys, TokensKeys,
-    ValueKeys,
+    Interpolation, JobFile, JobSourceFile, JobStageFile, JsonKeys, LabelsKeys, LossMaskKeys, MaskKeys, NoKeys,
+    NumberOrRange, OneHotKeys, OrderFile, PositionsKeys, RandomFlip, RandomResizedCrop, Resize, ReturnedFile,
+    ReturnsFile, SegmentFile, SegmentPick, Size, SoundOp, SourceDigest, SpanFile, TensorEncoding, TensorKeys, TextKeys,
+    TokensKeys, ValueKeys,
 };
 use spdl_order::{DatasetFacts, EpochEnd};
 use spdl_types::{DType, Fingerprint, ImageColor, ImageDepth, ImageLayout, Normalise};
@@ -158,6 +158,7 @@ fn with_every_key() -> JobFile {
             order: None,
         }],
         total_samples: Some(1),
+        stage: vec![JobStageFile { from: 1, weights: [(String::from("photos"), 1.0)].into() }],
         seed: 0,
         global_batch: 1,
         epochs: 1,

@@ -61,8 +61,8 @@ enum JobAction {
         python: Option<PathBuf>,
         #[command(flatten)]
         connection: Connection,
-        /// Replaces a job of this name that differs. Its runs keep their positions if the order and the bytes of the samples are the same;
-        /// otherwise it is another job, whose runs begin at the beginning.
+        /// Replaces a job of this name that differs. Its runs keep their positions if the order and the bytes of the samples are the same, but
+        /// for stages of sources from there on; otherwise it is another job, whose runs begin at the beginning.
         #[arg(long)]
         replace: bool,
         /// Prints the job as one line of JSON.
@@ -177,7 +177,7 @@ pub(crate) async fn replace(
         JobReplacement::Unchanged => format!("job `{name}` is there, and the same"),
         JobReplacement::Changed { differences } => {
             format!(
-                "job `{name}` has changed in {differences}: the order is the same, and its runs keep their positions"
+                "job `{name}` has changed in {differences}: its runs keep their positions, and what they have read stays the same"
             )
         }
         JobReplacement::New { differences } => {
@@ -366,8 +366,8 @@ fn show(job: &Job) -> Result<(), CtlError> {
     for (key, value) in lines {
         outln!("{}", format!("{key:<13} {value}").trim_end())?;
     }
-    for source in &job.sources {
-        outln!("{:<13} {}", "source", report::source_text(source, job.samples))?;
+    for (what, text) in report::source_texts(job) {
+        outln!("{what:<13} {text}")?;
     }
     for column in &job.columns {
         outln!("{:<13} {}", "column", column_text(column))?;

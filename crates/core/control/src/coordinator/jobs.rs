@@ -110,8 +110,8 @@ impl CoordinatorCore {
         Ok(FromCoordinator::Done)
     }
 
-    /// Puts a job in the place of the one of its name. A run goes on where it was only if the order and the bytes are the same: then its
-    /// positions mean the same samples.
+    /// Puts a job in the place of the one of its name. A run goes on where it was only if the order and the bytes are the same, but for
+    /// stages of sources that no run has reached: then its positions mean the same samples.
     fn replace_job(&mut self, job: Job) -> Result<JobReplacement, Refusal> {
         let Some(existing) = self.jobs.get(&job.name) else {
             return self.create_job(job).map(|_| JobReplacement::Created);
@@ -129,18 +129,33 @@ impl CoordinatorCore {
         }
         let differences = differences(existing, &job);
         let name = job.name.clone();
-        if !existing.job.is_identified_by(job.fingerprint()) {
+        let reached = self.reached(existing);
+        let at = reached.as_ref().map_or(Position::START, |(at, _)| *at);
+        if !existing.job.continues(job.fingerprint_up_to(at), at) {
+            if let Some((at, run)) = reached
+                && existing.job.continues(job.fingerprint_up_to(Position::START), Position::START)
+            {
+                return Err(stages_reached(&job, at, run));
+            }
             self.remove_job(&name)?;
             self.create_job(job)?;
             return Ok(JobReplacement::New { differences });
         }
+        let is_outdated = !existing.job.is_identified_by(job.fingerprint());
         let (before, now) = (existing.job.epochs, job.epochs);
         let state = self.jobs.get_mut(&name).expect("it was just found");
         state.failed = state.ledger.verdict(&job);
         (state.fingerprint, state.job) = (job.fingerprint(), job);
         let record = state.record();
         let sessions: Vec<SessionId> = state.runs.values().flat_map(|run| run.sessions.clone()).collect();
-        self.effects.push_back(Effect::Persist(Change::PutJob(record)));
+        // Before the job: a rank that was only silent must not go on in a session of the job with other stages.
+        for id in sessions.iter().filter(|_| is_outdated) {
+            self.sessions.get_mut(id).expect("a run has its sessions").is_outdated = true;
+            self.persist_session(*id);
+        }
+        if !is_outdated || !mutated(Mutation::ForgetStages) {
+            self.effects.push_back(Effect::Persist(Change::PutJob(record)));
+        }
         for id in sessions {
             let session = self.sessions.get_mut(&id).expect("a run has its sessions");
             // A launch with a number of its own keeps that, and so does one that has got further.
@@ -151,6 +166,17 @@ impl CoordinatorCore {
         }
         self.log(ClusterNote::JobReplaced { job: name, differences: differences.clone() });
         Ok(JobReplacement::Changed { differences })
+    }
+
+    /// Returns the furthest position that a rank of a run of the job has reached, and the run; `None` if none has got anywhere. Launches
+    /// before a reset of their run do not count.
+    fn reached<'j>(&self, state: &'j JobState) -> Option<(Position, &'j str)> {
+        let of_run = |(name, run): (&'j String, &RunState)| {
+            let since_reset = run.sessions.rsplit(|id| self.sessions[id].is_reset).next()?;
+            let reached = since_reset.iter().map(|id| self.sessions[id].furthest()).max();
+            reached.map(|at| (at, name.as_str()))
+        };
+        state.runs.iter().filter_map(of_run).max().filter(|(at, _)| *at > Position::START)
     }
 
     pub(super) fn remove_job(&mut self, name: &str) -> Result<FromCoordinator, Refusal> {
@@ -277,6 +303,24 @@ fn sources_text(job: &Job) -> String {
     job.sources.iter().map(of).collect::<Vec<_>>().join("; ")
 }
 
+/// Describes the stages of a job.
+fn stages_text(job: &Job) -> String {
+    if job.stages.is_empty() {
+        return "none".to_owned();
+    }
+    job.stages.iter().map(|stage| format!("from {}: {:?}", stage.from, stage.weights)).collect::<Vec<_>>().join("; ")
+}
+
+/// Builds the refusal for a replacement with other stages before a position that a run has reached.
+fn stages_reached(submitted: &Job, at: Position, run: &str) -> Refusal {
+    let sample = at.epoch.saturating_mul(submitted.samples).saturating_add(at.offset);
+    let cause = format!(
+        "run `{run}` has reached sample {sample} ({at}), and its `stage` tables differ before that; stages may change that begin with \
+         `from = {sample}` or later: change only these, or give the job another name"
+    );
+    Refusal::JobInvalid { job: submitted.name.clone(), cause }
+}
+
 /// Describes how many samples an epoch has, if the job says it.
 fn total_text(job: &Job) -> String {
     if job.sources.is_empty() { "all".to_owned() } else { job.samples.to_string() }
@@ -307,6 +351,7 @@ fn differences(existing: &JobState, submitted: &Job) -> String {
             format!("fingerprint {}", submitted.dataset_fingerprint),
         ),
         ("total_samples", total_text(ours), total_text(submitted)),
+        ("stage", stages_text(ours), stages_text(submitted)),
         ("view", view_text(ours), view_text(submitted)),
         ("shuffle", ours.order.shuffle.to_string(), submitted.order.shuffle.to_string()),
         ("order.lanes", ours.order.lanes.to_string(), submitted.order.lanes.to_string()),
