@@ -83,8 +83,12 @@ fn weights_change_twice_in_a_run_whose_processes_are_killed_and_the_audit_agrees
     write_job((RUN, &job), &datasets, &[(first + 31, 4, 6)]);
     let second = first_free(&cluster, &job);
     assert!(second > first + 30, "{second} is past the first change at {first} + 30");
+    let mut weights = cluster.ctl("admin", ["job", "weights", RUN, "--set", "photos=0,drawings=1"]);
+    let set = run(&mut weights);
+    let written = format!("[[stage]]\nfrom = {second}\nweights = {{ drawings = 1, photos = 0 }}");
+    assert!(set.stdout.contains(&written), "{}{}", set.stdout, set.stderr);
     write_job((RUN, &job), &datasets, &[(first + 30, 4, 6), (second, 0, 1)]);
-    assert!(replace(&cluster, &job).status.success());
+    assert!(replace(&cluster, &job).stdout.contains("and the same"), "the file has what the command has printed");
 
     // A run without faults delivers the same from there on, and the whole run is what the job's stages make of it.
     let reports = cluster.pull_all(RUN, 1, &["node-1"], &["--steps", "6", "--from", "resume"]);

@@ -1,6 +1,7 @@
-//! `spdl-ctl job`: writes, submits, lists, shows and removes jobs.
+//! `spdl-ctl job`: writes, submits, lists, shows, changes and removes jobs.
 
 mod init;
+mod weights;
 
 use std::{
     path::{Path, PathBuf},
@@ -21,7 +22,7 @@ use spdl_store::StoreOptions;
 use spdl_types::SampleShape;
 use spdl_worker::transform::{TransformSettings, UnknownSource, find_sources};
 
-use self::init::InitArgs;
+use self::{init::InitArgs, weights::WeightsArgs};
 use super::{
     CtlError, CtlResult,
     coordinator::Connection,
@@ -87,6 +88,8 @@ enum JobAction {
         #[arg(long)]
         json: bool,
     },
+    /// Gives the sources of a job other weights from a sample on that no run has reached, while no rank of the job is alive.
+    Weights(WeightsArgs),
     /// Removes a job, with its positions and its ledger of bad samples.
     Remove {
         /// Its name.
@@ -132,6 +135,7 @@ pub(crate) fn run(args: JobArgs) -> CtlResult {
                 let job = describe(&connection, &name).await?;
                 if json { report::json(&job)? } else { show(&job)? }
             }
+            JobAction::Weights(args) => weights::run(args).await?,
             JobAction::Remove { name, connection } => {
                 connection.ask(&ToCoordinator::RemoveJob { name: name.clone() }).await?;
                 outln!("job `{name}` is removed")?;

@@ -10,7 +10,10 @@ use spdl_types::{
 };
 
 use super::{
-    Change, ClusterNote, CoordinatorCore, Effect, JobRecord, MAX_JOBS, NAMED_SAMPLES, ledger::Ledger, over_limit,
+    Change, ClusterNote, CoordinatorCore, Effect, JobRecord, MAX_JOBS, NAMED_SAMPLES,
+    ledger::Ledger,
+    over_limit,
+    stages::{stages_reached, stages_text},
 };
 
 /// The largest number of job files whose problems are kept for the status.
@@ -112,7 +115,7 @@ impl CoordinatorCore {
 
     /// Puts a job in the place of the one of its name. A run goes on where it was only if the order and the bytes are the same, but for
     /// stages of sources that no run has reached: then its positions mean the same samples.
-    fn replace_job(&mut self, job: Job) -> Result<JobReplacement, Refusal> {
+    pub(super) fn replace_job(&mut self, job: Job) -> Result<JobReplacement, Refusal> {
         let Some(existing) = self.jobs.get(&job.name) else {
             return self.create_job(job).map(|_| JobReplacement::Created);
         };
@@ -166,17 +169,6 @@ impl CoordinatorCore {
         }
         self.log(ClusterNote::JobReplaced { job: name, differences: differences.clone() });
         Ok(JobReplacement::Changed { differences })
-    }
-
-    /// Returns the furthest position that a rank of a run of the job has reached, and the run; `None` if none has got anywhere. Launches
-    /// before a reset of their run do not count.
-    fn reached<'j>(&self, state: &'j JobState) -> Option<(Position, &'j str)> {
-        let of_run = |(name, run): (&'j String, &RunState)| {
-            let since_reset = run.sessions.rsplit(|id| self.sessions[id].is_reset).next()?;
-            let reached = since_reset.iter().map(|id| self.sessions[id].furthest()).max();
-            reached.map(|at| (at, name.as_str()))
-        };
-        state.runs.iter().filter_map(of_run).max().filter(|(at, _)| *at > Position::START)
     }
 
     pub(super) fn remove_job(&mut self, name: &str) -> Result<FromCoordinator, Refusal> {
@@ -301,24 +293,6 @@ fn sources_text(job: &Job) -> String {
         )
     };
     job.sources.iter().map(of).collect::<Vec<_>>().join("; ")
-}
-
-/// Describes the stages of a job.
-fn stages_text(job: &Job) -> String {
-    if job.stages.is_empty() {
-        return "none".to_owned();
-    }
-    job.stages.iter().map(|stage| format!("from {}: {:?}", stage.from, stage.weights)).collect::<Vec<_>>().join("; ")
-}
-
-/// Builds the refusal for a replacement with other stages before a position that a run has reached.
-fn stages_reached(submitted: &Job, at: Position, run: &str) -> Refusal {
-    let sample = at.epoch.saturating_mul(submitted.samples).saturating_add(at.offset);
-    let cause = format!(
-        "run `{run}` has reached sample {sample} ({at}), and its `stage` tables differ before that; stages may change that begin with \
-         `from = {sample}` or later: change only these, or give the job another name"
-    );
-    Refusal::JobInvalid { job: submitted.name.clone(), cause }
 }
 
 /// Describes how many samples an epoch has, if the job says it.

@@ -97,6 +97,16 @@ pub enum ToCoordinator {
         /// The number of the first class to send.
         first: u32,
     },
+    /// Gives the sources of a job other weights from a sample on, in place of stages that begin there or later. Refused as a
+    /// replacement is.
+    SetWeights {
+        /// The job's name.
+        job: String,
+        /// The number of samples before, over all epochs; `None` for as many as the run that is furthest has reached.
+        from: Option<u64>,
+        /// The weight of each source, in their order, of 65536 in all.
+        weights: Vec<u32>,
+    },
 }
 
 /// A reply of the coordinator.

@@ -56,12 +56,12 @@ impl Job {
     }
 
     /// Returns among how many samples bad ones are counted: where samples are sequences, these are documents. Of several sources, they are
-    /// the different samples that come in an epoch, in the stage in which each source gives most.
+    /// the different samples that come in an epoch, with the weights that they have where they begin.
     #[must_use]
     pub fn countable_samples(&self) -> u64 {
         if !self.sources.is_empty() {
             let of = |(number, source): (usize, &JobSource)| {
-                ((self.samples as f64 * self.largest_share(number)).ceil() as u64).min(source.samples)
+                ((self.samples as f64 * self.first_share(number)).ceil() as u64).min(source.samples)
             };
             return self.sources.iter().enumerate().map(of).sum();
         }

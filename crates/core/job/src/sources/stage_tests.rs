@@ -28,7 +28,7 @@ fn stages_have_weights_of_all_sources_and_a_job_travels_with_them() {
     assert!(!serde_json::to_string(&frozen("", TWO).unwrap()).unwrap().contains("stages"));
     // 0.7 of 1500 samples, 0.4 of 500, and all of 500.
     assert!((job.times_read(0, 2500) * 70_000.0 - (1050.0 + 200.0 + 500.0)).abs() < 1.0);
-    assert!((job.largest_share(1) - 0.6).abs() < 1e-4);
+    assert!((job.first_share(1) - 0.3).abs() < 1e-4);
     let shown = |sample: u64| job.dataset_text_at(Position::new(sample / 1000, sample % 1000));
     assert_eq!([1499, 1500].map(shown), ["web 70.0 % + code 30.0 %", "web 40.0 % + code 60.0 %"]);
     assert_eq!((shown(2000).as_str(), shown(0)), ("web 100.0 % + code 0.0 %", job.dataset_text()));
@@ -39,6 +39,7 @@ fn a_source_can_begin_with_a_stage() {
     let late = staged(&[(1500, "1", "1")]).replace("weight = 3", "weight = 0");
     let job = frozen("total_samples = 1_000\nepochs = 20", &late).unwrap();
     assert_eq!((job.sources[0].weight, job.sources[1].weight), (65_536, 0));
+    assert!((job.first_share(1) - 0.5).abs() < 1e-4);
     assert_eq!(job.sources[1].window, frozen("", &TWO.replace("weight = 3", "weight = 7")).unwrap().sources[1].window);
     let never = staged(&[(1500, "1", "0")]).replace("weight = 3", "weight = 0");
     let error = error("total_samples = 1_000", &never);

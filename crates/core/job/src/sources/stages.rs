@@ -29,24 +29,31 @@ impl JobFile {
     }
 
     fn read_stage(&self, JobStageFile { from, weights }: &JobStageFile) -> Result<BlendStage, JobError> {
-        let refuse = |problem: String| Err(wrong(&self.name, format!("stage from {from}: `weights`"), problem));
-        if let Some(unknown) = weights.keys().find(|name| self.source.iter().all(|source| source.name != **name)) {
-            let unknown: String = unknown.chars().take(128).collect();
-            return refuse(format!("has `{unknown}`, and no source has this name"));
-        }
-        let mut shares = Vec::with_capacity(self.source.len());
-        for source in &self.source {
-            match weights.get(&source.name) {
-                None => return refuse(format!("lacks source `{}`; write 0 if it gives no samples there", source.name)),
-                Some(share) if share.is_finite() && *share >= 0.0 => shares.push(*share),
-                Some(share) => return refuse(format!("has {share} for `{}`; it must be 0 or more", source.name)),
-            }
-        }
-        if shares.iter().all(|share| *share == 0.0) {
-            return refuse("has only weights of 0".to_owned());
-        }
-        Ok(BlendStage { from: *from, weights: blend_weights(&shares) })
+        let names: Vec<&str> = self.source.iter().map(|source| source.name.as_str()).collect();
+        let weights = weights_by_name(&names, weights)
+            .map_err(|problem| wrong(&self.name, format!("stage from {from}: `weights`"), problem))?;
+        Ok(BlendStage { from: *from, weights })
     }
+}
+
+/// Returns the weights of sources with these names, in their order.
+fn weights_by_name(names: &[&str], weights: &BTreeMap<String, f64>) -> Result<Vec<u32>, String> {
+    if let Some(unknown) = weights.keys().find(|name| !names.contains(&name.as_str())) {
+        let unknown: String = unknown.chars().take(128).collect();
+        return Err(format!("has `{unknown}`, and no source has this name"));
+    }
+    let mut shares = Vec::with_capacity(names.len());
+    for name in names {
+        match weights.get(*name) {
+            None => return Err(format!("lacks source `{name}`; write 0 if it gives no samples there")),
+            Some(share) if share.is_finite() && *share >= 0.0 => shares.push(*share),
+            Some(share) => return Err(format!("has {share} for `{name}`; it must be 0 or more")),
+        }
+    }
+    if shares.iter().all(|share| *share == 0.0) {
+        return Err("has only weights of 0".to_owned());
+    }
+    Ok(blend_weights(&shares))
 }
 
 impl Job {
@@ -82,7 +89,8 @@ impl Job {
     }
 
     /// Returns the number of samples before a position, over all epochs.
-    const fn samples_before(&self, at: Position) -> u64 {
+    #[must_use]
+    pub const fn samples_before(&self, at: Position) -> u64 {
         at.epoch.saturating_mul(self.samples).saturating_add(at.offset)
     }
 
@@ -95,6 +103,15 @@ impl Job {
             format!("{} {:.1} %", source.name, 100.0 * f64::from(weight) / f64::from(BLEND_PERIOD))
         };
         self.sources.iter().enumerate().map(share).collect::<Vec<_>>().join(" + ")
+    }
+
+    /// Returns the weights of the job's sources, in their order, as parts of a period.
+    ///
+    /// # Errors
+    /// [`JobError::Key`] if a source has none, or one that is no weight, or there is no such source.
+    pub fn weights_by_name(&self, weights: &BTreeMap<String, f64>) -> Result<Vec<u32>, JobError> {
+        let names: Vec<&str> = self.sources.iter().map(|source| source.name.as_str()).collect();
+        weights_by_name(&names, weights).map_err(|problem| wrong(&self.name, "`weights`", problem))
     }
 
     /// Iterates over the weights of source number `source`: the number of samples before each stage, and the weight there.
@@ -124,10 +141,10 @@ impl Job {
         self.parts_given(source, samples) as f64 / f64::from(BLEND_PERIOD) / self.sources[source].samples.max(1) as f64
     }
 
-    /// Returns the share of the samples that source number `source` gives in the stage in which it gives most.
-    pub(crate) fn largest_share(&self, source: usize) -> f64 {
-        let largest = self.weights_of(source).map(|(_, weight)| weight).max().unwrap_or(0);
-        f64::from(largest) / f64::from(BLEND_PERIOD)
+    /// Returns the share of the samples that source number `source` gives where it begins, which later stages do not change.
+    pub(crate) fn first_share(&self, source: usize) -> f64 {
+        let first = self.weights_of(source).map(|(_, weight)| weight).find(|weight| *weight > 0).unwrap_or(0);
+        f64::from(first) / f64::from(BLEND_PERIOD)
     }
 
     /// Returns the job as it is up to a position: without the stages that begin there or later. Both have the same samples before it.

@@ -3,7 +3,7 @@
 use super::jobs::staged;
 use crate::{
     coordinator::{
-        Role,
+        Answer, Role,
         testing::{heartbeat, join},
         tests::world::CoordinatorWorld,
     },
@@ -89,6 +89,38 @@ fn a_rank_that_was_silent_while_stages_changed_does_not_go_on_with_the_old_ones(
         assert!(session.id.0 > id, "a join whose answer was lost opens a session with the new stages");
         assert_eq!((session.start, session.job.stages[0].from), (Position::new(0, 40), 40));
     }
+}
+
+#[test]
+fn an_admin_sets_weights_from_where_a_run_is_or_later_and_later_stages_go() {
+    let mut world = CoordinatorWorld::new();
+    assert_eq!(world.create(job(&[(300, 1, 1)])), FromCoordinator::Done);
+    let set = |world: &mut CoordinatorWorld, from: Option<u64>, weights: [u32; 2]| {
+        let request = ToCoordinator::SetWeights { job: "two".to_owned(), from, weights: weights.into() };
+        match world.send_as(Role::Admin, 1, request) {
+            Answer::Reply(FromCoordinator::Replaced(JobReplacement::Changed { differences })) => Ok(differences),
+            Answer::Reply(FromCoordinator::Refused(refusal)) => Err(refusal.to_string()),
+            other => panic!("{other:?}"),
+        }
+    };
+    let error = set(&mut world, None, [1, 65_535]).unwrap_err();
+    assert!(error.contains("no run of it has got anywhere: change `weight` in its file"), "{error}");
+    let id = world.join(of_two(join(0, 1, 10)));
+    assert!(set(&mut world, Some(400), [1, 65_535]).unwrap_err().contains("is in use"));
+    leave(&mut world, id, 10, Position::new(1, 60));
+    assert!(set(&mut world, Some(159), [1, 65_535]).unwrap_err().contains("has reached sample 160 (1:60)"));
+    assert!(set(&mut world, None, [1, 1]).unwrap_err().contains("must be those of all sources, 65536 in all"));
+    let changed = set(&mut world, None, [1, 65_535]).unwrap();
+    assert!(changed.starts_with("`stage` (from 160: [1, 65535], was from 300: "), "{changed}");
+    assert!(
+        set(&mut world, Some(200), [65_536, 0]).unwrap().contains("(from 160: [1, 65535]; from 200: [65536, 0], was")
+    );
+    world.restart();
+    let (session, _) = world.try_join(of_two(join(0, 1, 20))).unwrap();
+    assert_eq!(session.job.stages.iter().map(|stage| stage.from).collect::<Vec<_>>(), [160, 200]);
+    let one = ToCoordinator::SetWeights { job: "j".to_owned(), from: None, weights: vec![65_536] };
+    let refused = world.send_as(Role::Admin, 1, one);
+    assert!(matches!(refused, Answer::Reply(FromCoordinator::Refused(Refusal::JobInvalid { .. }))), "{refused:?}");
 }
 
 #[test]
