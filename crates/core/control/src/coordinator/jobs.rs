@@ -306,10 +306,14 @@ fn view_text(job: &Job) -> String {
 
 /// Builds the refusal for a submitted job that differs from the existing job of the same name.
 fn differs(existing: &JobState, submitted: &Job) -> Refusal {
-    let cause = format!(
-        "it is there already, and this one differs in {}; jobs do not change: give this one another name, or remove the other",
-        differences(existing, submitted)
-    );
+    let is_same_at_first = existing.job.continues(submitted.fingerprint_up_to(Position::START), Position::START);
+    let remedy = if is_same_at_first && existing.job.stages != submitted.stages {
+        "stages that no run has reached are changed by `spdl-ctl job submit --replace`"
+    } else {
+        "jobs do not change: give this one another name, or remove the other"
+    };
+    let differences = differences(existing, submitted);
+    let cause = format!("it is there already, and this one differs in {differences}; {remedy}");
     Refusal::JobInvalid { job: submitted.name.clone(), cause }
 }
 

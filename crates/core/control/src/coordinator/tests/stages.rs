@@ -35,6 +35,8 @@ fn leave(world: &mut CoordinatorWorld, session: u64, nonce: u64, at: Position) {
 fn stages_change_from_the_position_on_that_a_run_has_reached_and_not_before() {
     let mut world = CoordinatorWorld::new();
     assert_eq!(world.create(job(&[])), FromCoordinator::Done);
+    let FromCoordinator::Refused(refusal) = world.create(job(&[(300, 1, 9)])) else { panic!("it is there") };
+    assert!(refusal.to_string().ends_with("are changed by `spdl-ctl job submit --replace`"), "{refusal}");
     let id = world.join(of_two(join(0, 1, 10)));
     assert!(matches!(world.replace(job(&[(300, 1, 9)])), FromCoordinator::Refused(Refusal::RunInUse { .. })));
     leave(&mut world, id, 10, Position::new(1, 60));
