@@ -8,9 +8,9 @@ use spdl_job::{
     BoxStorage, BoxesKeys, BytesColumn, BytesKeys, CategoryKeys, CenterCrop, ClassesFile, ClipFile, ClipPick,
     ColumnFile, ColumnKind, CropBox, DEFAULT_BAD_FRACTION, DecodeFile, DefaultFile, DocumentIdsKeys,
     DocumentLengthsKeys, FeaturesFile, FeaturesPreset, Fill, FunctionFile, Gain, GeometryKeys, GlobalLengthsKeys,
-    ImageKeys, ImageOp, ImageSizeKeys, Interpolation, JobFile, JobSourceFile, JobStageFile, JsonKeys, LabelsKeys, LossMaskKeys,
-    MaskKeys, NoKeys, NumberOrRange, OneHotKeys, OrderFile, PositionsKeys, RandomFlip, RandomResizedCrop, Resize,
-    ReturnedFile, ReturnsFile, SegmentFile, SegmentPick, ShortVideo, Size, SoundOp, SourceDigest, SpanFile,
+    ImageKeys, ImageOp, ImageSizeKeys, Interpolation, JobFile, JobSourceFile, JobStageFile, JsonKeys, LabelsKeys,
+    LossMaskKeys, MaskKeys, NoKeys, NumberOrRange, OneHotKeys, OrderFile, PositionsKeys, RandomFlip, RandomResizedCrop,
+    Resize, ReturnedFile, ReturnsFile, SegmentFile, SegmentPick, ShortVideo, Size, SoundOp, SourceDigest, SpanFile,
     TensorEncoding, TensorKeys, TextKeys, TokensKeys, ValueKeys, VideoKeys,
 };
 use spdl_order::{DatasetFacts, EpochEnd};
