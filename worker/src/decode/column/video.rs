@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use spdl_frames::{
     FrameDecodeError, FrameDecoders, FramePlanes, FrameRequest, PacketBytes, PlaneFormat, PlaneKind, RgbConversion,
 };
-use spdl_job::{PicturePlan, ShownTimes, VideoClip, VideoColumn};
+use spdl_job::{ClipFrames, PicturePlan, ShownTimes, VideoClip, VideoColumn};
 use spdl_media::{Video, VideoBlocks, VideoColor, VideoReader, VideoRotation, VideoTrack, is_reference};
 use spdl_pixels::{Orientation, PictureLimits};
 use spdl_types::Draw;
@@ -47,15 +47,14 @@ pub(super) struct VideoDecoder {
     each: ImageColumnDecoder,
 }
 
-/// A video, and what of it is decoded.
-struct TakenVideo<'b> {
+/// A video, and which of its frames are taken.
+pub(super) struct TakenVideo {
     track: VideoTrack,
-    /// The packets that are needed, in the order in which they are decoded.
-    packets: Vec<NeededPacket<'b>>,
-    /// When the wanted frames are shown, ascending and without doubles.
-    wanted: Vec<i64>,
-    /// For each frame of the clip, its number among the wanted ones.
-    clip: Vec<usize>,
+    /// All packets.
+    blocks: VideoBlocks,
+    /// When each frame of the video is shown, in units of the track's time base.
+    begins: Vec<i64>,
+    clip: ClipFrames,
 }
 
 /// A packet that is needed.
@@ -95,55 +94,6 @@ impl VideoDecoder {
         Self { clip: column.clip, each: ImageColumnDecoder::new(&column.each, setup) }
     }
 
-    /// Reads the tables of the file, and chooses what is decoded of it.
-    fn open<'b>(
-        &self,
-        (field, file): (&str, &'b [u8]),
-        (seed, key): (u64, SampleKey),
-        limits: PictureLimits,
-    ) -> Result<TakenVideo<'b>, BadSampleProblem> {
-        if file.is_empty() {
-            return Err(BadSampleProblem::Empty { field: field.to_owned() });
-        }
-        let problem = |problem: String| BadSampleProblem::Video { field: field.to_owned(), problem };
-        let Video { track, packets, .. } = read_video(file).map_err(|error| problem(reason(error)))?;
-        let [width, height] = [track.width, track.height];
-        let (side_pixels, pixels) = (limits.side_pixels, limits.pixels);
-        if width == 0 || height == 0 {
-            return Err(problem(format!("is a video of {width}x{height}")));
-        }
-        if width.max(height) > side_pixels || u64::from(width) * u64::from(height) > pixels {
-            return Err(problem(format!(
-                "is a video of {width}x{height}; the limits are {side_pixels} a side and {pixels} in all"
-            )));
-        }
-        let blocks = VideoBlocks::of_all(packets);
-        let begins: Vec<i64> = blocks.begins().collect();
-        if begins.is_empty() {
-            return Err(problem("has no frames".to_owned()));
-        }
-        let end = |frame: u64| {
-            let packet = &blocks.packets()[blocks.packet_of(frame)?];
-            Some(packet.pts + i64::from(packet.duration))
-        };
-        let times = ShownTimes {
-            begins: &begins,
-            end: end(begins.len() as u64 - 1).unwrap_or_default(),
-            time_base: track.time_base,
-        };
-        let drawn = || Draw::of_part(seed, key.epoch, key.id.0, CLIP_PART).bits();
-        let too_short = || BadSampleProblem::VideoTooShort { field: field.to_owned(), frames: begins.len() };
-        let frames = self.clip.frames_of(&times, drawn).ok_or_else(too_short)?;
-        let mut wanted: Vec<i64> = frames.iter().map(|frame| begins[*frame]).collect();
-        wanted.dedup();
-        let mut clip = Vec::with_capacity(frames.len());
-        for frame in &frames {
-            clip.push(wanted.binary_search(&begins[*frame]).expect("the time of the frame"));
-        }
-        let packets = needed_packets(&blocks, &frames, &track, file).map_err(problem)?;
-        Ok(TakenVideo { track, packets, wanted, clip })
-    }
-
     /// Plans the operations for frames of this stored size, which are the same for all frames of a clip.
     fn plan(
         &self,
@@ -168,6 +118,65 @@ impl VideoDecoder {
     }
 }
 
+impl TakenVideo {
+    /// Reads the tables of the file, and chooses the frames of a clip.
+    pub(super) fn open(
+        clip: &VideoClip,
+        (field, file): (&str, &[u8]),
+        (seed, key): (u64, SampleKey),
+        limits: PictureLimits,
+    ) -> Result<Self, BadSampleProblem> {
+        if file.is_empty() {
+            return Err(BadSampleProblem::Empty { field: field.to_owned() });
+        }
+        let problem = |problem: String| BadSampleProblem::Video { field: field.to_owned(), problem };
+        let Video { track, packets, .. } = read_video(file).map_err(|error| problem(reason(error)))?;
+        let [width, height] = [track.width, track.height];
+        let (side_pixels, pixels) = (limits.side_pixels, limits.pixels);
+        if width == 0 || height == 0 {
+            return Err(problem(format!("is a video of {width}x{height}")));
+        }
+        if width.max(height) > side_pixels || u64::from(width) * u64::from(height) > pixels {
+            return Err(problem(format!(
+                "is a video of {width}x{height}; the limits are {side_pixels} a side and {pixels} in all"
+            )));
+        }
+        let blocks = VideoBlocks::of_all(packets);
+        let begins: Vec<i64> = blocks.begins().collect();
+        if begins.is_empty() {
+            return Err(problem("has no frames".to_owned()));
+        }
+        let last = blocks.packet_of(begins.len() as u64 - 1).map(|packet| &blocks.packets()[packet]);
+        let end = last.map_or(0, |packet| packet.pts + i64::from(packet.duration));
+        let times = ShownTimes { begins: &begins, end, time_base: track.time_base };
+        let drawn = || Draw::of_part(seed, key.epoch, key.id.0, CLIP_PART).bits();
+        let too_short = || BadSampleProblem::VideoTooShort { field: field.to_owned(), frames: begins.len() };
+        let clip = clip.frames_of(&times, drawn).ok_or_else(too_short)?;
+        Ok(Self { track, blocks, begins, clip })
+    }
+
+    /// Returns when the frames of the clip are shown, in seconds.
+    pub(super) fn seconds(&self) -> impl Iterator<Item = f64> {
+        let [numerator, denominator] = self.track.time_base.map(f64::from);
+        self.clip.numbers.iter().map(move |frame| self.begins[*frame] as f64 * numerator / denominator)
+    }
+
+    /// Returns for each frame of the clip whether the video has it.
+    pub(super) fn mask(&self) -> impl Iterator<Item = bool> {
+        (0..self.clip.numbers.len()).map(|nth| nth < self.clip.real)
+    }
+
+    /// Returns when the frames are shown that have to be decoded, ascending and without doubles; and for each frame of the clip its
+    /// number among them.
+    fn wanted(&self) -> (Vec<i64>, Vec<usize>) {
+        let times = || self.clip.numbers.iter().map(|frame| self.begins[*frame]);
+        let mut wanted: Vec<i64> = times().collect();
+        wanted.dedup();
+        let places = times().map(|time| wanted.binary_search(&time).expect("the time of the frame")).collect();
+        (wanted, places)
+    }
+}
+
 impl ColumnDecoder for VideoDecoder {
     fn fields(&self) -> Vec<&str> {
         self.each.fields()
@@ -177,7 +186,10 @@ impl ColumnDecoder for VideoDecoder {
         let ColumnSample { field, content, seed, key, record, resources, scratch } = sample;
         let file = content.into_file();
         let limits = resources.limits;
-        let taken = self.open((field, &file), (seed, key), limits)?;
+        let taken = TakenVideo::open(&self.clip, (field, &file), (seed, key), limits)?;
+        let problem = |problem: String| BadSampleProblem::Video { field: field.to_owned(), problem };
+        let packets = needed_packets(&taken, &file).map_err(problem)?;
+        let (wanted, places) = taken.wanted();
         let frames = resources
             .frames
             .as_deref()
@@ -196,7 +208,7 @@ impl ColumnDecoder for VideoDecoder {
             decoder: self,
             field,
             track: &taken.track,
-            clip: &taken.clip,
+            clip: &places,
             orientation,
             resources,
             scratch,
@@ -207,7 +219,10 @@ impl ColumnDecoder for VideoDecoder {
         };
         let max_pixels = u64::from(width) * u64::from(height);
         let mut on_frame = |number, planes: FramePlanes<'_>| writer.write(number, &planes, &mut plan_of);
-        let outcome = decode(frames, (field, &taken), max_pixels, &mut on_frame);
+        let VideoTrack { codec, extra_data, .. } = &taken.track;
+        let packets: Vec<PacketBytes<'_>> = packets.iter().map(NeededPacket::as_bytes).collect();
+        let request = FrameRequest { codec, extra_data, packets: &packets, wanted: &wanted, max_pixels };
+        let outcome = decode(frames, &request, field, &mut on_frame);
         let kept_bytes = resources.memory.kept_bytes();
         if writer.scratch.frame.capacity() > kept_bytes {
             writer.scratch.frame = Vec::new();
@@ -275,15 +290,12 @@ impl FrameWriter<'_> {
 /// Has the wanted frames decoded, and calls `on_frame` with each and its number.
 fn decode(
     frames: &FrameDecoders,
-    (field, taken): (&str, &TakenVideo<'_>),
-    max_pixels: u64,
+    request: &FrameRequest<'_>,
+    field: &str,
     on_frame: &mut dyn FnMut(usize, FramePlanes<'_>) -> Result<(), BadSampleProblem>,
 ) -> Result<(), BadSampleProblem> {
-    let packets: Vec<PacketBytes<'_>> = taken.packets.iter().map(NeededPacket::as_bytes).collect();
-    let VideoTrack { codec, extra_data, .. } = &taken.track;
-    let request = FrameRequest { codec, extra_data, packets: &packets, wanted: &taken.wanted, max_pixels };
     let mut failed = None;
-    let outcome = frames.decode(&request, &mut |number, planes| {
+    let outcome = frames.decode(request, &mut |number, planes| {
         if failed.is_none() {
             failed = on_frame(number, planes).err();
         }
@@ -314,14 +326,11 @@ fn read_video(file: &[u8]) -> Result<Video, spdl_media::MediaError> {
     }
 }
 
-/// Returns the packets that decoding some frames takes: not those that no other picture refers to.
-fn needed_packets<'b>(
-    blocks: &VideoBlocks,
-    frames: &[usize],
-    track: &VideoTrack,
-    file: &'b [u8],
-) -> Result<Vec<NeededPacket<'b>>, String> {
-    let mut numbers: Vec<u64> = frames.iter().map(|frame| *frame as u64).collect();
+/// Returns the packets that decoding the frames of a clip takes, in the order in which they are decoded: not those that no other
+/// picture refers to.
+fn needed_packets<'b>(taken: &TakenVideo, file: &'b [u8]) -> Result<Vec<NeededPacket<'b>>, String> {
+    let TakenVideo { track, blocks, clip, .. } = taken;
+    let mut numbers: Vec<u64> = clip.numbers.iter().map(|frame| *frame as u64).collect();
     numbers.dedup();
     let needed = blocks.needed(&numbers).ok_or("has a frame without a key frame before it")?;
     let mut wanted: Vec<usize> = numbers.iter().filter_map(|frame| blocks.packet_of(*frame)).collect();
