@@ -48,7 +48,7 @@ impl FrameDecoders {
     /// [`FrameDecodeError`], if the program cannot be started or there is no library.
     pub fn check(&self) -> Result<String, FrameDecodeError> {
         let mut place = self.take(|_| true, |_| true);
-        let child = match place.child.take() {
+        let child = match place.child.take().filter(|child| !child.has_ended()) {
             Some(child) => child,
             None => FrameChild::start(&self.command, &self.settings, 0)?,
         };
@@ -73,7 +73,8 @@ impl FrameDecoders {
             return Ok(());
         }
         let mut place = self.take(|child| child.has_open(request), |child| child.may_decode(request));
-        let mut child = match place.child.take() {
+        // One that has ended while it was idle, such as by the system's want of memory, is no fault of this video.
+        let mut child = match place.child.take().filter(|child| !child.has_ended()) {
             Some(child) => child,
             None => FrameChild::start(&self.command, &self.settings, request.max_pixels)?,
         };

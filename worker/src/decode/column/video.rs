@@ -72,7 +72,7 @@ impl NeededPacket<'_> {
 }
 
 /// The frames of a sample while they are written.
-struct FrameWriter<'a> {
+struct ClipWriter<'a> {
     decoder: &'a VideoDecoder,
     field: &'a str,
     track: &'a VideoTrack,
@@ -204,7 +204,7 @@ impl ColumnDecoder for VideoDecoder {
             let ([width, height], field) = (of_track, field.to_owned());
             BadSampleProblem::VideoMemory { field, width, height, needed_bytes, max_bytes }
         })?;
-        let mut writer = FrameWriter {
+        let mut writer = ClipWriter {
             decoder: self,
             field,
             track: &taken.track,
@@ -231,7 +231,7 @@ impl ColumnDecoder for VideoDecoder {
     }
 }
 
-impl FrameWriter<'_> {
+impl ClipWriter<'_> {
     /// Writes wanted frame number `number` to each of its places.
     fn write(
         &mut self,
