@@ -22,6 +22,8 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     folder: pathlib.Path
     name: str
+    #: The files of which something was sent, with the number of bytes.
+    sent: list[tuple[str, int]]
 
     def log_message(self, format: str, *arguments: object) -> None:
         """Writes no log."""
@@ -42,10 +44,12 @@ class _Handler(BaseHTTPRequestHandler):
         body, headers = path.read_bytes(), {"ETag": f'"{path.stat().st_size:x}"', "Last-Modified": "Sat, 28 Nov 2026 12:00:00 GMT"}
         asked = self.headers.get("Range")
         if asked is None:
+            self.sent.append((path.name, len(body)))
             return self.answer(200, body, **headers)
         first, _, last = asked.removeprefix("bytes=").partition("-")
         start = int(first) if first else len(body) - int(last)
         end = min(int(last) + 1 if first and last else len(body), len(body))
+        self.sent.append((path.name, end - start))
         self.answer(206, body[start:end], Content_Range=f"bytes {start}-{end - 1}/{len(body)}", **headers)
 
     def files(self) -> list[tuple[str, int]]:
@@ -103,8 +107,8 @@ class _Hub(_Handler):
 
 
 @contextlib.contextmanager
-def _serve(kind: type[_Handler], name: str, folder: pathlib.Path) -> Iterator[str]:
-    handler = type(kind.__name__, (kind,), {"folder": folder, "name": name})
+def _serve(kind: type[_Handler], name: str, folder: pathlib.Path, sent: list[tuple[str, int]] | None = None) -> Iterator[str]:
+    handler = type(kind.__name__, (kind,), {"folder": folder, "name": name, "sent": [] if sent is None else sent})
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         server.daemon_threads = True
         threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -113,9 +117,10 @@ def _serve(kind: type[_Handler], name: str, folder: pathlib.Path) -> Iterator[st
 
 
 @contextlib.contextmanager
-def bucket(name: str, folder: pathlib.Path) -> Iterator[dict[str, str]]:
-    """Serves a folder as a public bucket, and returns the variables that lead a process to it."""
-    with _serve(_Bucket, name, folder) as endpoint:
+def bucket(name: str, folder: pathlib.Path, sent: list[tuple[str, int]] | None = None) -> Iterator[dict[str, str]]:
+    """Serves a folder as a public bucket, and returns the variables that lead a process to it. The files and bytes that are sent are
+    added to a list."""
+    with _serve(_Bucket, name, folder, sent) as endpoint:
         yield {"AWS_ENDPOINT": endpoint, "AWS_ALLOW_HTTP": "true", "AWS_REGION": "us-east-1", "AWS_SKIP_SIGNATURE": "true"}
 
 

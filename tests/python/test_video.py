@@ -13,6 +13,7 @@ from typing import Any
 import numpy
 import pytest
 import spdl_cluster
+import stores
 from conftest import LIMIT_S, Cluster, ctl, ctl_json
 from numpy.typing import NDArray
 from test_recipes import Recipe
@@ -320,6 +321,51 @@ with spdl_cluster.local(job) as loader:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=LIMIT_S, env=environment)
     assert done.returncode != 0
     assert "SPDL_LIBAV=FOLDER" in done.stderr and "pip install av" in done.stderr, done.stderr
+
+
+def test_of_a_long_video_a_clip_reads_its_own_packets(ffmpeg: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bucket = tmp_path / "bucket"
+    bucket.mkdir()
+    noisy = ["-vf", "noise=alls=90:allf=t", "-c:v", "libx264", "-preset", "ultrafast", "-crf", "12", "-g", "12", *YUV]
+    # Only the first one has its tables in one place; the others are read whole.
+    names = ["tables.mp4", "fragments.mp4", "long.mkv"]
+    for name in names:
+        fragments = ["-movflags", "frag_keyframe+empty_moov"] if name == "fragments.mp4" else []
+        write(ffmpeg, bucket / name, [*noisy, *fragments], frames=240, size="320x240")
+    short = "short.mp4"
+    write(ffmpeg, bucket / short, [*X264, *YUV], size="320x240")
+    sizes = {name: (bucket / name).stat().st_size for name in [*names, short]}
+    assert all(sizes[name] > 5 << 20 for name in names) and sizes[short] < 1 << 20, sizes
+    ctl("index", bucket)
+    column = video((240, 320), frames=8, stride=2)
+    with spdl_cluster.local(job(bucket, column, epochs=3), tensors="numpy") as loader:
+        # Each loop is an epoch.
+        from_folder = [one for _ in range(3) for one in samples(loader)]
+    sent: list[tuple[str, int]] = []
+    with stores.bucket("videos", bucket, sent) as variables:
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+        made = {**job(bucket, column, epochs=3), "dataset": "s3://videos"}
+        with spdl_cluster.local(made, tensors="numpy") as loader:
+            from_bucket = [one for _ in range(3) for one in samples(loader)]
+    theirs = {name: original(ffmpeg, bucket / name, (240, 320)) for name in sizes}
+    starts: dict[str, set[int]] = {name: set() for name in sizes}
+    for one, other in zip(from_folder, from_bucket, strict=True):
+        assert one["key"] == other["key"] and numpy.array_equal(one["video"], other["video"])
+        [name] = [name for name in sizes if pathlib.Path(name).stem == one["key"]]
+        # So much noise leaves the range of colours, where `ffmpeg` wraps around for some pixels.
+        far = [[abs(frame[::4, ::4].astype(int) - other).mean() for other in theirs[name][:, ::4, ::4]] for frame in one["video"]]
+        numbers = [int(numpy.argmin(each)) for each in far]
+        assert all(min(each) < 1 for each in far), [min(each) for each in far]
+        last = len(theirs[name]) - 1
+        assert numbers == [min(numbers[0] + nth, last) for nth in range(0, 16, 2)]
+        starts[name].add(numbers[0])
+    assert all(len(starts[name]) == 3 for name in names), starts
+    # Three clips of 15 frames, from the key frame before each on: at most 26 of 240 frames each, and the tables once.
+    read = [bytes for name, bytes in sent if name == names[0]]
+    assert sum(read) < 3 * sizes[names[0]] * 30 // 240 + (600 << 10), (read, sizes[names[0]])
+    # Two batches at once may both read the tables.
+    assert len(read) <= 2 * 3 + 2 * 3, f"a clip takes at most two requests once the tables are known: {read}"
 
 
 def test_the_page_on_video_runs_as_it_is_written(ffmpeg: str, tmp_path: pathlib.Path, temporary: pathlib.Path) -> None:

@@ -9,6 +9,7 @@
 //!   where each packet lies, when it is decoded and shown, and whether decoding can begin there.
 //! - [`encode_video_table`] keeps these packets in some 2 to 4 bytes each, in blocks. A [`VideoTable`] says which block has a frame, by
 //!   its number or its time, and [`VideoBlocks`] which packets decoding it takes.
+//! - [`OpenVideo`] is a video file in memory, or an excerpt with the packets that some frames need ([`encode_video_excerpt`]).
 //!
 //! A *frame* of a sound is one sample of each channel, as `libsndfile` has it. A unit of the FLAC format, which that calls a frame, is
 //! a *packet* here. A frame of a video is a picture that is shown.
@@ -41,7 +42,7 @@ pub use mix::ChannelMix;
 pub use sound::{Sound, SoundScratch};
 pub use track::{FlacStream, PcmSample, SoundCodec, Track};
 pub use video::{
-    Video, VideoBlocks, VideoCodec, VideoColor, VideoPacket, VideoReader, VideoRotation, VideoTable, VideoTrack,
-    encode_video_table, is_reference,
+    OpenVideo, Video, VideoBlocks, VideoBytes, VideoCodec, VideoColor, VideoPacket, VideoReader, VideoRotation,
+    VideoTable, VideoTrack, encode_video_excerpt, encode_video_table, is_reference,
 };
 pub use write::{SampleForm, SampleWriter};

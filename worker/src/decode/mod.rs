@@ -15,6 +15,7 @@ mod gzip;
 mod loss_mask;
 mod memory;
 mod number;
+mod parts;
 mod picture_ops;
 mod record;
 mod sequence;
@@ -44,7 +45,6 @@ pub(crate) use memory::{DecodeLimits, NeverFits};
 pub use picture_ops::PictureOps;
 pub(crate) use sequence::{PieceTarget, SequenceWriter, WrittenRow};
 pub use sequence::{count_tokens, read_tokens};
-use spdl_pixels::{Parts, ScalableHead};
 pub use spdl_pixels::{PictureCounts, PictureLimits};
 
 use column::{ColumnDecoder, ColumnSample, ColumnSetup, DecodeResources, DecodeScratch};
@@ -297,24 +297,6 @@ impl Decoder {
     pub(crate) fn write_number(&self, column: usize, dtype: DType, element: &[u8], place: &mut [u8]) -> bool {
         let prepared = self.inner.columns[column].as_ref();
         prepared.is_some_and(|prepared| prepared.decoder.number(dtype, element, &mut FieldTarget::Fixed(place)))
-    }
-
-    /// Returns the parts of the scalable picture in `field` of a record that these samples of it need; `None` if any needs all of the picture.
-    pub(crate) fn picture_parts<'r>(
-        &self,
-        samples: impl IntoIterator<Item = (SampleKey, &'r dyn FieldLookup)>,
-        (field, head): (&str, &ScalableHead<'_>),
-    ) -> Option<Parts> {
-        let mut parts = Parts::default();
-        for (key, fields) in samples {
-            let mut record = SampleRecord::new(fields, key.sample_in_record);
-            for (_, prepared) in self.inner.prepared() {
-                if prepared.fields().any(|name| name == field) {
-                    parts.add(&prepared.decoder.picture_parts(head, (self.inner.seed, key), &mut record)?);
-                }
-            }
-        }
-        Some(parts)
     }
 
     /// Returns the limits on pictures.

@@ -229,6 +229,7 @@ impl ReservedFeed {
         let is_copied = decoder.takes_only_numbers() || sequences.is_some();
         let may_share = self.work == FeedWork::All && has_digests && !is_copied;
         let sharing = may_share.then(|| resources.sharing.join(session.id, &session.job, layout)).flatten();
+        let parts = PartReads::new(resources.reads_parts, fields.iter().any(|field| decoder.reads_video(field)));
         Ok(Feed {
             decoding: decoding.clone(),
             fetcher: fetcher.clone(),
@@ -249,7 +250,7 @@ impl ReservedFeed {
             progress: progress.clone(),
             has_good: AtomicBool::new(false),
             work: self.work,
-            parts: PartReads::new(resources.reads_parts),
+            parts,
         })
     }
 }

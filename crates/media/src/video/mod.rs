@@ -3,6 +3,7 @@
 mod block;
 mod block_entry;
 mod column;
+mod excerpt;
 mod packet;
 mod reader;
 mod reference;
@@ -10,6 +11,7 @@ mod table;
 mod track;
 
 pub use block::VideoBlocks;
+pub use excerpt::{OpenVideo, VideoBytes, encode_video_excerpt};
 pub use packet::VideoPacket;
 pub(crate) use packet::{MAX_PACKETS, MAX_TIME};
 pub use reader::{Video, VideoReader};

@@ -83,16 +83,22 @@ impl VideoReader {
     /// Returns the range of bytes that [`read`](Self::read) takes next. It lies in the file, and is empty only for an empty one.
     #[must_use]
     pub fn wants(&self) -> Range<u64> {
-        let is_pass = match &self.format {
-            VideoFormat::Unknown => false,
-            VideoFormat::Mp4(reader) => reader.is_in_fragments(),
-            VideoFormat::Matroska(_) => true,
-        };
-        self.cursor.wants(match is_pass {
+        self.cursor.wants(match self.is_pass() {
             false => TABLE_REQUEST_BYTES,
             true if self.cursor.skipped() >= PASS_REQUEST_BYTES => HEAD_REQUEST_BYTES,
             true => PASS_REQUEST_BYTES,
         })
+    }
+
+    /// Returns whether the tables lie between the packets, so that reading them passes over all of the file: in Matroska, and in
+    /// fragments of MP4.
+    #[must_use]
+    pub fn is_pass(&self) -> bool {
+        match &self.format {
+            VideoFormat::Unknown => false,
+            VideoFormat::Mp4(reader) => reader.is_in_fragments(),
+            VideoFormat::Matroska(_) => true,
+        }
     }
 
     /// Reads `bytes`, which begin at the first byte that is wanted, and returns the video once all of its tables were there.

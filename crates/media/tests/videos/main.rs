@@ -1,5 +1,6 @@
 //! Videos of several programs, what is read of them, and their tables of packets.
 
+mod excerpt;
 mod ffprobe;
 mod golden;
 mod hostile;

@@ -34,7 +34,7 @@ use serde_json::Value;
 use spdl_frames::FrameDecoders;
 use spdl_functions::CallMemory;
 use spdl_job::{Column, ColumnKind, DefaultValue};
-use spdl_media::SoundScratch;
+use spdl_media::{SoundScratch, Video};
 use spdl_operations::{IndexPicture, OperationScratch, RgbPicture};
 use spdl_pixels::{Parts, PictureScratch, ScalableHead};
 use spdl_shard::format::{Content, FieldValue};
@@ -124,6 +124,16 @@ pub(super) trait ColumnDecoder: Send + Sync {
         _of: (u64, SampleKey),
         _record: &mut SampleRecord<'_>,
     ) -> Option<Parts> {
+        None
+    }
+
+    /// Returns whether the fields are videos, of which [parts](Self::video_packets) may be read.
+    fn reads_video(&self) -> bool {
+        false
+    }
+
+    /// Returns the packets of a video that decoding takes; `None` if decoding reads the whole field.
+    fn video_packets(&self, _video: &Video, _of: (u64, SampleKey)) -> Option<Vec<usize>> {
         None
     }
 

@@ -7,7 +7,7 @@ use spdl_frames::{
     FrameDecodeError, FrameDecoders, FramePlanes, FrameRequest, PacketBytes, PlaneFormat, PlaneKind, RgbConversion,
 };
 use spdl_job::{ClipFrames, PicturePlan, ShownTimes, VideoClip, VideoColumn};
-use spdl_media::{Video, VideoBlocks, VideoColor, VideoReader, VideoRotation, VideoTrack, is_reference};
+use spdl_media::{OpenVideo, Video, VideoBlocks, VideoBytes, VideoColor, VideoRotation, VideoTrack, is_reference};
 use spdl_pixels::{Orientation, PictureLimits};
 use spdl_types::Draw;
 
@@ -119,19 +119,19 @@ impl VideoDecoder {
 }
 
 impl TakenVideo {
-    /// Reads the tables of the file, and chooses the frames of a clip.
-    pub(super) fn open(
+    /// Reads what a file says of a video, and chooses the frames of a clip. Also returns the bytes of its packets.
+    pub(super) fn open<'b>(
         clip: &VideoClip,
-        (field, file): (&str, &[u8]),
-        (seed, key): (u64, SampleKey),
+        (field, file): (&str, &'b [u8]),
+        of: (u64, SampleKey),
         limits: PictureLimits,
-    ) -> Result<Self, BadSampleProblem> {
+    ) -> Result<(Self, VideoBytes<'b>), BadSampleProblem> {
         if file.is_empty() {
             return Err(BadSampleProblem::Empty { field: field.to_owned() });
         }
         let problem = |problem: String| BadSampleProblem::Video { field: field.to_owned(), problem };
-        let Video { track, packets, .. } = read_video(file).map_err(|error| problem(reason(error)))?;
-        let [width, height] = [track.width, track.height];
+        let OpenVideo { video, bytes } = OpenVideo::open(file).map_err(|error| problem(reason(error)))?;
+        let [width, height] = [video.track.width, video.track.height];
         let (side_pixels, pixels) = (limits.side_pixels, limits.pixels);
         if width == 0 || height == 0 {
             return Err(problem(format!("is a video of {width}x{height}")));
@@ -141,10 +141,20 @@ impl TakenVideo {
                 "is a video of {width}x{height}; the limits are {side_pixels} a side and {pixels} in all"
             )));
         }
+        Ok((Self::choose(clip, field, video, of)?, bytes))
+    }
+
+    /// Chooses the frames of a clip.
+    fn choose(
+        clip: &VideoClip,
+        field: &str,
+        Video { track, packets, .. }: Video,
+        (seed, key): (u64, SampleKey),
+    ) -> Result<Self, BadSampleProblem> {
         let blocks = VideoBlocks::of_all(packets);
         let begins: Vec<i64> = blocks.begins().collect();
         if begins.is_empty() {
-            return Err(problem("has no frames".to_owned()));
+            return Err(BadSampleProblem::Video { field: field.to_owned(), problem: "has no frames".to_owned() });
         }
         let last = blocks.packet_of(begins.len() as u64 - 1).map(|packet| &blocks.packets()[packet]);
         let end = last.map_or(0, |packet| packet.pts + i64::from(packet.duration));
@@ -153,6 +163,13 @@ impl TakenVideo {
         let too_short = || BadSampleProblem::VideoTooShort { field: field.to_owned(), frames: begins.len() };
         let clip = clip.frames_of(&times, drawn).ok_or_else(too_short)?;
         Ok(Self { track, blocks, begins, clip })
+    }
+
+    /// Returns the numbers of the frames of the clip, each once.
+    fn numbers(&self) -> Vec<u64> {
+        let mut numbers: Vec<u64> = self.clip.numbers.iter().map(|frame| *frame as u64).collect();
+        numbers.dedup();
+        numbers
     }
 
     /// Returns when the frames of the clip are shown, in seconds.
@@ -182,13 +199,22 @@ impl ColumnDecoder for VideoDecoder {
         self.each.fields()
     }
 
+    fn reads_video(&self) -> bool {
+        true
+    }
+
+    fn video_packets(&self, video: &Video, of: (u64, SampleKey)) -> Option<Vec<usize>> {
+        let taken = TakenVideo::choose(&self.clip, "", video.clone(), of).ok()?;
+        taken.blocks.needed(&taken.numbers())
+    }
+
     fn decode(&self, sample: ColumnSample<'_, '_>, target: &mut FieldTarget<'_>) -> Result<(), BadSampleProblem> {
         let ColumnSample { field, content, seed, key, record, resources, scratch } = sample;
         let file = content.into_file();
         let limits = resources.limits;
-        let taken = TakenVideo::open(&self.clip, (field, &file), (seed, key), limits)?;
+        let (taken, bytes) = TakenVideo::open(&self.clip, (field, &file), (seed, key), limits)?;
         let problem = |problem: String| BadSampleProblem::Video { field: field.to_owned(), problem };
-        let packets = needed_packets(&taken, &file).map_err(problem)?;
+        let packets = needed_packets(&taken, &bytes).map_err(problem)?;
         let (wanted, places) = taken.wanted();
         let frames = resources
             .frames
@@ -315,23 +341,10 @@ fn of_decoding(field: &str, error: &FrameDecodeError) -> BadSampleProblem {
     BadSampleProblem::VideoDecoder { problem: error.to_string() }
 }
 
-/// Reads the tables of a file.
-fn read_video(file: &[u8]) -> Result<Video, spdl_media::MediaError> {
-    let mut reader = VideoReader::new(file.len() as u64);
-    loop {
-        let wanted = reader.wants();
-        if let Some(video) = reader.read(&file[to_usize(wanted.start)..to_usize(wanted.end)])? {
-            return Ok(video);
-        }
-    }
-}
-
 /// Returns the packets that decoding the frames of a clip takes, in the order in which they are decoded: not those that no other
 /// picture refers to.
-fn needed_packets<'b>(taken: &TakenVideo, file: &'b [u8]) -> Result<Vec<NeededPacket<'b>>, String> {
-    let TakenVideo { track, blocks, clip, .. } = taken;
-    let mut numbers: Vec<u64> = clip.numbers.iter().map(|frame| *frame as u64).collect();
-    numbers.dedup();
+fn needed_packets<'b>(taken: &TakenVideo, bytes: &VideoBytes<'b>) -> Result<Vec<NeededPacket<'b>>, String> {
+    let (TakenVideo { track, blocks, .. }, numbers) = (taken, taken.numbers());
     let needed = blocks.needed(&numbers).ok_or("has a frame without a key frame before it")?;
     let mut wanted: Vec<usize> = numbers.iter().filter_map(|frame| blocks.packet_of(*frame)).collect();
     wanted.sort_unstable();
@@ -339,9 +352,7 @@ fn needed_packets<'b>(taken: &TakenVideo, file: &'b [u8]) -> Result<Vec<NeededPa
     let mut next = None;
     for number in needed {
         let packet = &blocks.packets()[number];
-        let bytes =
-            usize::try_from(packet.offset).ok().and_then(|start| file.get(start..)?.get(..packet.bytes as usize));
-        let bytes = bytes.ok_or_else(|| format!("is cut off after {} bytes", file.len()))?;
+        let bytes = bytes.packet(number, packet).ok_or_else(|| format!("is cut off before packet {number}"))?;
         let skipped = next.map_or(number..number, |next| next..number);
         next = Some(number + 1);
         let is_wanted = wanted.binary_search(&number).is_ok();
@@ -391,8 +402,4 @@ fn orientation(rotation: VideoRotation) -> Orientation {
         VideoRotation::ThreeQuarters => (true, true, false),
     };
     Orientation { transposed, columns_reversed, rows_reversed }
-}
-
-fn to_usize(number: u64) -> usize {
-    usize::try_from(number).unwrap_or(usize::MAX)
 }

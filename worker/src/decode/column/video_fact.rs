@@ -1,10 +1,11 @@
 //! The kinds `video_times` and `video_mask`: what the tables of a video say about the frames of a `video` column's value.
 
 use spdl_job::{Column, ColumnKind, VideoClip};
+use spdl_media::Video;
 use spdl_types::DType;
 
 use super::{ColumnDecoder, ColumnSample, ColumnSetup, FieldTarget, video::TakenVideo};
-use crate::decode::cause::BadSampleProblem;
+use crate::decode::{SampleKey, cause::BadSampleProblem};
 
 /// Decodes to a number for each frame of a clip.
 pub(super) struct VideoFactDecoder {
@@ -35,10 +36,19 @@ impl VideoFactDecoder {
 }
 
 impl ColumnDecoder for VideoFactDecoder {
+    fn reads_video(&self) -> bool {
+        true
+    }
+
+    /// Nothing is decoded: the tables are enough.
+    fn video_packets(&self, _: &Video, _: (u64, SampleKey)) -> Option<Vec<usize>> {
+        Some(Vec::new())
+    }
+
     fn decode(&self, sample: ColumnSample<'_, '_>, target: &mut FieldTarget<'_>) -> Result<(), BadSampleProblem> {
         let ColumnSample { field, content, seed, key, resources, .. } = sample;
         let file = content.into_file();
-        let taken = TakenVideo::open(&self.clip, (field, &file), (seed, key), resources.limits)?;
+        let (taken, _) = TakenVideo::open(&self.clip, (field, &file), (seed, key), resources.limits)?;
         let values: Vec<f64> = match self.fact {
             VideoFact::Times => taken.seconds().collect(),
             VideoFact::Mask => taken.mask().map(f64::from).collect(),

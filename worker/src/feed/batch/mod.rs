@@ -36,6 +36,7 @@ mod sample;
 mod sequence;
 mod settle;
 mod threads;
+mod video_parts;
 
 #[cfg(test)]
 mod tests;

@@ -1,8 +1,8 @@
-//! Reads only the parts of large scalable pictures that the crops of a batch need. The head of each picture is read
-//! first, and the crop is planned from it as for decoding. Then the rows of tiles that the crop touches are read, in
-//! the bands that its scale needs.
+//! Reads only the parts of large scalable pictures that the crops of a batch need, and of long videos the packets that its clips
+//! need. The head of each picture is read first, and the crop is planned from it as for decoding. Then the rows of tiles that the
+//! crop touches are read, in the bands that its scale needs. What is read of videos is in [`video_parts`].
 //!
-//! The parts are checked against the checksums in the picture. If one does not match, or a head cannot be read, the
+//! The parts of pictures are checked against the checksums in the picture. If one does not match, or a head cannot be read, the
 //! picture is read whole.
 
 use std::ops::Range;
@@ -11,7 +11,10 @@ use bytes::Bytes;
 use spdl_pixels::{PARTS_FROM_BYTES, Parts, ScalableHead};
 use spdl_shard::format::{FieldValue, ShardIndex};
 
-use super::sample::{BatchSample, CutField, WantedField};
+use super::{
+    sample::{BatchSample, CutField, WantedField},
+    video_parts::{self, VideoParts},
+};
 use crate::{
     decode::FieldLookup,
     feed::{FeedError, open::Feed},
@@ -26,6 +29,8 @@ const HEAD_BYTES: Range<u64> = 16 << 10..128 << 10;
 const HEAD_SHARE: u64 = 32;
 /// Ranges with a gap of at most this many bytes are read by one request. When raised, fewer requests read more bytes.
 const GAP_BYTES: u64 = 16 << 10;
+/// The same where packets of videos are read: what lies between them is mostly sound, and packets that no other one needs.
+const VIDEO_GAP_BYTES: u64 = 64 << 10;
 
 /// A large field, and the parts of it to read.
 struct LargeField<'f> {
@@ -70,9 +75,9 @@ impl LargeField<'_> {
     }
 }
 
-/// Fetches the fields of a group's records; of large pictures, only the parts that are needed. Returns `None` if the
+/// Fetches the fields of a group's records; of large pictures and videos, only the parts that are needed. Returns `None` if the
 /// group has to be fetched in the usual way: no field is large, bytes were wrong before, the fields do not lie in the
-/// shard as they are or overlap, or the feed does not read pictures in parts.
+/// shard as they are or overlap, or the feed does not read in parts.
 pub(super) async fn fetch(
     feed: &Feed,
     index: &dyn ShardIndex,
@@ -80,7 +85,7 @@ pub(super) async fn fetch(
     fields: &[WantedField],
 ) -> Result<Option<(BlockBytes, Vec<CutField>)>, FeedError> {
     let is_wrong = samples.iter().any(|sample| sample.wrong.fetches > 0);
-    let is_large = |field: &&WantedField| field.bytes() >= LARGE_BYTES;
+    let is_large = |field: &&WantedField| feed.parts.of_pictures() && field.bytes() >= LARGE_BYTES;
     if !feed.parts.is_on() || is_wrong {
         return Ok(None);
     }
@@ -95,14 +100,23 @@ pub(super) async fn fetch(
     let is_plain = index.has_plain_fields() && !place.shard.is_read_whole();
     // Fields overlap only in an odd index.
     let overlap = fields.windows(2).any(|pair| pair[0].range.end > pair[1].range.start);
-    if !fields.iter().any(is_large) || !is_plain || overlap {
+    let field_bytes = fields.iter().map(|field| field.bytes()).sum::<u64>();
+    let mut videos = Vec::new();
+    if is_plain && !overlap {
+        for field in &fields {
+            videos.extend(video_parts::plan(feed, index, samples, field).await?);
+        }
+    }
+    fields.retain(|field| !videos.iter().any(|video| video.field == *field));
+    if videos.is_empty() && !fields.iter().any(is_large) || !is_plain || overlap {
         note(1, 1);
         return Ok(None);
     }
     let fetcher = &feed.fetcher;
-    let field_bytes = fields.iter().map(|field| field.bytes()).sum::<u64>();
+    let other_bytes = fields.iter().map(|field| field.bytes()).sum::<u64>();
+    let video_bytes = videos.iter().map(VideoParts::bytes).sum::<u64>();
     // Reserves memory for all of it now, as the reads below may not wait for more.
-    let mut transit = fetcher.transit(field_bytes).await;
+    let mut transit = fetcher.transit(other_bytes + 2 * video_bytes).await;
     let first_bytes = |field: &WantedField| (field.bytes() / HEAD_SHARE).clamp(HEAD_BYTES.start, HEAD_BYTES.end);
     let of_first = |field: &&WantedField| match is_large(field) {
         true => field.range.start..field.range.start + first_bytes(field),
@@ -115,6 +129,13 @@ pub(super) async fn fetch(
     let wanted = large.iter().flat_map(LargeField::wanted).collect();
     let rest = fetcher.read_ranges(&place, wanted, GAP_BYTES).await?;
     let mut cut = Vec::new();
+    let mut of_videos = 0;
+    for video in &videos {
+        let read = fetcher.read_ranges(&place, video.wanted().collect(), VIDEO_GAP_BYTES).await?;
+        of_videos += read.bytes();
+        let Some(excerpt) = video.cut(&read) else { return Ok(None) };
+        cut.push(excerpt);
+    }
     for field in &mut large {
         let Some((parts, _)) = &field.parts else { continue };
         match field.cut(feed, parts, &rest) {
@@ -129,7 +150,7 @@ pub(super) async fn fetch(
     let whole: Vec<&LargeField<'_>> = large.iter().filter(|field| field.parts.is_none()).collect();
     let missing = whole.iter().map(|field| &field.field.range).filter(|range| rest.slice((*range).clone()).is_none());
     let again = fetcher.read_ranges(&place, missing.cloned().collect(), GAP_BYTES).await?;
-    note(field_bytes, first.bytes() + rest.bytes() + again.bytes());
+    note(field_bytes, first.bytes() + rest.bytes() + again.bytes() + of_videos);
     let of_small = small.iter().map(|field| (&field.range, first.slice(field.range.clone())));
     let of_whole = whole.iter().map(|field| {
         let range = &field.field.range;
