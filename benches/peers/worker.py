@@ -64,7 +64,7 @@ def take(batches, settings: Settings, warm_s: float, seconds: float, step_ms: fl
 
 def check(batch, settings: Settings) -> None:
     """Checks that the peer does the same work as the others: a full batch of square pictures of bytes, with labels; of columns
-    of numbers or arrays; or of sequences of tokens."""
+    of numbers or arrays; of sequences of tokens; or of clips."""
     if settings.columns:
         columns = {name: (column.shape, str(column.dtype)) for name, column in batch.items() if name[0] in "if"}
         kinds = sorted({kind for _, kind in columns.values()})
@@ -74,6 +74,11 @@ def check(batch, settings: Settings) -> None:
     if settings.seq_len:
         shape, kind = tuple(batch["tokens"].shape), str(batch["tokens"].dtype).rsplit(".", 1)[-1]
         assert shape == (settings.batch, settings.seq_len) and kind.startswith("int"), f"a batch of {shape} {kind}"
+        return
+    if settings.frames:
+        shape, kind = tuple(batch.shape), str(batch.dtype).rsplit(".", 1)[-1]
+        right = [(settings.batch, settings.frames, *frame) for frame in [(settings.size,) * 2 + (3,), (3,) + (settings.size,) * 2]]
+        assert shape in right and kind == "uint8", f"a batch of {shape} {kind}"
         return
     if settings.arrays:
         from arrays import ARRAYS

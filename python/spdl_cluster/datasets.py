@@ -259,7 +259,7 @@ def index(
         list of them: the manifest lies in the folder that they have in common.
     format: its format, such as `"mds"` or `"files"`. Default: by what is there.
     table: for loose files, a table with a row for each record: a list of paths, `.tsv`, `.csv`, `.jsonl`, or COCO's `.json`; or a list of
-        speech: a manifest of NeMo, a table of Common Voice, or a data folder of Kaldi.
+        speech: a manifest of NeMo, of files or of tars, a table of Common Voice, a data folder of Kaldi, or a folder of lhotse's Shar.
     out: folder or URL for the manifest and the indexes, where the folder may only be read.
     shards: only these shards, in this order, or only these loose files, relative to the folder: names, `"train-{000000..000999}.tar"`, `"train-*"`.
     split: only the shards of this split, by their names: `"train"`, `"validation"`, `"test"`, or another that the names have.

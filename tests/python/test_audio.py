@@ -292,6 +292,6 @@ def test_the_page_on_audio_runs_as_it_is_written(clips: pathlib.Path, tmp_path: 
     assert "float32 clip 7\n" in looked.stdout
     assert "16 samples in 16 records" in page.run("spdl-ctl pack clips packed")
     page.run("spdl-ctl replay segments.toml")
-    page.end()
+    assert page.next().startswith("spdl-run"), "test_train_speech.py has the rest"
     report = ctl_json("replay", tmp_path / "segments.toml", "--all")
     assert report["samples"] == 160

@@ -23,10 +23,11 @@ pub(crate) struct IndexArgs {
     /// Format of the dataset; recognised by what is there when not given: `files` if there are pictures and no shards.
     #[arg(long, value_parser = parse_format)]
     format: Option<&'static dyn Format>,
-    /// For loose files: a table with a row for each record, and any fields. A list of paths, values with tabs
+    /// For loose files, and for tars: a table with a row for each record, and any fields. A list of paths, values with tabs
     /// or commas (`.csv`) between them and a header line that names a column `file` or `file_name`, JSON lines (`.jsonl`) with the key `file`, or COCO's annotations (`.json`),
-    /// which become the field `objects`. Of speech: a manifest of NeMo, a table of Common Voice, or a data folder of Kaldi. Paths are
-    /// relative to the folder. Only these files are indexed, with those that have their stems.
+    /// which become the field `objects`. Of speech: a manifest of NeMo, of files or of tars, a table of Common Voice, a data folder of Kaldi, or a folder of
+    /// lhotse's Shar. Paths are relative to the folder, or the names of members of its tars. Only these are indexed, with those that have
+    /// their stems. Any other table is about tars with `--format tar`.
     #[arg(long, value_name = "PATH")]
     table: Option<PathBuf>,
     /// Folder or URL for the manifest and the record indexes, when the shards' folder is read-only: the manifest names
@@ -89,7 +90,7 @@ pub(crate) fn run(args: IndexArgs) -> CtlResult {
     let (dataset, shards) = ShardList::of_paths(&args.dataset, args.shards.as_deref().map(ShardList::of_texts))?;
     let table = args.table.as_deref().map(|table| FileTable::read(table, &dataset)).transpose()?;
     let options = IndexOptions {
-        format: args.format.or(table.as_ref().and_then(|_| format_called("files"))),
+        format: args.format.or(table.as_ref().map(FileTable::format)),
         table: table.map(Arc::new),
         shards,
         splits: Splits::of(args.split, args.all_splits),

@@ -1,7 +1,7 @@
 //! Collects facts about a tar while its bytes are written or read: the record index, the blocks, the samples of
 //! annotated records, and the oddities.
 
-use std::collections::VecDeque;
+use std::{collections::VecDeque, sync::Arc};
 
 use spdl_shard::{
     index::{IndexBuilder, Segments},
@@ -17,7 +17,10 @@ use super::{
     keys::KeyCollector,
     scan::{DatasetOddities, Outline, ScannedShard},
 };
-use crate::tar::{KeyEnd, RecordReader, ScannedRecord, TarEnd};
+use crate::{
+    LeftOutReason, MemberTable,
+    tar::{KeyEnd, RecordReader, ScannedRecord, TarEnd},
+};
 
 /// Builds a shard's index while its bytes pass.
 #[derive(Debug)]
@@ -38,7 +41,9 @@ struct Records {
     odd: DatasetOddities,
     /// Whether pictures with a dot in their fields' names are looked for: each may be meant as a record.
     looks_for_dots: bool,
-    error: Option<spdl_shard::FormatError>,
+    /// What is said of members. Records of which it says nothing are left out.
+    table: Option<Arc<MemberTable>>,
+    error: Option<DatasetError>,
 }
 
 /// A table of segments, with the key of the picture's record and the number of its field.
@@ -70,6 +75,7 @@ impl Catalog {
             keys: KeyCollector::new(temporary),
             odd: DatasetOddities::default(),
             looks_for_dots: false,
+            table: None,
             error: None,
         };
         Self { shard: shard.to_owned(), reader, records }
@@ -80,6 +86,13 @@ impl Catalog {
     pub(crate) fn key_end(mut self, key_end: Option<KeyEnd>) -> Self {
         self.reader = self.reader.key_end(key_end.unwrap_or_default());
         self.records.looks_for_dots = key_end.is_none();
+        self
+    }
+
+    /// Sets the table that says which records there are, and gives them values.
+    pub(crate) fn table(mut self, table: Option<Arc<MemberTable>>) -> Self {
+        self.records.odd.classes.extend(table.iter().flat_map(|table| table.classes()).cloned());
+        self.records.table = table;
         self
     }
 
@@ -110,7 +123,7 @@ impl Catalog {
         let Records { index, blocks, keys, mut odd, error, .. } = self.records;
         odd.members.join(members);
         let unwritable = |source| DatasetError::Unwritable { url: self.shard.clone(), source };
-        error.map_or(Ok(()), |error| Err(unwritable(error)))?;
+        error.map_or(Ok(()), Err)?;
         for (what, repeated) in keys.repeated()? {
             let key = index.key(repeated.first).map_err(unwritable)?;
             odd.members.add_some(what, repeated.count, &self.shard, &key);
@@ -131,15 +144,67 @@ impl Catalog {
     }
 
     fn check(&mut self) -> Result<(), DatasetError> {
-        match self.records.error.take() {
-            Some(source) => Err(DatasetError::Unwritable { url: self.shard.clone(), source }),
-            None => Ok(()),
-        }
+        self.records.error.take().map_or(Ok(()), Err)
     }
 }
 
 impl Records {
     fn record(&mut self, shard: &str, record: ScannedRecord) {
+        let added = match self.table.clone() {
+            Some(table) => self.with_rows(shard, record, &table),
+            None => self.add(shard, &record),
+        };
+        if let Err(error) = added {
+            self.error.get_or_insert(error);
+        }
+    }
+
+    /// Adds the records that a table makes of one in the shard: one for each of its rows.
+    fn with_rows(&mut self, shard: &str, mut record: ScannedRecord, table: &MemberTable) -> Result<(), DatasetError> {
+        let mut rows = table.rows(&record)?;
+        let Some(first) = rows.first() else {
+            let name = record.fields.first().map_or_else(String::new, |field| format!("{}.{}", record.key, field.name));
+            self.odd.left_out.add(&name, LeftOutReason::NoRow);
+            return Ok(());
+        };
+        // A value replaces a member of the same field, but for the member that the row names.
+        let named = record.fields[first.member].name.clone();
+        rows.iter_mut().for_each(|row| row.values.retain(|(name, _)| *name != named));
+        let is_taken = |field: &str| rows.iter().any(|row| row.values.iter().any(|(name, _)| name == field));
+        let (key, left_out) = (&record.key, &mut self.odd.left_out);
+        record.fields.retain(|field| {
+            let is_kept = !is_taken(&field.name);
+            if !is_kept {
+                left_out.add(&format!("{key}.{}", field.name), LeftOutReason::FieldTaken);
+            }
+            is_kept
+        });
+        let unwritable = |source| DatasetError::Unwritable { url: shard.to_owned(), source };
+        for (nth, row) in rows.into_iter().enumerate() {
+            record.key = row.key;
+            if nth == 0 {
+                self.add(shard, &record)?;
+            } else {
+                self.add_sharing(shard, &record)?;
+            }
+            row.values.iter().for_each(|(name, _)| self.odd.field(name));
+            let values = row.values.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+            self.index.values(&record.key, values).map_err(unwritable)?;
+        }
+        Ok(())
+    }
+
+    /// Adds a record whose members are those of the one before.
+    fn add_sharing(&mut self, shard: &str, record: &ScannedRecord) -> Result<(), DatasetError> {
+        let number = self.index.record_count();
+        record.fields.iter().for_each(|field| self.odd.field(&field.name));
+        self.key(number, record)?;
+        self.blocks.record(number, record.start, record.end, 1);
+        let unwritable = |source| DatasetError::Unwritable { url: shard.to_owned(), source };
+        self.index.record_sharing(&record.key, 1).map_err(unwritable)
+    }
+
+    fn add(&mut self, shard: &str, record: &ScannedRecord) -> Result<(), DatasetError> {
         let number = self.index.record_count();
         for field in &record.fields {
             self.odd.field(&field.name);
@@ -149,10 +214,10 @@ impl Records {
             }
         }
         if self.looks_for_dots && self.odd.dotted.is_none() {
-            self.odd.dotted = dots::dotted(shard, &record);
+            self.odd.dotted = dots::dotted(shard, record);
         }
-        let keyed = self.key(number, &record);
-        let samples = self.samples(shard, &record);
+        self.key(number, record)?;
+        let samples = self.samples(shard, record);
         self.odd.records_without_samples += u64::from(samples == 0);
         self.blocks.record(number, record.start, record.end, samples);
         let fields = record.fields.iter().map(|field| (field.name.as_str(), field.offset, field.bytes, field.crc32c));
@@ -161,9 +226,7 @@ impl Records {
             let segments = Segments { step: table.step, lengths: &table.lengths };
             added = added.and_then(|()| self.index.segments(table.field, segments));
         }
-        if let Err(error) = keyed.map_err(Into::into).and(added) {
-            self.error.get_or_insert(error);
-        }
+        added.map_err(|source| DatasetError::Unwritable { url: shard.to_owned(), source })
     }
 
     /// Notes the key and the fields of a record.

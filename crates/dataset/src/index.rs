@@ -47,8 +47,8 @@ pub struct IndexOptions {
     /// Which splits are indexed, if no shards were chosen and the names of shards, or of folders of pictures, are those
     /// of splits. Default: the only split; several are an error.
     pub splits: Splits,
-    /// A table with a row for each record of loose files, and its fields. Default: none; all files are indexed, and the
-    /// folders that they lie in are their labels.
+    /// A table with a row for each record of loose files, or for a member of a tar, and its fields. Default: none; all files are
+    /// indexed, and the folders that loose files lie in are their labels.
     pub table: Option<Arc<FileTable>>,
     /// The dataset's name. Default: the last part of its URL.
     pub name: Option<String>,
@@ -241,6 +241,10 @@ async fn found(
     if let Some(problem) = format.refuses_boxes().filter(|_| options.boxes.is_some()) {
         return Err(DatasetError::Option { option: "boxes", problem: problem.to_owned() });
     }
+    if options.table.is_some() && !format.takes_table() {
+        let problem = format!("is for loose files and for tars, and not for {}", format.format().name());
+        return Err(DatasetError::Option { option: "table", problem });
+    }
     let token_options = [("dtype", options.dtype.is_some()), ("end_token", options.end_token.is_some())];
     if let Some((option, _)) =
         token_options.into_iter().find(|(_, is_given)| *is_given && !format.takes_token_options())
@@ -381,7 +385,7 @@ fn too_many_bad(tally: &DatasetTally, from: &DatasetStore, allowed: String, last
 /// Lists the objects that may belong to the dataset.
 async fn list(from: &DatasetStore, options: &IndexOptions) -> Result<Listing, DatasetError> {
     match &options.shards {
-        ShardList::All => match options.table.as_ref().filter(|_| !from.can_list()) {
+        ShardList::All => match options.table.as_ref().filter(|table| !from.can_list() && table.is_of_files()) {
             Some(table) => {
                 let mut names: Vec<String> = table.files().map(str::to_owned).collect();
                 names.dedup();

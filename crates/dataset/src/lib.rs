@@ -51,6 +51,7 @@ pub use classes::ClassOrder;
 pub(crate) use fields::slice;
 pub use fit::{Misfits, misfits};
 pub use folder::{NewFolders, Overwrite};
+pub(crate) use format::MemberTable;
 pub use format::{FileTable, is_picture_file};
 pub use hidden::is_hidden;
 pub use in_parts::{PackPart, PartReport, merge, pack_part, pack_part_until};

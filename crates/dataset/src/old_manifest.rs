@@ -106,11 +106,13 @@ impl OldManifest {
     }
 }
 
-/// Returns whether the records have the same keys, fields and checksums in the same places. Records without checksums
+/// Returns whether the records have the same keys, fields, checksums and values in the same places. Records without checksums
 /// never count as the same.
 fn has_same_fields(a: &dyn ShardIndex, b: &dyn ShardIndex) -> bool {
     let is_same = |(a, b): (Record<'_>, Record<'_>)| {
-        a.key == b.key && a.fields().eq(b.fields()) && a.fields().all(|field| field.crc32c.is_some())
+        a.key == b.key
+            && a.fields().eq(b.fields())
+            && a.fields().all(|field| field.crc32c.is_some() || field.value.is_some())
     };
     a.record_count() == b.record_count() && a.records().zip(b.records()).all(is_same)
 }

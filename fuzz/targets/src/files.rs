@@ -129,11 +129,21 @@ pub(crate) fn index(data: &[u8]) {
     let _ = open(data.to_vec());
     let Ok(index) = open(with_checksum(data)) else { return };
     let mut builder = IndexBuilder::new();
+    let mut owned = Vec::new();
     for record in index.records() {
         assert!(record.fields().all(|field| record.field(field.name) == Some(field)), "{record:?}");
-        let fields =
-            record.fields().map(|field| (field.name, field.offset, field.bytes, field.crc32c.expect("a checksum")));
-        builder.record(&record.key.text(), record.samples, fields).expect("a record that was read can be written");
+        let stored = record.fields().filter(|field| field.value.is_none());
+        let stored: Vec<_> =
+            stored.map(|field| (field.name, field.offset, field.bytes, field.crc32c.expect("a checksum"))).collect();
+        let key = record.key.text();
+        let written = match stored == owned {
+            true => builder.record_sharing(&key, record.samples),
+            false => builder.record(&key, record.samples, stored.iter().copied()),
+        };
+        written.expect("a record that was read can be written");
+        owned = stored;
+        let values = record.fields().filter_map(|field| Some((field.name, std::str::from_utf8(field.value?).ok()?)));
+        builder.values(&key, values).expect("values that were read can be written");
         for (number, field) in (0..).zip(record.fields()) {
             if let Some(segments) = record.segments(field.name) {
                 builder.segments(number, segments).expect("a table that was read can be written");
@@ -166,7 +176,13 @@ pub(crate) fn index_seeds() -> Vec<Vec<u8>> {
     builder.record("n01/a", 1, [("cls", 512, 1, 2), ("jpg", 1536, 900, 1)]).expect("a record of the seed");
     builder.segments(1, Segments { step: 8, lengths: &[[0, 1], [200, 0]] }).expect("a table of the seed");
     let crop_ready = builder.finish(6000).expect("the seed's index").0;
-    [empty, filled, crop_ready].iter().map(|index| index.bytes().to_vec()).collect()
+    let mut builder = IndexBuilder::new();
+    builder.record("a@0", 1, [("flac", 512, 100, 1)]).expect("a record of the seed");
+    builder.values("a@0", [("text", "one"), ("offset", "0")]).expect("values of the seed");
+    builder.record_sharing("a@2", 1).expect("a record of the seed");
+    builder.values("a@2", [("text", "two"), ("offset", "2")]).expect("values of the seed");
+    let with_values = builder.finish(6000).expect("the seed's index").0;
+    [empty, filled, crop_ready, with_values].iter().map(|index| index.bytes().to_vec()).collect()
 }
 
 /// Checks that a file index that opens can be read from end to end, and that the plan of every field reads its bytes.

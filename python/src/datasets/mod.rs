@@ -173,7 +173,7 @@ pub(crate) fn index(
     let table = table.map_err(|error| of_dataset(py, &error))?;
     let format = match &format {
         Some(name) => Some(called(name)?),
-        None => table.as_ref().and_then(|_| format_called("files")),
+        None => table.as_ref().map(FileTable::format),
     };
     let key_ends_at = key_ends_at
         .as_deref()

@@ -2,7 +2,9 @@
 
 use std::collections::HashMap;
 
-use super::{IndexError, KIND, MAX_NAMES, RecordIndex, Segments, VERSION_WITHOUT_TABLES};
+use super::{
+    IndexError, KIND, MAX_NAMES, RecordIndex, Segments, VALUE, VERSION_WITHOUT_TABLES, VERSION_WITHOUT_VALUES,
+};
 use crate::index::{IndexFile, Spool};
 use spdl_types::Fingerprint;
 
@@ -18,13 +20,25 @@ pub struct IndexBuilder {
     samples: u32,
     /// Where the last field ends in the shard.
     fields_end: u64,
-    /// Sizes of the last record's fields, in bytes.
-    last_record: Vec<u32>,
+    /// The last record's fields in the shard.
+    stored: Vec<ShardField>,
+    /// Number of the first of them.
+    first_field: u32,
+    values: Spool,
+    /// Whether records have values or share fields.
+    has_values: bool,
     tables: Spool,
     lengths: Spool,
     table_count: u32,
     /// The first field that the next table can belong to.
     next_table: u32,
+}
+
+/// A field in the shard: its place, and its size, its checksum and the number of its name.
+#[derive(Clone, Copy, Debug)]
+struct ShardField {
+    offset: u64,
+    numbers: [u32; 3],
 }
 
 /// The names of fields in the order of their first appearance.
@@ -47,8 +61,8 @@ impl IndexBuilder {
     /// Creates an index without records that keeps at most some MiB in memory; the rest goes to `folder`.
     #[must_use]
     pub fn in_folder(folder: &spdl_store::TemporaryFolder) -> Self {
-        let [records, fields, keys, tables, lengths] = [(); 5].map(|()| Spool::in_folder(folder));
-        Self { records, fields, keys, tables, lengths, ..Self::default() }
+        let [records, fields, keys, tables, lengths, values] = [(); 6].map(|()| Spool::in_folder(folder));
+        Self { records, fields, keys, tables, lengths, values, ..Self::default() }
     }
 
     /// Returns the number of records so far.
@@ -69,35 +83,84 @@ impl IndexBuilder {
         samples: u32,
         fields: impl IntoIterator<Item = (&'n str, u64, u32, u32)>,
     ) -> Result<(), IndexError> {
-        let wrong = |problem: &str| IndexError::Unwritable(format!("record `{key}`: {problem}"));
-        let too_much = || wrong("too many records, fields or samples");
-        let first_field = self.field_count;
-        let record_count = self.record_count.checked_add(1).ok_or_else(too_much)?;
-        self.last_record.clear();
+        let record_count = self.record_count.wrapping_add(1);
+        self.stored.clear();
         for (name, offset, bytes, crc32c) in fields {
             let end = offset.checked_add(bytes.into()).filter(|_| offset >= self.fields_end);
-            self.fields_end = end.ok_or_else(|| wrong("a field lies in the one before it"))?;
-            let name = self.names.number(name).ok_or_else(too_much)?;
+            self.fields_end = end.ok_or_else(|| wrong(key, "a field lies in the one before it"))?;
+            let name = self.names.number(name).ok_or_else(|| too_much(key))?;
             if std::mem::replace(&mut self.names.seen_in[name as usize], record_count) == record_count {
-                return Err(wrong("it has a field twice"));
+                return Err(wrong(key, "it has a field twice"));
             }
-            self.fields.append(&offset.to_le_bytes())?;
-            for number in [bytes, crc32c, name] {
-                self.fields.append(&number.to_le_bytes())?;
+            self.stored.push(ShardField { offset, numbers: [bytes, crc32c, name] });
+        }
+        self.end(key, samples)
+    }
+
+    /// Appends a record that has the fields in the shard of the record before it.
+    ///
+    /// # Errors
+    /// If the record has no key, or the index would outgrow the format's 32-bit counts.
+    ///
+    /// # Panics
+    /// If there is no record before it.
+    pub fn record_sharing(&mut self, key: &str, samples: u32) -> Result<(), IndexError> {
+        assert!(self.record_count > 0, "there is no record whose fields `{key}` could share");
+        self.has_values = true;
+        let record_count = self.record_count.wrapping_add(1);
+        for field in &self.stored {
+            self.names.seen_in[field.numbers[2] as usize] = record_count;
+        }
+        self.end(key, samples)
+    }
+
+    /// Adds values to the last record, with the names of their fields. They lie in the index.
+    ///
+    /// # Errors
+    /// If the record has a field of that name, or the index would outgrow the format's counts.
+    pub fn values<'n>(
+        &mut self,
+        key: &str,
+        values: impl IntoIterator<Item = (&'n str, &'n str)>,
+    ) -> Result<(), IndexError> {
+        for (name, value) in values {
+            let name = self.names.number(name).ok_or_else(|| too_much(key))?;
+            if std::mem::replace(&mut self.names.seen_in[name as usize], self.record_count) == self.record_count {
+                return Err(wrong(key, "it has a field twice"));
             }
-            self.last_record.push(bytes);
-            self.field_count = self.field_count.checked_add(1).ok_or_else(too_much)?;
+            let bytes = u32::try_from(value.len()).map_err(|_| too_much(key))?;
+            self.field(key, ShardField { offset: self.values.len(), numbers: [bytes, 0, name | VALUE] })?;
+            self.values.append(value.as_bytes())?;
+            self.has_values = true;
         }
-        if self.field_count == first_field || key.is_empty() {
-            return Err(wrong("it has no fields or no key"));
+        Ok(())
+    }
+
+    /// Writes the entry of the record whose fields in the shard are set, and theirs.
+    fn end(&mut self, key: &str, samples: u32) -> Result<(), IndexError> {
+        if self.stored.is_empty() || key.is_empty() {
+            return Err(wrong(key, "it has no fields or no key"));
         }
+        self.first_field = self.field_count;
+        let stored = std::mem::take(&mut self.stored);
+        stored.iter().try_for_each(|field| self.field(key, *field))?;
+        self.stored = stored;
         self.keys.append(key.as_bytes())?;
-        let key_end = u32::try_from(self.keys.len()).map_err(|_| too_much())?;
-        for number in [first_field, self.samples, key_end] {
+        let key_end = u32::try_from(self.keys.len()).map_err(|_| too_much(key))?;
+        for number in [self.first_field, self.samples, key_end] {
             self.records.append(&number.to_le_bytes())?;
         }
-        self.samples = self.samples.checked_add(samples).ok_or_else(too_much)?;
-        self.record_count = record_count;
+        self.samples = self.samples.checked_add(samples).ok_or_else(|| too_much(key))?;
+        self.record_count = self.record_count.checked_add(1).ok_or_else(|| too_much(key))?;
+        Ok(())
+    }
+
+    fn field(&mut self, key: &str, field: ShardField) -> Result<(), IndexError> {
+        self.fields.append(&field.offset.to_le_bytes())?;
+        for number in field.numbers {
+            self.fields.append(&number.to_le_bytes())?;
+        }
+        self.field_count = self.field_count.checked_add(1).ok_or_else(|| too_much(key))?;
         Ok(())
     }
 
@@ -112,8 +175,8 @@ impl IndexBuilder {
     /// If the last record has no such field.
     pub fn segments(&mut self, field: u32, segments: Segments<'_>) -> Result<(), IndexError> {
         let unwritable = |problem: &str| IndexError::Unwritable(problem.to_owned());
-        let field_bytes = self.last_record[field as usize];
-        let field = self.field_count - self.last_record.len() as u32 + field;
+        let [field_bytes, ..] = self.stored[field as usize].numbers;
+        let field = self.first_field + field;
         let bytes: u64 = segments.lengths.iter().map(|length| u64::from(u16::from_le_bytes(*length))).sum();
         if bytes > u64::from(field_bytes) {
             return Err(unwritable("a table of segments leads out of its field"));
@@ -176,14 +239,21 @@ impl IndexBuilder {
         for number in [record_count, field_count, samples, name_count, names_bytes, keys_bytes] {
             counts.extend(number.to_le_bytes());
         }
-        let version = if table_count == 0 { VERSION_WITHOUT_TABLES } else { KIND.version };
-        if table_count > 0 {
+        let version = match (table_count, self.has_values) {
+            (_, true) => KIND.version,
+            (0, false) => VERSION_WITHOUT_TABLES,
+            (_, false) => VERSION_WITHOUT_VALUES,
+        };
+        if version > VERSION_WITHOUT_TABLES {
             counts.extend(table_count.to_le_bytes());
             counts.extend((self.lengths.len() as u32 / 2).to_le_bytes());
         }
+        if version > VERSION_WITHOUT_VALUES {
+            counts.extend(self.values.len().to_le_bytes());
+        }
         let names = [names.ends.into(), names.text.into_bytes().into()];
         let content = [counts.into(), self.records, self.fields].into_iter().chain(names);
-        let content = content.chain([keys, self.tables, self.lengths]).collect();
+        let content = content.chain([keys, self.tables, self.lengths, self.values]).collect();
         Ok(IndexFile::sealed(&KIND, version, content)?)
     }
 }
@@ -200,4 +270,12 @@ impl FieldNames {
         self.seen_in.push(0);
         (number < MAX_NAMES && !name.is_empty()).then_some(number)
     }
+}
+
+fn wrong(key: &str, problem: &str) -> IndexError {
+    IndexError::Unwritable(format!("record `{key}`: {problem}"))
+}
+
+fn too_much(key: &str) -> IndexError {
+    wrong(key, "too many records, fields or samples, or too much text")
 }

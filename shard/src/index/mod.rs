@@ -36,16 +36,22 @@ pub fn is_index(name: &str) -> bool {
     name.strip_suffix(".new").unwrap_or(name).ends_with(INDEX_SUFFIX)
 }
 
-pub(crate) const KIND: FileKind = FileKind { name: "record index", magic: *b"SPDLIDX\n", version: 2 };
-/// The version without tables of segments, which is written if there are no tables.
+pub(crate) const KIND: FileKind = FileKind { name: "record index", magic: *b"SPDLIDX\n", version: 3 };
+/// The version without tables of segments, which is written if there are no tables, values or shared fields.
 const VERSION_WITHOUT_TABLES: u32 = 1;
+/// The version without values and shared fields, which is written if there are tables and neither of these.
+const VERSION_WITHOUT_VALUES: u32 = 2;
 const HEADER_BYTES: usize = 72;
 /// Size of what version 2 adds to the header.
 const TABLE_COUNT_BYTES: usize = 8;
+/// Size of what version 3 adds to the header.
+const VALUE_COUNT_BYTES: usize = 8;
 const TABLE_BYTES: usize = 12;
 const RECORD_BYTES: usize = 12;
 const FIELD_BYTES: usize = 20;
 const MAX_NAMES: u32 = 1 << 16;
+/// The bit beside the number of a field's name that makes the field a value in the index.
+const VALUE: u32 = 1 << 31;
 
 /// The record index of a shard whose format stores the fields as they are. It was checked when it was opened, and is
 /// cheap to clone.
@@ -65,6 +71,10 @@ pub struct RecordIndex {
     tables: u32,
     table_table: usize,
     lengths: usize,
+    /// Offset of the values.
+    values: usize,
+    /// Whether records share fields.
+    has_shared: bool,
 }
 
 impl RecordIndex {
@@ -83,6 +93,33 @@ impl RecordIndex {
 
     fn field_entry(&self, field: u32) -> &[u8] {
         &self.bytes[self.field_table + FIELD_BYTES * field as usize..][..FIELD_BYTES]
+    }
+
+    /// Returns the bytes of the field's value, if it is one that lies in the index.
+    fn value(&self, entry: &[u8]) -> Option<&[u8]> {
+        let (at, bytes) = (u64_at(entry, 0) as usize, u32_at(entry, 8) as usize);
+        is_value(entry).then(|| &self.bytes[self.values + at..][..bytes])
+    }
+
+    /// Returns the number of records that have the bytes of `record`, whose first field is `first_field`.
+    fn sharing(&self, first_field: u32) -> u32 {
+        if !self.has_shared {
+            return 1;
+        }
+        let offset = u64_at(self.field_entry(first_field), 0);
+        let before = self.records_before(|other| other < offset);
+        (self.records_before(|other| other <= offset) - before).max(1)
+    }
+
+    /// Returns the number of records whose place in the shard is `before` another.
+    fn records_before(&self, before: impl Fn(u64) -> bool) -> u32 {
+        let (mut low, mut high) = (0, self.records);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            let place = u64_at(self.field_entry(u32_at(self.record_entry(middle), 0)), 0);
+            if before(place) { low = middle + 1 } else { high = middle }
+        }
+        low
     }
 
     /// Returns name number `name` of the table of names.
@@ -143,13 +180,14 @@ impl ShardIndex for RecordIndex {
 
     fn field(&self, record: &Record<'_>, nth: u32) -> Field<'_> {
         let entry = self.field_entry(record.first_field + nth);
+        let value = self.value(entry);
         Field {
-            name: self.name(u32_at(entry, 16) as usize),
-            offset: u64_at(entry, 0),
+            name: self.name((u32_at(entry, 16) & !VALUE) as usize),
+            offset: if value.is_some() { 0 } else { u64_at(entry, 0) },
             bytes: u32_at(entry, 8),
-            shared_by: 1,
-            crc32c: Some(u32_at(entry, 12)),
-            value: None,
+            shared_by: if value.is_some() { 1 } else { self.sharing(record.first_field) },
+            crc32c: value.is_none().then(|| u32_at(entry, 12)),
+            value,
         }
     }
 
@@ -165,4 +203,9 @@ impl std::fmt::Debug for RecordIndex {
             .field("samples", &self.samples)
             .finish_non_exhaustive()
     }
+}
+
+/// Returns whether the entry of a field is that of a value.
+fn is_value(entry: &[u8]) -> bool {
+    u32_at(entry, 16) & VALUE != 0
 }

@@ -1,13 +1,13 @@
 //! Opens record indexes: every number is checked before the code relies on it.
 
-use std::collections::HashSet;
+use std::{collections::HashSet, ops::Range};
 
 use bytes::Bytes;
 use spdl_types::Fingerprint;
 
 use super::{
     FIELD_BYTES, HEADER_BYTES, IndexError, KIND, MAX_NAMES, RECORD_BYTES, RecordIndex, TABLE_BYTES, TABLE_COUNT_BYTES,
-    VERSION_WITHOUT_TABLES,
+    VALUE, VALUE_COUNT_BYTES, VERSION_WITHOUT_TABLES, VERSION_WITHOUT_VALUES, is_value,
 };
 use crate::{
     envelope::{check_expected, section_offsets, u32_at, u64_at, wrong},
@@ -23,17 +23,20 @@ impl RecordIndex {
     pub fn open(bytes: impl Into<Bytes>, expected: Fingerprint) -> Result<Self, IndexError> {
         let bytes = bytes.into();
         check_expected(&KIND, &bytes, expected)?;
-        let index = Self::sections(bytes)?;
+        let mut index = Self::sections(bytes)?;
         index.check_names()?;
         index.check_records()?;
-        index.check_fields()?;
+        index.has_shared = index.check_fields()?;
         index.check_tables()?;
         Ok(index)
     }
 
     fn sections(bytes: Bytes) -> Result<Self, IndexError> {
-        let has_tables = u32_at(&bytes, 8) > VERSION_WITHOUT_TABLES;
-        let header_bytes = HEADER_BYTES + if has_tables { TABLE_COUNT_BYTES } else { 0 };
+        let version = u32_at(&bytes, 8);
+        let (has_tables, has_values) = (version > VERSION_WITHOUT_TABLES, version > VERSION_WITHOUT_VALUES);
+        let header_bytes = HEADER_BYTES
+            + if has_tables { TABLE_COUNT_BYTES } else { 0 }
+            + if has_values { VALUE_COUNT_BYTES } else { 0 };
         if bytes.len() < header_bytes {
             return Err(wrong("it is shorter than a record index's header"));
         }
@@ -51,10 +54,11 @@ impl RecordIndex {
             u64::from(keys_bytes),
             TABLE_BYTES as u64 * u64::from(tables),
             2 * u64::from(lengths),
+            if has_values { u64_at(&bytes, 80) } else { 0 },
         ];
         let sections = section_offsets(header_bytes as u64, lengths_of_sections);
         match sections.filter(|(_, end)| *end == bytes.len() as u64) {
-            Some(([record_table, field_table, name_ends, names, keys, table_table, lengths], _)) => Ok(Self {
+            Some(([record_table, field_table, name_ends, names, keys, table_table, lengths, values], _)) => Ok(Self {
                 records,
                 fields,
                 samples,
@@ -67,6 +71,8 @@ impl RecordIndex {
                 tables,
                 table_table,
                 lengths,
+                values,
+                has_shared: false,
                 bytes,
             }),
             None => Err(wrong("its sections do not add up to its size")),
@@ -112,38 +118,96 @@ impl RecordIndex {
         Ok(())
     }
 
-    /// Checks that fields lie in the shard one after the other, and that no record has two fields with the same name.
-    fn check_fields(&self) -> Result<(), IndexError> {
-        let (mut end, shard_bytes) = (0, self.shard_bytes());
+    /// Checks that the fields of records in the shard lie there one after the other, or are those of the record before; that values
+    /// follow them, which fill their place; and that no record has two fields with the same name. Returns whether records share
+    /// fields.
+    fn check_fields(&self) -> Result<bool, IndexError> {
+        let (mut end, mut values_end, mut has_shared) = (0, 0, false);
+        let mut owned = 0..0;
         let mut seen_in = vec![u32::MAX; self.name_count() as usize];
         for number in 0..self.records {
             let record = self.record(number);
-            for field in record.first_field..record.first_field + record.fields {
-                let entry = self.field_entry(field);
-                let (offset, bytes, name) = (u64_at(entry, 0), u64::from(u32_at(entry, 8)), u32_at(entry, 16));
-                let field_end =
-                    offset.checked_add(bytes).filter(|field_end| offset >= end && *field_end <= shard_bytes);
-                end = field_end.ok_or_else(|| {
-                    wrong(&format!("a field of record {number} lies outside the shard or in another field"))
-                })?;
+            let fields = record.first_field..record.first_field + record.fields;
+            let is_stored = |field: &u32| !is_value(self.field_entry(*field));
+            let stored = fields.start..fields.start + fields.clone().take_while(is_stored).count() as u32;
+            if stored.is_empty() {
+                return Err(wrong(&format!("record {number} has no field in the shard")));
+            }
+            if self.can_share() && self.entries(&stored) == self.entries(&owned) {
+                has_shared = true;
+            } else {
+                end = self.check_stored(number, &stored, end)?;
+                owned = stored.clone();
+            }
+            values_end = self.check_values(number, stored.end..fields.end, values_end)?;
+            for field in fields {
+                let name = u32_at(self.field_entry(field), 16) & !VALUE;
                 match seen_in.get_mut(name as usize) {
                     Some(seen) if *seen != number => *seen = number,
                     _ => return Err(wrong(&format!("record {number} has a field twice or one without a name"))),
                 }
             }
         }
-        Ok(())
+        if values_end == self.bytes.len() - self.values {
+            Ok(has_shared)
+        } else {
+            Err(wrong("its values have unused bytes"))
+        }
+    }
+
+    fn can_share(&self) -> bool {
+        u32_at(&self.bytes, 8) > VERSION_WITHOUT_VALUES
+    }
+
+    fn entries(&self, fields: &Range<u32>) -> &[u8] {
+        let at = |field: u32| self.field_table + FIELD_BYTES * field as usize;
+        &self.bytes[at(fields.start)..at(fields.end)]
+    }
+
+    /// Checks that these fields of a record lie in the shard one after the other, from byte `end` on. Returns where they end.
+    fn check_stored(&self, number: u32, fields: &Range<u32>, mut end: u64) -> Result<u64, IndexError> {
+        for field in fields.clone() {
+            let entry = self.field_entry(field);
+            let (offset, bytes) = (u64_at(entry, 0), u64::from(u32_at(entry, 8)));
+            let field_end = offset.checked_add(bytes);
+            let field_end = field_end.filter(|field_end| offset >= end && *field_end <= self.shard_bytes());
+            end = field_end.ok_or_else(|| {
+                wrong(&format!("a field of record {number} lies outside the shard or in another field"))
+            })?;
+        }
+        Ok(end)
+    }
+
+    /// Checks that these fields of a record are values, one after the other from byte `end` of the values on. Returns where they
+    /// end.
+    fn check_values(&self, number: u32, fields: Range<u32>, mut end: usize) -> Result<usize, IndexError> {
+        let values = &self.bytes[self.values..];
+        for field in fields {
+            let entry = self.field_entry(field);
+            let next = end.saturating_add(u32_at(entry, 8) as usize);
+            let is_next =
+                self.can_share() && is_value(entry) && u64_at(entry, 0) == end as u64 && u32_at(entry, 12) == 0;
+            let value = values.get(end..next).filter(|_| is_next);
+            if value.is_none_or(|value| std::str::from_utf8(value).is_err()) {
+                return Err(wrong(&format!(
+                    "a value of record {number} does not follow the one before it or is no text"
+                )));
+            }
+            end = next;
+        }
+        Ok(end)
     }
 }
 
 impl RecordIndex {
     /// Checks that the tables of segments follow the order of their fields, and that none extends past its field.
     fn check_tables(&self) -> Result<(), IndexError> {
-        let entries = (self.bytes.len() - self.lengths) / 2;
+        let entries = (self.values - self.lengths) / 2;
         let (mut next_field, mut start) = (0, 0);
         for table in 0..self.tables {
             let [field, step, end] = self.table_entry(table);
-            if field < next_field || field >= self.fields || step == 0 || end < start || end as usize > entries {
+            let is_one = next_field <= field && field < self.fields && !is_value(self.field_entry(field));
+            if !is_one || step == 0 || end < start || end as usize > entries {
                 return Err(wrong(&format!("table {table} of segments does not follow the one before it")));
             }
             (next_field, start) = (field + 1, end);

@@ -36,7 +36,7 @@ impl RecordIndex {
     pub(super) fn table(&self, table: u32) -> Segments<'_> {
         let start = if table == 0 { 0 } else { self.table_entry(table - 1)[2] as usize };
         let [_, step, end] = self.table_entry(table);
-        let lengths = &self.bytes[self.lengths..].as_chunks().0[start..end as usize];
+        let lengths = &self.bytes[self.lengths..self.values].as_chunks().0[start..end as usize];
         Segments { step, lengths }
     }
 

@@ -1,15 +1,19 @@
-//! The record index: round trips, golden files with and without tables of segments, and hostile bytes.
+//! The record index: round trips, golden files with and without tables of segments and values, and hostile bytes.
 
 use proptest::prelude::*;
 use spdl_shard::{
-    format::ShardIndex as _,
+    format::{Content, FieldValue, ShardIndex as _},
     index::{IndexBuilder, IndexError, RecordIndex, Segments},
 };
 use spdl_types::Fingerprint;
 use xxhash_rust::xxh3::xxh3_128;
 
-/// The golden files without tables of segments, and with them.
-const GOLDEN: [&[u8]; 2] = [include_bytes!("../golden/index-v1.idx"), include_bytes!("../golden/index-v2.idx")];
+/// The golden files without tables of segments, with them, and with values and shared fields.
+const GOLDEN: [&[u8]; 3] = [
+    include_bytes!("../golden/index-v1.idx"),
+    include_bytes!("../golden/index-v2.idx"),
+    include_bytes!("../golden/index-v3.idx"),
+];
 
 fn example() -> (RecordIndex, Fingerprint) {
     example_with([None; 2])
@@ -28,6 +32,20 @@ fn example_with(tables: [Option<Segments<'_>>; 2]) -> (RecordIndex, Fingerprint)
         builder.segments(1, segments).unwrap();
     }
     builder.record("b/0004", 0, [("xml", 5120, 3, 11)]).unwrap();
+    builder.finish(8192).unwrap()
+}
+
+/// Builds an index of a recording with two parts, a sound with a text, and one without.
+fn example_with_values() -> (RecordIndex, Fingerprint) {
+    let mut builder = IndexBuilder::new();
+    builder.record("talk@0", 1, [("flac", 512, 900, 7), ("json", 1536, 9, 8)]).unwrap();
+    builder.values("talk@0", [("text", "good morning"), ("offset", "0")]).unwrap();
+    builder.record_sharing("talk@2.5", 1).unwrap();
+    builder.values("talk@2.5", [("text", "grüß Gott"), ("offset", "2.5")]).unwrap();
+    builder.record("one", 1, [("flac", 2560, 1000, 9)]).unwrap();
+    builder.segments(0, Segments { step: 2, lengths: &[[5, 0]] }).unwrap();
+    builder.values("one", [("text", "")]).unwrap();
+    builder.record("two", 1, [("wav", 4096, 1000, 9)]).unwrap();
     builder.finish(8192).unwrap()
 }
 
@@ -57,6 +75,35 @@ fn an_index_contains_what_was_written() {
 }
 
 #[test]
+fn records_have_values_in_the_index_and_can_share_their_fields_in_the_shard() {
+    let (index, _) = example_with_values();
+    let of = |record: u32, name: &str| {
+        let field = index.record(record).field(name)?;
+        let value = field.value.map(|value| std::str::from_utf8(value).unwrap());
+        Some((field.range(), value, field.shared_by, field.crc32c))
+    };
+    for record in [0, 1] {
+        assert_eq!(of(record, "flac"), Some((Some(512..1412), None, 2, Some(7))));
+        assert_eq!(of(record, "json"), Some((Some(1536..1545), None, 2, Some(8))));
+    }
+    assert_eq!(of(1, "text"), Some((None, Some("grüß Gott"), 1, None)));
+    assert_eq!(of(2, "flac"), Some((Some(2560..3560), None, 1, Some(9))));
+    assert_eq!((of(2, "text"), of(3, "text")), (Some((None, Some(""), 1, None)), None));
+    assert!(index.record(2).segments("flac").is_some() && index.record(1).segments("flac").is_none());
+    let text = index.record(0).field("text").unwrap();
+    let opened = index.open(&text, &|_| None).unwrap();
+    assert!(
+        matches!(opened, FieldValue::One(Content::File(text)) if text == "good morning"),
+        "a value needs no bytes of the shard"
+    );
+    let mut builder = IndexBuilder::new();
+    builder.record("a", 1, [("flac", 0, 10, 0)]).unwrap();
+    builder.values("a", [("text", "one")]).unwrap();
+    let twice = builder.values("a", [("text", "two")]).unwrap_err();
+    assert!(twice.to_string().contains("has a field twice"), "{twice}");
+}
+
+#[test]
 fn a_sample_is_found_past_records_that_have_none() {
     let (index, _) = example();
     let found: Vec<_> = (0..4).map(|sample| index.locate(sample)).collect();
@@ -65,10 +112,11 @@ fn a_sample_is_found_past_records_that_have_none() {
 
 #[test]
 fn indexes_with_and_without_tables_are_written_and_read_as_ever() {
-    for (written, golden, tables) in [(example(), GOLDEN[0], 0), (example_with(TABLES), GOLDEN[1], 2)] {
+    let written = [(example(), "b/0003", 0), (example_with(TABLES), "b/0003", 2), (example_with_values(), "one", 1)];
+    for ((written, key, tables), golden) in written.into_iter().zip(GOLDEN) {
         assert_eq!(written.0.bytes(), golden);
         let index = RecordIndex::open(golden, Fingerprint::of(golden)).unwrap();
-        assert_eq!((index.record(2).key.text(), index.table_count()), ("b/0003".into(), tables));
+        assert_eq!((index.record(2).key.text(), index.table_count()), (key.into(), tables));
     }
 }
 
@@ -136,8 +184,9 @@ fn walk(bytes: Vec<u8>) {
     let hash = Fingerprint::of(&bytes);
     let Ok(index) = RecordIndex::open(bytes, hash) else { return };
     for record in index.records() {
-        assert!(record.fields().all(|field| field.offset + u64::from(field.bytes) <= index.shard_bytes()));
+        assert!(record.fields().filter_map(|field| field.range()).all(|range| range.end <= index.shard_bytes()));
         for field in record.fields() {
+            assert!(field.value.is_none_or(|value| std::str::from_utf8(value).is_ok()));
             let Some(Segments { step, lengths }) = record.segments(field.name) else { continue };
             let bytes: u64 = lengths.iter().map(|length| u64::from(u16::from_le_bytes(*length))).sum();
             assert!(step > 0 && bytes <= u64::from(field.bytes));
@@ -152,7 +201,7 @@ fn walk(bytes: Vec<u8>) {
 #[test]
 fn counts_that_the_file_cannot_hold_are_refused() {
     for (golden, at) in
-        [48, 52, 60, 64, 68].map(|at| (GOLDEN[0], at)).into_iter().chain([72, 76].map(|at| (GOLDEN[1], at)))
+        [48, 52, 60, 64, 68].map(|at| (GOLDEN[0], at)).into_iter().chain([72, 76, 80].map(|at| (GOLDEN[2], at)))
     {
         let mut bytes = golden.to_vec();
         bytes[at..at + 4].copy_from_slice(&u32::MAX.to_le_bytes());

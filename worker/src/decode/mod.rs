@@ -388,20 +388,26 @@ impl Decoder {
         is_wanted: &impl Fn(usize) -> bool,
     ) -> Result<(), BadSampleCause> {
         SCRATCH.with_borrow_mut(|scratch| {
-            for nth in self.inner.order.iter().filter(|nth| is_wanted(**nth)) {
-                let (Some(prepared), target) = (&self.inner.columns[*nth], &mut targets[*nth]) else { continue };
-                let number = record.number(*nth);
-                if number.is_some_and(|(dtype, element)| prepared.decoder.number(dtype, element, target)) {
-                    continue;
+            let mut decode = || {
+                for nth in self.inner.order.iter().filter(|nth| is_wanted(**nth)) {
+                    let (Some(prepared), target) = (&self.inner.columns[*nth], &mut targets[*nth]) else { continue };
+                    let number = record.number(*nth);
+                    if number.is_some_and(|(dtype, element)| prepared.decoder.number(dtype, element, target)) {
+                        continue;
+                    }
+                    self.decode_value(prepared, key, record, scratch, target)
+                        .map_err(|problem| BadSampleCause { column: prepared.column.name.clone(), problem })?;
                 }
-                self.decode_value(prepared, key, record, scratch, target)
-                    .map_err(|problem| BadSampleCause { column: prepared.column.name.clone(), problem })?;
-            }
-            for call in &self.inner.calls {
-                self.call(call, key, record, scratch, targets)
-                    .map_err(|problem| BadSampleCause { column: call.column.clone(), problem })?;
-            }
-            Ok(())
+                for call in &self.inner.calls {
+                    self.call(call, key, record, scratch, targets)
+                        .map_err(|problem| BadSampleCause { column: call.column.clone(), problem })?;
+                }
+                Ok(())
+            };
+            let decoded = decode();
+            // The file would keep its block in memory.
+            scratch.heard = None;
+            decoded
         })
     }
 }

@@ -8,6 +8,7 @@ mod files;
 mod footer_files;
 mod mds;
 mod megatron;
+mod members;
 mod parquet;
 mod read_shards;
 mod tar;
@@ -16,6 +17,7 @@ mod token_files;
 mod token_shards;
 
 pub use files::{FileTable, is_picture_file};
+pub(crate) use members::MemberTable;
 
 use std::fmt;
 
@@ -52,6 +54,11 @@ pub(crate) trait FormatScan: fmt::Debug + Send + Sync {
 
     /// Returns whether [`dtype`](crate::IndexOptions::dtype) and [`end_token`](crate::IndexOptions::end_token) are for it.
     fn takes_token_options(&self) -> bool {
+        false
+    }
+
+    /// Returns whether a table can say more of its records.
+    fn takes_table(&self) -> bool {
         false
     }
 

@@ -15,6 +15,7 @@ mod look;
 mod mds;
 mod megatron;
 mod megatron_lies;
+mod members;
 mod parquet;
 mod parquet_classes;
 mod parquet_footers;

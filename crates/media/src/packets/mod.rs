@@ -102,8 +102,7 @@ impl<'b> PacketTable<'b> {
             SoundCodec::Mp3 => {
                 let (packets, plan, xing) = Mp3Packets::open(data).ok_or_else(|| truncated("its first packet"))?;
                 let (marks, end) = read_through(Packets::Mp3(packets.clone()))?;
-                let part =
-                    packets.part(end.frame, xing).ok_or_else(|| truncated("its packets: the first one counts more"))?;
+                let part = packets.part(end.frame, xing);
                 Ok(Some(Self { marks, plan, setup: CodecSetup::Mp3, part }))
             }
             SoundCodec::Aac => {

@@ -103,23 +103,14 @@ impl<'b> Mp3Packets<'b> {
     }
 
     /// Returns the frames that are the sound, of all that are decoded, as libsndfile has it: without what an encoder has added, and up to
-    /// the end of the first of files that were joined. `None` if there are fewer packets than the head counts.
-    pub(crate) fn part(&self, frames: u64, xing: Option<XingHead>) -> Option<Range<u64>> {
-        let each = u64::from(self.form.packet_frames());
-        let told = xing.and_then(|xing| xing.packets).map(|packets| u64::from(packets) * each);
-        // Some programs count the first packet too.
-        if told.is_some_and(|told| told > frames + each) {
-            return None;
-        }
-        let (Some(told), Some((before, behind))) = (told, xing.and_then(|xing| xing.delay)) else {
-            return Some(0..told.map_or(frames, |told| told.min(frames)));
-        };
-        if told > frames {
-            return Some(0..frames);
-        }
+    /// the end of the first of files that were joined. A file with fewer packets than its head counts ends with the last of them.
+    pub(crate) fn part(&self, frames: u64, xing: Option<XingHead>) -> Range<u64> {
+        let Some((xing, packets)) = xing.and_then(|xing| Some((xing, xing.packets?))) else { return 0..frames };
+        let told = u64::from(packets) * u64::from(self.form.packet_frames());
+        let (before, behind) = xing.delay.unwrap_or_default();
         let start = u64::from(before) + DECODER_DELAY;
-        let end = (told + DECODER_DELAY).saturating_sub(behind.into()).min(told.max(start));
-        Some(start.min(end)..end)
+        let end = (told + DECODER_DELAY).saturating_sub(behind.into()).min(told.max(start)).min(frames);
+        start.min(end)..end
     }
 
     /// Returns the next packet.

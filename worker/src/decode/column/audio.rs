@@ -2,6 +2,7 @@
 
 use std::{ops::Range, sync::Arc};
 
+use bytes::Bytes;
 use spdl_job::{AudioChannels, AudioColumn, AudioFeatures, AudioSpan, FeaturesKind, drawn_speed};
 use spdl_media::{ChannelMix, MediaError, SampleForm, SampleWriter, Sound, SoundScratch};
 use spdl_sound::{FeaturePreset, MelFeatures, ResamplerCache, SoundError, SoundResampler, greatest_common_divisor};
@@ -9,7 +10,7 @@ use spdl_types::{DType, Draw};
 
 use super::{ColumnDecoder, ColumnSample, FieldTarget, audio_ops, audio_span};
 use crate::decode::{
-    SampleKey,
+    DecodeScratch, SampleKey,
     cause::{BadSampleProblem, reason},
     memory::NeverFits,
     record::SampleRecord,
@@ -30,15 +31,35 @@ pub(super) struct AudioDecoder {
 }
 
 /// A sound file, and what of it is taken.
-pub(super) struct TakenSound<'b> {
+struct TakenSound<'b> {
     sound: Sound<'b>,
+    part: SoundPart,
+}
+
+/// What the head of a sound file says.
+#[derive(Clone, Copy, Debug)]
+struct SoundHead {
+    rate: u32,
+    channels: u16,
+    frames: u64,
+}
+
+/// The file whose head was read last, for the other columns of the sample.
+#[derive(Debug)]
+pub(in crate::decode) struct HeardFile {
+    file: Bytes,
+    head: SoundHead,
+}
+
+/// What is taken of a sound.
+pub(super) struct SoundPart {
     /// Sample rate of the result.
     pub(super) rate: u32,
     /// The frames of the whole sound after resampling.
     all_frames: u64,
     /// The first frame that is taken of it, and their number.
     first: u64,
-    pub(super) frames: u64,
+    frames: u64,
     /// The speed at which it is played, in thousandths.
     speed: u32,
     /// What the operations that follow draw from.
@@ -62,32 +83,55 @@ impl AudioDecoder {
     }
 
     /// Reads the head of the file, and chooses what is taken of it.
-    pub(super) fn open<'b>(
+    fn open<'b>(
         &self,
-        (field, file): (&str, &'b [u8]),
+        (field, file): (&str, &'b Bytes),
+        record: &SampleRecord<'_>,
+        seed: (u64, SampleKey),
+        scratch: &mut DecodeScratch,
+    ) -> Result<TakenSound<'b>, BadSampleProblem> {
+        let sound = opened(field, file, scratch)?;
+        let head = scratch.heard.as_ref().expect("the head of the file that was opened").head;
+        Ok(TakenSound { sound, part: self.part(field, head, record, seed)? })
+    }
+
+    /// Chooses what is taken of a file. Its head is not read again if another column of the sample has read it.
+    pub(super) fn part_of(
+        &self,
+        (field, file): (&str, &Bytes),
+        record: &SampleRecord<'_>,
+        seed: (u64, SampleKey),
+        scratch: &mut DecodeScratch,
+    ) -> Result<SoundPart, BadSampleProblem> {
+        if !scratch.heard.as_ref().is_some_and(|heard| heard.is(file)) {
+            opened(field, file, scratch)?;
+        }
+        let head = scratch.heard.as_ref().expect("the head of the file, which was opened if it was another").head;
+        self.part(field, head, record, seed)
+    }
+
+    fn part(
+        &self,
+        field: &str,
+        head: SoundHead,
         record: &SampleRecord<'_>,
         (seed, key): (u64, SampleKey),
-        scratch: &mut SoundScratch,
-    ) -> Result<TakenSound<'b>, BadSampleProblem> {
+    ) -> Result<SoundPart, BadSampleProblem> {
         let sound_problem = |problem: String| BadSampleProblem::Sound { field: field.to_owned(), problem };
-        if file.is_empty() {
-            return Err(BadSampleProblem::Empty { field: field.to_owned() });
-        }
-        let sound = Sound::open(file, scratch).map_err(|error| of_media(field, &error))?;
-        if sound.frames() == 0 {
+        if head.frames == 0 {
             return Err(sound_problem("has no samples".to_owned()));
         }
-        let has = sound.track().channels;
+        let has = head.channels;
         if let AudioChannels::Count(channels) = self.column.channels
             && channels != has
         {
             return Err(sound_problem(format!("has {has} channels, and `channels` is {channels}")));
         }
-        let from = sound.track().rate;
+        let from = head.rate;
         let rate = self.column.rate.unwrap_or(from);
         let mut draw = Draw::new(seed, key.epoch, key.id.0);
         let speed = drawn_speed(&self.column.ops, &mut draw);
-        let all_frames = u128::from(sound.frames()) * u128::from(rate) * 1000;
+        let all_frames = u128::from(head.frames) * u128::from(rate) * 1000;
         let all_frames = all_frames.div_ceil(u128::from(from) * u128::from(speed));
         let all_frames = u64::try_from(all_frames).unwrap_or(u64::MAX);
         let sound_frames = match &self.column.span {
@@ -105,19 +149,19 @@ impl AudioDecoder {
         if self.column.segment.is_none() && self.column.rows(frames) == 0 {
             return Err(sound_problem(format!("has {frames} frames of {rate} Hz, which give no frame of `features`")));
         }
-        Ok(TakenSound { sound, rate, all_frames, first: sound_frames.start + first, frames, speed, draw })
+        Ok(SoundPart { rate, all_frames, first: sound_frames.start + first, frames, speed, draw })
     }
 
     /// Returns what changes the sample rate, if the file has another one.
     fn resampling(&self, taken: &TakenSound<'_>) -> Result<Option<Resampling>, SoundError> {
-        let (from, to) = at_speed(taken.sound.track().rate, taken.rate, taken.speed);
+        let (from, to) = at_speed(taken.sound.track().rate, taken.part.rate, taken.part.speed);
         if from == to {
             return Ok(None);
         }
-        debug_assert!(taken.first + taken.frames <= taken.all_frames, "frames of the sound");
+        debug_assert!(taken.part.first + taken.part.frames <= taken.part.all_frames, "frames of the sound");
         let resampler = self.resamplers.get(from, to)?;
         let last = to_usize(taken.sound.frames());
-        let needed = resampler.input_for(to_usize(taken.first)..to_usize(taken.first + taken.frames));
+        let needed = resampler.input_for(to_usize(taken.part.first)..to_usize(taken.part.first + taken.part.frames));
         Ok(Some(Resampling { source: needed.start.min(last)..needed.end.min(last), resampler }))
     }
 
@@ -129,7 +173,7 @@ impl AudioDecoder {
         scratch: &mut SoundScratch,
         out: &mut [u8],
     ) -> Result<(), MediaError> {
-        let sound_bytes = taken.frames * self.channels() * self.dtype.bytes() as u64;
+        let sound_bytes = taken.part.frames * self.channels() * self.dtype.bytes() as u64;
         let (out, silence) = out.split_at_mut(to_usize(sound_bytes));
         silence.fill(0);
         let mix = match self.column.channels {
@@ -139,14 +183,14 @@ impl AudioDecoder {
         };
         let mut writer = SampleWriter::new(self.form(), out);
         let Some(Resampling { resampler, source }) = resampling else {
-            let frames = taken.first..taken.first + taken.frames;
+            let frames = taken.part.first..taken.part.first + taken.part.frames;
             return taken.sound.decode(frames, mix, scratch, |samples| writer.write(samples));
         };
         let source_frames = source.start as u64..source.end as u64;
         let mut channels = taken.sound.decode_channels(source_frames, mix, scratch)?;
         for channel in &mut channels {
-            let mut resampled = vec![0.0; to_usize(taken.frames)];
-            resampler.resample_range(channel, source.start, to_usize(taken.first), &mut resampled);
+            let mut resampled = vec![0.0; to_usize(taken.part.frames)];
+            resampler.resample_range(channel, source.start, to_usize(taken.part.first), &mut resampled);
             *channel = resampled;
         }
         writer.write_channels(&channels);
@@ -158,17 +202,17 @@ impl AudioDecoder {
         if !audio_ops::change_samples(&self.column.ops) {
             return;
         }
-        let out = &mut out[..to_usize(taken.frames * self.channels()) * size_of::<f32>()];
+        let out = &mut out[..to_usize(taken.part.frames * self.channels()) * size_of::<f32>()];
         let mut samples = samples_of(out);
-        audio_ops::on_samples(&self.column.ops, &mut samples, &mut taken.draw);
+        audio_ops::on_samples(&self.column.ops, &mut samples, &mut taken.part.draw);
         for (out, sample) in out.as_chunks_mut().0.iter_mut().zip(samples) {
             *out = sample.to_le_bytes();
         }
     }
 
     /// Returns the rows of the result that are sound.
-    pub(super) fn rows(&self, taken: &TakenSound<'_>) -> u64 {
-        self.column.rows(taken.frames)
+    pub(super) fn rows(&self, part: &SoundPart) -> u64 {
+        self.column.rows(part.frames)
     }
 
     /// Returns the number of channels that are decoded.
@@ -195,7 +239,7 @@ impl AudioDecoder {
     fn memory_bytes(&self, taken: &TakenSound<'_>, resampling: Option<&Resampling>, samples_bytes: u64) -> u64 {
         let resampled = resampling.map_or(0, |Resampling { source, .. }| {
             // Each channel before and after it is resampled.
-            4 * self.channels() * ((source.end - source.start) as u64 + taken.frames)
+            4 * self.channels() * ((source.end - source.start) as u64 + taken.part.frames)
         });
         let features = self.features.as_ref().map_or(0, |features| {
             // The samples as numbers, and what is made of them.
@@ -214,9 +258,9 @@ impl ColumnDecoder for AudioDecoder {
     fn decode(&self, sample: ColumnSample<'_, '_>, target: &mut FieldTarget<'_>) -> Result<(), BadSampleProblem> {
         let ColumnSample { field, content, seed, key, record, resources, scratch } = sample;
         let file = content.into_file();
-        let scratch = &mut scratch.sound;
         let mut taken = self.open((field, &file), record, (seed, key), scratch)?;
-        let frames = self.column.segment.map_or(taken.frames, |segment| segment.frames.into());
+        let scratch = &mut scratch.sound;
+        let frames = self.column.segment.map_or(taken.part.frames, |segment| segment.frames.into());
         let samples_bytes = frames * self.channels() * self.dtype.bytes() as u64;
         let resampling = self.resampling(&taken);
         let resampling =
@@ -237,7 +281,7 @@ impl ColumnDecoder for AudioDecoder {
         write(scratch, &mut value)?;
         if let Some(features) = &self.features {
             let mut of_sound = features_of(features, &value);
-            audio_ops::on_features(&self.column.ops, &mut of_sound, features.mels(), &mut taken.draw);
+            audio_ops::on_features(&self.column.ops, &mut of_sound, features.mels(), &mut taken.part.draw);
             value = of_sound.into_iter().flat_map(f32::to_le_bytes).collect();
         }
         match &self.column.segment {
@@ -245,6 +289,24 @@ impl ColumnDecoder for AudioDecoder {
             None => *target.ragged() = value.into(),
         }
         Ok(())
+    }
+}
+
+/// Opens a file, and keeps its head.
+fn opened<'b>(field: &str, file: &'b Bytes, scratch: &mut DecodeScratch) -> Result<Sound<'b>, BadSampleProblem> {
+    if file.is_empty() {
+        return Err(BadSampleProblem::Empty { field: field.to_owned() });
+    }
+    let sound = Sound::open(file, &mut scratch.sound).map_err(|error| of_media(field, &error))?;
+    let head = SoundHead { rate: sound.track().rate, channels: sound.track().channels, frames: sound.frames() };
+    scratch.heard = Some(HeardFile { file: file.clone(), head });
+    Ok(sound)
+}
+
+impl HeardFile {
+    /// Returns whether these are the bytes of the file: they are not freed while this is kept.
+    fn is(&self, file: &Bytes) -> bool {
+        (self.file.as_ptr(), self.file.len()) == (file.as_ptr(), file.len())
     }
 }
 

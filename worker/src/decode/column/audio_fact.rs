@@ -45,10 +45,10 @@ impl ColumnDecoder for AudioFactDecoder {
     fn decode(&self, sample: ColumnSample<'_, '_>, target: &mut FieldTarget<'_>) -> Result<(), BadSampleProblem> {
         let ColumnSample { field, content, seed, key, record, scratch, .. } = sample;
         let file = content.into_file();
-        let taken = self.audio.open((field, &file), record, (seed, key), &mut scratch.sound)?;
+        let part = self.audio.part_of((field, &file), record, (seed, key), scratch)?;
         let number = match self.fact {
-            AudioFact::Length => i64::try_from(self.audio.rows(&taken)).unwrap_or(i64::MAX),
-            AudioFact::Rate => i64::from(taken.rate),
+            AudioFact::Length => i64::try_from(self.audio.rows(&part)).unwrap_or(i64::MAX),
+            AudioFact::Rate => i64::from(part.rate),
         };
         write_integer(number, self.dtype, field, || number.to_string(), target.fixed())
     }

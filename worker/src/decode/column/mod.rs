@@ -229,6 +229,8 @@ pub(super) struct DecodeScratch {
     pub(super) sound: SoundScratch,
     /// A frame of a video as RGB.
     pub(super) frame: Vec<u8>,
+    /// The file of sound that was read last, of the sample that is being decoded.
+    pub(super) heard: Option<audio::HeardFile>,
     /// The picture that operations change.
     pub(super) rgb: RgbPicture<'static>,
     pub(super) operation: OperationScratch,

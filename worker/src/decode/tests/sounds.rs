@@ -122,6 +122,32 @@ fn silence_follows_a_short_sound_and_its_length_is_told() {
 }
 
 #[test]
+fn length_and_rate_are_those_of_the_file_that_is_followed_in_each_sample() {
+    let wave = |name: &str| {
+        format!("name = \"{name}\"\nfrom = \"{name}\"\ndecode = \"audio\"\nsegment = {{ seconds = 0.1 }}\nrate = 8000")
+    };
+    let fact = |kind: &str, follows: &str| {
+        format!("name = \"{follows}_{kind}\"\nfrom = \"{follows}\"\ndecode = \"{kind}\"\nfollows = \"{follows}\"")
+    };
+    let [length, rate] = ["audio_length", "audio_rate"];
+    // A column that follows comes before the one that it follows, beside others and behind it.
+    let columns =
+        [fact(length, "a"), fact(length, "b"), wave("a"), wave("b"), fact(length, "c"), fact(rate, "a"), wave("c")];
+    let decoder = Decoder::new(&job(&columns.each_ref().map(String::as_str)), CLASSES).unwrap();
+    for id in 0..20 {
+        let frames = |nth: usize| 10 + nth * 7 + id as usize;
+        // Each column gets the same bytes, as from a block.
+        let files = [0, 1, 2].map(|nth| Bytes::from(wav(8000, 1, &vec![0.5; frames(nth)])));
+        let file = |name: &str| Some(files[usize::from(name.as_bytes()[0] - b'a')].clone().into());
+        let mut found = columns.each_ref().map(|column| vec![0; if column.contains("follows") { 8 } else { 3200 }]);
+        let mut targets = found.each_mut().map(|place| FieldTarget::Fixed(place));
+        decoder.decode_sample(key(id), &file, &mut targets).unwrap();
+        let numbers = [0, 1, 4, 5].map(|column: usize| i64::from_le_bytes(found[column][..].try_into().unwrap()));
+        assert_eq!(numbers, [frames(0) as i64, frames(1) as i64, frames(2) as i64, 8000]);
+    }
+}
+
+#[test]
 fn the_nearest_whole_number_is_taken_and_what_is_too_loud_is_clipped() {
     let decoder = Decoder::new(&job(&[&column("dtype = \"i16\"")]), CLASSES).unwrap();
     let samples = [0.0, 1.0, -1.0, 2.0, -2.0, 0.5 / 32_768.0, 1.5 / 32_768.0, -0.75 / 32_768.0];

@@ -6,12 +6,15 @@ mod kaldi;
 mod paths;
 mod records;
 mod scan;
+mod shar;
 mod table;
 mod transcripts;
 
 pub use records::is_picture_file;
 use records::{is_sound_file, is_video_file};
+pub(super) use scan::numbers as class_numbers;
 pub use table::FileTable;
+pub(super) use table::RowFields;
 
 use futures::stream::BoxStream;
 use spdl_shard::format::{Format, files::LooseFiles};
@@ -40,6 +43,10 @@ impl FormatScan for LooseFileScan {
     fn recognises(&self, folder: &Listing) -> bool {
         let is_one = |name: &str| is_picture_file(name) || is_sound_file(name) || is_video_file(name);
         folder.iter().any(|object| is_one(object.name) && !is_hidden(object.name))
+    }
+
+    fn takes_table(&self) -> bool {
+        true
     }
 
     fn refuses_boxes(&self) -> Option<&'static str> {

@@ -18,7 +18,7 @@ use spdl_shard::{
 
 use super::{
     records::{ListedRecord, by_folder, group, has_field, is_picture_file, is_sound_file, is_video_file, neighbours},
-    table::{CLASS_COLUMN, FileTable, RowFields},
+    table::{FileTable, RowFields},
     transcripts::{TEXT_FIELD, Transcripts},
 };
 use crate::{
@@ -339,19 +339,7 @@ impl<'s> Shards<'s> {
                 let (folder, _) = path.split_once('/').expect("every file that makes a record lies in a folder");
                 vec![(LABEL_FIELD.to_owned(), classes[folder].clone())]
             }
-            LabelSource::Table { table, classes } => {
-                let mut fields = table.fields(row)?;
-                for (name, value) in &mut fields {
-                    if name == CLASS_COLUMN {
-                        (*name, *value) = (LABEL_FIELD.to_owned(), classes[value].clone());
-                    }
-                }
-                if fields.iter().filter(|(name, _)| name == LABEL_FIELD).count() > 1 {
-                    let problem = format!("has both `{CLASS_COLUMN}` and `{LABEL_FIELD}`; give one of them");
-                    return Err(table.error(row, &problem));
-                }
-                fields
-            }
+            LabelSource::Table { table, classes } => table.values(row, classes)?,
         };
         if let Some(text) = self.transcripts.text(key) {
             values.push((TEXT_FIELD.to_owned(), text.to_owned()));
@@ -432,7 +420,10 @@ fn folders<'s>(
 }
 
 /// Returns the numbers of classes, as decimal text: the fixed ones first, then the `others` in their order.
-fn numbers(scan: &Scan<'_>, others: BTreeSet<String>) -> Result<BTreeMap<String, String>, DatasetError> {
+pub(in crate::format) fn numbers(
+    scan: &Scan<'_>,
+    others: BTreeSet<String>,
+) -> Result<BTreeMap<String, String>, DatasetError> {
     let mut others: Vec<String> = others.into_iter().filter(|class| !scan.classes.contains(class)).collect();
     scan.options.classes.sort(&mut others)?;
     let classes = scan.classes.iter().cloned().chain(others);

@@ -4,32 +4,38 @@
 //! beside it for each row, because a table has as many rows as the dataset has records.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     ops::Range,
     path::{Path, PathBuf},
 };
 
 use serde_json::Value;
-use spdl_shard::json;
+use spdl_shard::{
+    format::{Format, files::LooseFiles, tar::Tar},
+    json,
+};
 
 use super::{
     coco,
     delimited::Separator,
     kaldi,
     paths::{PathBase, TablePaths},
+    shar,
 };
-use crate::{DatasetError, at_line, read_text};
+use crate::{DatasetError, LABEL_FIELD, at_line, read_text, tar::KeyEnd};
 
 /// Names of the column with the files' paths.
 const FILE_COLUMNS: [&str; 5] = ["file", "file_name", "filename", "path", NEMO_COLUMN];
 /// Name of the column with the files' paths in NeMo's manifests.
 const NEMO_COLUMN: &str = "audio_filepath";
+/// Name of the key that NeMo's manifests of tars have.
+const NEMO_SHARD: &str = "shard_id";
 /// Names of columns that tables of Common Voice have.
 const COMMON_VOICE_COLUMNS: [&str; 3] = ["client_id", "path", "sentence"];
 /// Names of the column that says where a row's part of its file begins, in seconds.
 const START_COLUMNS: [&str; 2] = ["offset", "start"];
 /// Name of the column with names of classes, which become the numbers of the field `cls`.
-pub(super) const CLASS_COLUMN: &str = "class";
+const CLASS_COLUMN: &str = "class";
 
 /// A table of files.
 #[derive(Debug)]
@@ -42,6 +48,18 @@ pub struct FileTable {
     paths: String,
     /// By the files' paths, and where rows begin in these.
     rows: Vec<TableRow>,
+    about: TableSubject,
+}
+
+/// What the rows of a table are about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum TableSubject {
+    /// Files.
+    Files,
+    /// Members of tars.
+    Members,
+    /// Cuts of lhotse's, whose sounds are in its tars.
+    Cuts,
 }
 
 #[derive(Debug)]
@@ -74,21 +92,25 @@ struct ReadRow<'t> {
 }
 
 /// The fields of a row: names and values.
-pub(super) type RowFields = Vec<(String, String)>;
+pub(in crate::format) type RowFields = Vec<(String, String)>;
 
 impl FileTable {
     /// Reads the table at `path`, for the dataset at the path or URL `dataset`: JSON lines or a document like COCO's if the name ends
     /// in `.jsonl`, `.ndjson` or `.json`, values with commas between them if it ends in `.csv`, and with tabs otherwise; a folder is
-    /// one of Kaldi's.
+    /// one of Kaldi's, or one of lhotse's Shar.
     ///
     /// # Errors
     /// If it cannot be read, a row has the wrong number of columns or is no JSON object, or two rows have one file and do not say
     /// where in it they begin.
     pub fn read(path: &Path, dataset: &str) -> Result<Self, DatasetError> {
         let is_csv = path.extension().is_some_and(|suffix| suffix.eq_ignore_ascii_case("csv"));
-        let is_kaldi = path.is_dir();
-        let (origin, text) = if is_kaldi { kaldi::to_lines(path)? } else { (path.to_owned(), read_text(path)?) };
-        let is_json = is_kaldi
+        let (is_folder, is_shar) = (path.is_dir(), shar::is_one(path));
+        let (origin, text) = match is_folder {
+            true if is_shar => shar::to_lines(path)?,
+            true => kaldi::to_lines(path)?,
+            false => (path.to_owned(), read_text(path)?),
+        };
+        let is_json = is_folder
             || path.extension().is_some_and(|suffix| suffix == "jsonl" || suffix == "ndjson" || suffix == "json");
         let mut table = Self {
             origin,
@@ -97,6 +119,7 @@ impl FileTable {
             from: TablePaths::new(path.parent().unwrap_or(Path::new("")), dataset),
             paths: String::new(),
             rows: vec![],
+            about: if is_shar { TableSubject::Cuts } else { TableSubject::Files },
         };
         if is_json {
             if coco::is_coco(&table.text) {
@@ -114,24 +137,80 @@ impl FileTable {
         Ok(table)
     }
 
+    /// Returns the format of the dataset that the table is about, as far as the table says.
+    #[must_use]
+    pub fn format(&self) -> &'static dyn Format {
+        if self.is_of_files() { &LooseFiles } else { &Tar }
+    }
+
+    /// Returns whether the table is about files, and not about members of tars.
+    pub(crate) fn is_of_files(&self) -> bool {
+        self.about == TableSubject::Files
+    }
+
+    /// Returns where keys end in the tars that the table is about, if it says so.
+    pub(in crate::format) fn key_end(&self) -> Option<KeyEnd> {
+        (self.about == TableSubject::Cuts).then_some(KeyEnd::LastDot)
+    }
+
+    /// Returns how the names of the tars begin that have the members of rows, if the table says so.
+    pub(in crate::format) fn names_of_tars(&self) -> Option<&'static str> {
+        (self.about == TableSubject::Cuts).then_some(shar::RECORDINGS)
+    }
+
+    /// Iterates over the rows of each path that begins with `start`.
+    pub(in crate::format) fn paths_from(&self, start: String) -> impl Iterator<Item = Range<usize>> + '_ {
+        let mut next = self.rows.partition_point(|row| self.path(row) < start.as_str());
+        std::iter::from_fn(move || {
+            let row = self.rows.get(next).filter(|row| self.path(row).starts_with(&start))?;
+            let rows = self.rows(self.path(row));
+            next = rows.end;
+            Some(rows)
+        })
+    }
+
+    /// Returns the path in row `row`.
+    pub(in crate::format) fn path_of(&self, row: usize) -> &str {
+        self.path(&self.rows[row])
+    }
+
     /// Iterates over the paths of the files of rows, by name: a path is repeated for each row that has it.
     pub(crate) fn files(&self) -> impl ExactSizeIterator<Item = &str> {
         self.rows.iter().map(|row| self.path(row))
     }
 
     /// Returns the rows of the file at `path`, in the order of their places in it.
-    pub(super) fn rows(&self, path: &str) -> Range<usize> {
+    pub(in crate::format) fn rows(&self, path: &str) -> Range<usize> {
         let start = self.rows.partition_point(|row| self.path(row) < path);
         start..start + self.rows[start..].partition_point(|row| self.path(row) == path)
     }
 
     /// Returns the key of row `row`, of a file whose path without its ending is `stem`, among other rows of the file.
-    pub(super) fn key(&self, row: usize, stem: &str) -> String {
+    pub(in crate::format) fn key(&self, row: usize, stem: &str) -> String {
         format!("{stem}@{}", self.rows[row].start)
     }
 
+    /// Returns the fields of row `row` other than its file, with the numbers of `classes` in the place of the class.
+    pub(in crate::format) fn values(
+        &self,
+        row: usize,
+        classes: &BTreeMap<String, String>,
+    ) -> Result<RowFields, DatasetError> {
+        let mut fields = self.fields(row)?;
+        for (name, value) in &mut fields {
+            if name == CLASS_COLUMN {
+                (*name, *value) = (LABEL_FIELD.to_owned(), classes[value].clone());
+            }
+        }
+        if fields.iter().filter(|(name, _)| name == LABEL_FIELD).count() > 1 {
+            let problem = format!("has both `{CLASS_COLUMN}` and `{LABEL_FIELD}`; give one of them");
+            return Err(self.error(row, &problem));
+        }
+        Ok(fields)
+    }
+
     /// Returns the fields of row `row` other than its file. A value that is null is left out.
-    pub(super) fn fields(&self, row: usize) -> Result<RowFields, DatasetError> {
+    fn fields(&self, row: usize) -> Result<RowFields, DatasetError> {
         let row = &self.rows[row];
         let line = &self.text[row.line_at..row.line_at + row.line_bytes as usize];
         match &self.kind {
@@ -164,7 +243,7 @@ impl FileTable {
     }
 
     /// Returns the names of the classes that rows give.
-    pub(super) fn classes(&self) -> Result<BTreeSet<String>, DatasetError> {
+    pub(in crate::format) fn classes(&self) -> Result<BTreeSet<String>, DatasetError> {
         let mut classes = BTreeSet::new();
         if let TableKind::Cells { columns, .. } = &self.kind
             && !columns.iter().any(|column| column == CLASS_COLUMN)
@@ -179,7 +258,7 @@ impl FileTable {
     }
 
     /// Returns the error for row `row`.
-    pub(super) fn error(&self, row: usize, problem: &str) -> DatasetError {
+    pub(in crate::format) fn error(&self, row: usize, problem: &str) -> DatasetError {
         at_line(&self.origin, self.rows[row].line as usize, problem)
     }
 
@@ -283,7 +362,14 @@ impl FileTable {
                     start => start.as_f64().unwrap_or(f64::NAN),
                 }
             });
-            let base = if key == NEMO_COLUMN { PathBase::Table } else { PathBase::Dataset };
+            let base = match key {
+                NEMO_COLUMN if members.contains_key(NEMO_SHARD) => {
+                    self.about = TableSubject::Members;
+                    PathBase::Dataset
+                }
+                NEMO_COLUMN => PathBase::Table,
+                _ => PathBase::Dataset,
+            };
             self.push(base, &ReadRow { line: number, line_at, text: line, path, start })?;
         }
         (self.text, self.kind) = (text, TableKind::JsonLines { file: file.unwrap_or(FILE_COLUMNS[0]), start: starts });
