@@ -1,6 +1,7 @@
 //! The program of a child: it loads libavcodec, gives up its rights, and decodes what its parent sends.
 
 mod lock_down;
+mod parameter_sets;
 mod session;
 
 use std::{io::stdin, os::fd::AsFd, process::ExitCode};
