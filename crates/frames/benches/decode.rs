@@ -93,7 +93,7 @@ fn read(file: &[u8]) -> Result<(Video, VideoBlocks), Box<dyn Error>> {
     };
     for packet in &mut video.packets {
         let bytes = &file[place(packet.offset)..][..packet.bytes as usize];
-        packet.is_droppable = is_reference(&video.track.codec, &video.track.extra_data, bytes) == Some(false);
+        packet.is_droppable |= is_reference(&video.track.codec, &video.track.extra_data, bytes) == Some(false);
     }
     let bytes = encode_video_table(&video.packets)?;
     let table = VideoTable::read(&bytes)?;
