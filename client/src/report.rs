@@ -76,7 +76,10 @@ pub fn report_content(job: &Job) -> (String, BTreeMap<String, String>) {
         Fingerprint::of(&serde_json::to_vec(value).expect("plain data serialises")).to_string()
     }
     let sources: Vec<_> = job.sources.iter().map(|source| (source.weight, &source.view)).collect();
-    let dataset = text(&(&job.dataset_fingerprint, &job.view, &job.sequence, sources));
+    let dataset = match &job.stages[..] {
+        [] => text(&(&job.dataset_fingerprint, &job.view, &job.sequence, sources)),
+        stages => text(&(&job.dataset_fingerprint, &job.view, &job.sequence, sources, stages)),
+    };
     (dataset, job.columns.iter().map(|column| (column.name.clone(), text(&(column, &job.mix)))).collect())
 }
 

@@ -11,7 +11,7 @@ const STATE_VERSION: u32 = 1;
 const MAX_STATE_BYTES: usize = 4096;
 
 /// The loader's part of a checkpoint: the position after the last batch handed to the trainer, and the fingerprint of
-/// the job. It is the same on all ranks, and valid at every world size and batch size. Its text is one line of JSON:
+/// the job up to there. It is the same on all ranks, and valid at every world size and batch size. Its text is one line of JSON:
 ///
 /// ```
 /// # use spdl_client::State;
@@ -73,7 +73,7 @@ impl State {
         Self { is_of_repeated: true, ..self }
     }
 
-    /// Returns the fingerprint of the job.
+    /// Returns the fingerprint of the job [up to the position](spdl_job::Job::fingerprint_up_to).
     #[must_use]
     pub const fn fingerprint(&self) -> Fingerprint {
         self.fingerprint

@@ -49,6 +49,8 @@ class Job(_JobRequired, total=False):
     shuffle: bool
     #: Several datasets that are blended by their weights, each in a table `[[source]]`, in place of `dataset`: 1 to 64. Default: none.
     source: Sequence[Source]
+    #: For jobs with `source`: other weights of the sources from a sample of the training on, each in a table `[[stage]]`, in the order of `from`: at most 64. It needs `total_samples`. Default: none; the weights stay.
+    stage: Sequence[SourceStage]
     #: For jobs with `source`: the number of samples of an epoch, at least 1. Default: as many as come until the first source has given all of its samples.
     total_samples: int | None
     #: Which samples of the dataset are delivered. Default: all.
@@ -839,7 +841,7 @@ class _SourceRequired(TypedDict):
     dataset: str | os.PathLike[str]
     #: The name of the source in messages: 1 to 128 of `A-Z a-z 0-9 . _ -`. No other source of the job has it.
     name: str
-    #: Its share of the samples, compared with the weights of the other sources: any number above 0. Shares are kept to one part of 65536.
+    #: Its share of the samples, compared with the weights of the other sources: any number above 0, or 0 if it begins with a stage. Shares are kept to one part of 65536.
     weight: float
 
 
@@ -881,3 +883,17 @@ class View(TypedDict, total=False):
     unique: str | None
     #: The records for which this is true, such as `width >= 256 and split == 'train'`. Default: all.
     where: str | None
+
+
+_SourceStageKeywords = TypedDict("_SourceStageKeywords", {"from": "int"}, total=True)
+
+
+class _SourceStageRequired(_SourceStageKeywords):
+    #: The weight of each source by its name, as `weight` of a source; 0 for one that gives no samples in this stage.
+    weights: dict[str, Any]
+
+
+class SourceStage(_SourceStageRequired, total=False):
+    """Other weights of the sources, from a sample of the training on."""
+
+    pass

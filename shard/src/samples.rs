@@ -118,7 +118,7 @@ pub fn plan_of(job: &Job, datasets: &DatasetsOfJob<'_>) -> Result<Plan, PlanErro
     let sources = job.sources.iter().zip(datasets).zip(&blocks).map(|((source, (_, samples)), block_samples)| {
         BlendSource { block_samples, view: samples.view(), weight: source.weight, order: source.order(job.order) }
     });
-    Plan::of_sources(&sources.collect::<Vec<_>>(), job.samples, job.seed)
+    Plan::of_sources(&sources.collect::<Vec<_>>(), &job.stages, job.samples, job.seed)
 }
 
 /// What is compared of the classes of two datasets: their number, and a fingerprint of their names in order.

@@ -8,6 +8,7 @@ mod rank;
 mod reliability;
 mod resume;
 mod signals;
+mod stages;
 mod worker;
 
 use rustix::process::Signal;

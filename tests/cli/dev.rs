@@ -321,7 +321,7 @@ fn an_edited_job_is_taken_up_and_goes_on_only_where_its_order_is_the_same() {
     assert_eq!(up_again(), "note: job `first` is there, and the same\n");
     edit("epochs = 2", "epochs = 3");
     edit("global_batch = 24", "global_batch = 12");
-    let same = "the order is the same, and its runs keep their positions";
+    let same = "its runs keep their positions, and what they have read stays the same";
     assert_eq!(
         up_again(),
         format!("note: job `first` has changed in `global_batch` (12, was 24), `epochs` (3, was 2): {same}\n")

@@ -15,7 +15,7 @@ PERIOD, SOURCE = 2**16, 9
 @cache
 def table(weights):
     """Returns the source of each sample of a period: R. Tijdeman's chairman assignment."""
-    parts, given, sources = max(1, 2 * len(weights) - 2), [0] * len(weights), []
+    parts, given, sources = max(1, 2 * sum(w > 0 for w in weights) - 2), [0] * len(weights), []
     for n in range(1, PERIOD + 1):
         behind = [parts * (w * n - PERIOD * g) for w, g in zip(weights, given)]
         urgent = [i for i, b in enumerate(behind) if b >= PERIOD]
@@ -33,12 +33,18 @@ def table(weights):
 class Blend(Plan):
     """The stream of several sources; `steps` is that of one dataset, with another order of a batch's entries."""
 
-    def __init__(self, sources, seed, samples):
-        self.weights, self.samples = tuple(s["weight"] for s in sources), samples
-        self.table, given, self.ranks = table(self.weights), [0] * len(sources), []
-        for source in self.table:
-            self.ranks.append(given[source])
-            given[source] += 1
+    def __init__(self, sources, stages, seed, samples):
+        self.samples, self.stages, counts = samples, [], [0] * len(sources)
+        stages = [(0, tuple(s["weight"] for s in sources)), *((s["from"], tuple(s["weights"])) for s in stages)]
+        for (begin, weights), end in zip(stages, [begin for begin, _ in stages[1:]] + [None]):
+            dealt, given, ranks = table(weights), [0] * len(sources), []
+            for source in dealt:
+                ranks.append(given[source])
+                given[source] += 1
+            self.stages.append((begin, weights, dealt, ranks, tuple(counts)))
+            # One by one: the plain way, where the other implementation counts periods.
+            for n in range((end or begin) - begin):
+                counts[dealt[n % PERIOD]] += 1
         blocks = [[samples for samples, count in s["blocks"] for _ in range(count)] for s in sources]
         seeds = [key(seed, SOURCE, number) for number in range(len(sources))]
         self.plans = [Plan(b, k, s["lanes"], s["window"], s["shuffle"]) for b, k, s in zip(blocks, seeds, sources)]
@@ -48,8 +54,10 @@ class Blend(Plan):
 
     def source(self, epoch, offset):
         g = epoch * self.samples + offset
-        s = self.table[g % PERIOD]
-        return s, divmod(g // PERIOD * self.weights[s] + self.ranks[g % PERIOD], self.plans[s].samples)
+        begin, weights, dealt, ranks, before = [stage for stage in self.stages if stage[0] <= g][-1]
+        periods, place = divmod(g - begin, PERIOD)
+        s = dealt[place]
+        return s, divmod(before[s] + periods * weights[s] + ranks[place], self.plans[s].samples)
 
     def at(self, epoch, offset):
         s, at = self.source(epoch, offset)
@@ -76,7 +84,7 @@ class Blend(Plan):
 
 
 def deliver(c):
-    blend, steps = Blend(c["sources"], c["seed"], c["samples"]), []
+    blend, steps = Blend(c["sources"], c.get("stages", []), c["seed"], c["samples"]), []
     # One lane has the entries of a batch in the order of their offsets, which is all that is taken of them.
     blend.lanes = 1
     for start, after, plain in islice(blend.steps(*c["from"], c["global_batch"], c["epochs"], c["epoch_end"]), c["steps"]):

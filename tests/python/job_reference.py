@@ -33,6 +33,7 @@ SHOWN = {
     "OrderFile": "job.md#the-order",
     "SequenceFile": "language.md#2-the-job",
     "JobSourceFile": "sources.md#weights-and-how-often-a-source-comes",
+    "JobStageFile": "sources.md#other-weights-later-stages",
     "ViewFile": "job.md#a-view",
     "audio": "audio.md#what-a-column-can-have",
     "audio_length": "audio.md#segments-of-one-length",
@@ -65,6 +66,7 @@ HEADINGS = {
     "ReturnsFile": "`returns` of a column",
     "SequenceFile": "`[sequence]`",
     "JobSourceFile": "`[[source]]`",
+    "JobStageFile": "`[[stage]]`",
     "ViewFile": "`[view]`",
 }
 #: What has no section of its own: the place that describes it.

@@ -15,7 +15,8 @@ from typing import Any
 ROOT = pathlib.Path(__file__).parents[2]
 SCHEMA = ROOT / "examples/job.schema.json"
 #: Names of tables in Python, where they differ from the schema's without `File`.
-NAMES = {"ImageOp": "Operations", "SoundOp": "SoundOperations", "OrderFile": "Order", "ColumnFile": "Column", "SequenceFile": "Sequences", "JobSourceFile": "Source"}
+NAMES = {"ImageOp": "Operations", "SoundOp": "SoundOperations", "OrderFile": "Order", "ColumnFile": "Column", "SequenceFile": "Sequences", "JobSourceFile": "Source",
+         "JobStageFile": "SourceStage"}
 #: What dicts take beside what job files take: functions and paths as they are.
 MORE = {
     ("Job", "dataset"): "str | os.PathLike[str]",

@@ -180,6 +180,73 @@ def test_a_cluster_delivers_the_blend_and_commands_show_and_prove_it(blend: Make
     assert keys.count('"key"') == 48
 
 
+def staged(made: dict[str, Any], *stages: tuple[int, float, float]) -> dict[str, Any]:
+    """Returns the job with these weights of `even` and `uneven` from these samples on."""
+    return made | {"stage": [{"from": start, "weights": {"even": even, "uneven": uneven}} for start, even, uneven in stages]}
+
+
+def pulled(made: dict[str, Any], state: dict[str, Any] | None = None, steps: int = 1000, world: int = 1) -> tuple[list[Any], dict[str, Any]]:
+    """Returns what all ranks of a world get in some steps, in the order of the stream, and their state after that."""
+    found: list[tuple[int, int, str]] = []
+    states: list[dict[str, Any]] = []
+    for rank in range(world):
+        with spdl_cluster.local(made, rank=rank, world=world, tensors="numpy") as loader:
+            if state is not None:
+                loader.load_state_dict(state)
+            for _ in range(steps):
+                if (batch := loader.next()) is None:
+                    break
+                found += zip(batch.epochs.tolist(), batch.offsets.tolist(), batch.ids.tolist(), of_source(loader, batch.ids))
+            states.append(loader.state_dict())
+    assert all(other == states[0] for other in states)
+    return sorted(found), states[0]
+
+
+def test_weights_change_with_each_stage_and_nothing_before_it_does(blend: MakeJob) -> None:
+    plain = blend(total_samples=240, epochs=2)
+    before, _ = pulled(plain)
+    made = staged(plain, (100, 0.2, 0.8), (300, 0, 1))
+    samples, _ = pulled(made)
+    assert samples[:100] == before[:100] and samples[100:] != before[100:]
+    for (start, end), share in {(0, 100): 0.3, (100, 300): 0.8, (300, 480): 1.0}.items():
+        names = [name for *_, name in samples[start:end]]
+        for length in range(1, len(names) + 1):
+            assert abs(names[:length].count("uneven") - share * length) < 1.02
+    # Each source goes on where it was: it gives all of its samples before one comes again.
+    uneven = [sample for *_, sample, name in samples if name == "uneven"]
+    for start in range(0, len(uneven), UNEVEN_PICTURES):
+        once = uneven[start : start + UNEVEN_PICTURES]
+        assert len(set(once)) == len(once)
+    assert pulled(made, world=3)[0] == samples
+
+
+def test_a_checkpoint_is_taken_with_other_stages_from_there_on_and_no_others(blend: MakeJob) -> None:
+    plain = blend(total_samples=240, epochs=2)
+    first, state = pulled(plain, steps=5)
+    made = staged(plain, (len(first), 0.1, 0.9))
+    more, later = pulled(made, state, steps=4, world=2)
+    changed = staged(plain, (len(first), 0.1, 0.9), (len(first) + len(more) + 10, 1, 0))
+    rest, _ = pulled(changed, later, world=3)
+    assert first + more + rest == pulled(changed)[0], "as if all stages had been known from the beginning"
+    for other in (plain, staged(plain, (len(first) - 1, 0.1, 0.9)), staged(plain, (len(first), 0.2, 0.8))):
+        with pytest.raises(spdl_cluster.SpdlError, match="fingerprint"):
+            pulled(other, later, steps=1)
+    with pytest.raises(spdl_cluster.SpdlError, match="fingerprint"):
+        pulled(staged(plain, (len(first) - 1, 0.1, 0.9)), state, steps=1)
+
+
+def test_a_stage_that_makes_no_sense_is_refused(blend: MakeJob) -> None:
+    def refused(made: dict[str, Any]) -> str:
+        with pytest.raises(spdl_cluster.SpdlError) as raised:
+            spdl_cluster.local(made).next()
+        return str(raised.value)
+
+    assert "`total_samples` is missing; a job with `stage` needs" in refused(staged(blend(), (9, 1, 1)))
+    assert "stage from 9: `from` must be above 9" in refused(staged(blend(total_samples=240), (9, 1, 1), (9, 2, 1)))
+    lacking = blend(total_samples=240) | {"stage": [{"from": 9, "weights": {"even": 1}}]}
+    assert "stage from 9: `weights` lacks source `uneven`; write 0" in refused(lacking)
+
+
 def test_the_commands_of_the_guide_make_a_blend(tmp_path: pathlib.Path) -> None:
     run = runner(tmp_path)
     making, planning = blocks("sh", GUIDE / "sources.md", "## A job of two datasets")

@@ -307,8 +307,8 @@ fn print_costs(open: &OpenJob, costs: &Costs) -> Result<(), CtlError> {
         let kept = open.samples().view().map_or(open.plan.samples(), |view| view.len());
         outln!("the view keeps {} of {all}; samples = \"{view}\"", report::grouped(kept))?;
     }
-    for source in &open.job.sources {
-        outln!("source {}", report::source_text(source, open.job.samples))?;
+    for (what, text) in report::source_texts(&open.job) {
+        outln!("{what} {text}")?;
     }
     if let Some(sequences) = SequenceReport::of(open) {
         sequences.print()?;

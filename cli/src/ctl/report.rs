@@ -1,7 +1,9 @@
 //! Formats what commands print. With `--json`, the last line on standard output is one JSON object.
 
 use serde::Serialize;
-use spdl_job::{JobSource, redact};
+use spdl_job::{Job, JobSource, redact};
+use spdl_order::{BLEND_PERIOD, BlendStage};
+use spdl_types::Position;
 
 use super::{CtlError, output::outln};
 
@@ -57,16 +59,31 @@ pub(crate) fn bytes(number: u64) -> String {
     format!("{value:.digits$} {}", UNITS[unit])
 }
 
-/// Describes a source, for example `code: 30.0 % of the samples, 1.25 times through its 6 000 samples in an epoch, from s3://corpus/code`.
-pub(crate) fn source_text(source: &JobSource, samples: u64) -> String {
-    format!(
-        "{}: {:.1} % of the samples, {:.2} times through its {} in an epoch, from {}",
-        source.name,
-        100.0 * source.share(),
-        source.times_read(samples),
-        count(source.samples, "sample", "samples"),
-        redact(&source.dataset)
-    )
+/// Describes the sources of a job, and the stages with other weights, each by what it is and a text, for example
+/// `code: 30.0 % of the samples, 1.25 times through its 6 000 samples in an epoch, from s3://corpus/code`.
+pub(crate) fn source_texts(job: &Job) -> Vec<(&'static str, String)> {
+    let has_stages = !job.stages.is_empty();
+    let source = |(number, source): (usize, &JobSource)| {
+        let (first, in_what) = if has_stages { (" at first", "the first epoch") } else { ("", "an epoch") };
+        let text = format!(
+            "{}: {:.1} % of the samples{first}, {:.2} times through its {} in {in_what}, from {}",
+            source.name,
+            100.0 * source.share(),
+            job.times_read(number, job.samples),
+            count(source.samples, "sample", "samples"),
+            redact(&source.dataset)
+        );
+        ("source", text)
+    };
+    let stage = |BlendStage { from, weights }: &BlendStage| {
+        let share = |(source, weight): (&JobSource, &u32)| {
+            format!("{} {:.1} %", source.name, 100.0 * f64::from(*weight) / f64::from(BLEND_PERIOD))
+        };
+        let shares: Vec<String> = job.sources.iter().zip(weights).map(share).collect();
+        let at = Position::new(from / job.samples.max(1), from % job.samples.max(1));
+        ("stage", format!("from sample {}, {at}: {}", grouped(*from), shares.join(" + ")))
+    };
+    job.sources.iter().enumerate().map(source).chain(job.stages.iter().map(stage)).collect()
 }
 
 #[cfg(test)]

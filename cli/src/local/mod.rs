@@ -305,9 +305,9 @@ fn start_of(from: StartFrom, job: &Job, global_batch: u32) -> Result<(Position, 
             return Err(ClientError::Setting { name: "start", problem: problem.to_owned() });
         }
         StartFrom::At(start) => (start, job.start_problem(global_batch, start)),
-        StartFrom::State(state) if job.is_identified_by(state.fingerprint()) => (state.position(), None),
+        StartFrom::State(state) if job.continues(state.fingerprint(), state.position()) => (state.position(), None),
         StartFrom::State(state) => {
-            let (theirs, ours) = (state.fingerprint(), job.fingerprint());
+            let (theirs, ours) = (state.fingerprint(), job.fingerprint_up_to(state.position()));
             return Err(Refusal::FingerprintDiffers { job: job.name.clone(), theirs, ours }.into());
         }
     };

@@ -314,12 +314,12 @@ impl<S: Source> Loader<S> {
         Started { position: self.session.start, reason: self.reason }
     }
 
-    /// Returns the state for the checkpoint: [`Loader::position`] and the job's fingerprint. It is the same on all
+    /// Returns the state for the checkpoint: [`Loader::position`] and the job's fingerprint [up to there](spdl_job::Job::fingerprint_up_to). It is the same on all
     /// ranks that have taken the same number of batches. Once batches were [repeated](Loader::repeat_batches), its text is refused by
     /// whatever reads it.
     #[must_use]
     pub fn state(&self) -> State {
-        let state = State::new(self.session.job.fingerprint(), self.position);
+        let state = State::new(self.session.job.fingerprint_up_to(self.position), self.position);
         if self.has_repeated() { state.of_repeated_batches() } else { state }
     }
 

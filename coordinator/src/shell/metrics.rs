@@ -75,6 +75,7 @@ pub(crate) const fn request_name(request: &ToCoordinator) -> &'static str {
         ToCoordinator::SubmitJob { .. } => "submit_job",
         ToCoordinator::ReplaceJob { .. } => "replace_job",
         ToCoordinator::RemoveJob { .. } => "remove_job",
+        ToCoordinator::SetWeights { .. } => "set_weights",
         ToCoordinator::DescribeJob { .. } => "describe_job",
         ToCoordinator::Status => "status",
         ToCoordinator::BadSamples { .. } => "bad_samples",

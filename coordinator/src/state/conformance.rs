@@ -42,6 +42,7 @@ fn session(id: u64, job: &str) -> SessionRecord {
         replaces: Some(SessionId(2)),
         superseded_by: None,
         is_reset: true,
+        is_outdated: true,
         ranks: vec![Arc::new(RankRecord {
             rank: 1,
             nonce: u64::MAX,

@@ -77,7 +77,9 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
         codec::encode(&request, &mut bytes).expect("a seed can be written");
         let role = match request {
             ToCoordinator::WorkerHeartbeat(_) | ToCoordinator::WorkerLeave { .. } => Role::Worker,
-            ToCoordinator::ReplaceJob { .. } | ToCoordinator::RemoveJob { .. } => Role::Admin,
+            ToCoordinator::ReplaceJob { .. } | ToCoordinator::RemoveJob { .. } | ToCoordinator::SetWeights { .. } => {
+                Role::Admin
+            }
             _ => Role::Client,
         };
         let role = Role::ALL.iter().position(|known| *known == role).expect("all roles are listed");

@@ -214,6 +214,7 @@ pub(crate) fn requests() -> Vec<ToCoordinator> {
     vec![
         ToCoordinator::SubmitJob { toml: crate::texts::JOB.into(), origin: "job.toml".into() },
         ToCoordinator::ReplaceJob { toml: crate::texts::JOB.into(), origin: "job.toml".into() },
+        ToCoordinator::SetWeights { job: "train".into(), from: Some(9), weights: vec![65_535, 1] },
         ToCoordinator::WorkerHeartbeat(WorkerHeartbeat {
             home: home(),
             cores: 4.0,

@@ -20,8 +20,17 @@ pub(crate) struct Admin {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum AdminRequest {
-    Submit { job: usize },
-    Remove { job: usize },
+    Submit {
+        job: usize,
+    },
+    Remove {
+        job: usize,
+    },
+    /// Replaces a job by a version with other stages.
+    Replace {
+        job: usize,
+        version: usize,
+    },
 }
 
 impl Admin {
@@ -51,6 +60,29 @@ impl World {
         self.order(AdminRequest::Remove { job });
     }
 
+    /// Changes the stages of a run's job, near the position of its trainers. Usually these are ended, or all stand still for so long that
+    /// they are taken for dead.
+    pub(crate) fn change_stages(&mut self, launcher: usize) {
+        let job = self.scenario.runs[launcher].0;
+        let at = self.furthest(launcher);
+        let reached = at.epoch * self.scenario.jobs[job].job.samples + at.offset;
+        let from = (reached + self.dice.within(0, 60)).saturating_sub(self.dice.pick(&[0, 0, 10])).max(1);
+        if let Some(version) = self.scenario.change_stages(job, from, &mut self.dice) {
+            self.order(AdminRequest::Replace { job, version });
+            match self.dice.index(10) {
+                0..5 => self.relaunch(launcher),
+                5..9 => {
+                    let liveness_us = self.scenario.config.liveness_ms * 1_000;
+                    let for_us = liveness_us + self.dice.within(500_000, 8_000_000);
+                    for client in self.ranks_of(launcher) {
+                        self.pause(Target::Client(client), for_us);
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
     fn order(&mut self, order: AdminRequest) {
         if self.admin.todo.contains(&order) {
             return;
@@ -67,6 +99,9 @@ impl World {
         let question = match *order {
             AdminRequest::Submit { job } => ToCoordinator::SubmitJob { toml: name(job), origin: "admin".to_owned() },
             AdminRequest::Remove { job } => ToCoordinator::RemoveJob { name: name(job) },
+            AdminRequest::Replace { job, version } => {
+                ToCoordinator::ReplaceJob { toml: name(job), origin: version.to_string() }
+            }
         };
         self.ask(Target::Admin, question);
     }
@@ -90,6 +125,25 @@ impl World {
         match (order, answer) {
             (AdminRequest::Submit { job }, FromCoordinator::Done) => self.job_is_there(job),
             (AdminRequest::Remove { .. }, FromCoordinator::Done) => self.coverage.count("job_removed"),
+            // The coordinator has gone back to an earlier state, or an earlier request was late.
+            (AdminRequest::Submit { job }, FromCoordinator::Refused(Refusal::JobInvalid { .. }))
+                if !self.scenario.versions.is_empty() =>
+            {
+                self.job_is_there(job);
+            }
+            (AdminRequest::Replace { job, version }, FromCoordinator::Replaced(_)) => {
+                self.coverage.count("stages_changed");
+                self.scenario.take_version(job, version);
+            }
+            (AdminRequest::Replace { .. }, FromCoordinator::Refused(Refusal::RunInUse { .. })) => {
+                self.coverage.count("stages_not_changed_while_ranks_are_alive");
+                if !self.is_calm && self.dice.percent(80) {
+                    return self.admin_unanswered();
+                }
+            }
+            (AdminRequest::Replace { .. }, FromCoordinator::Refused(Refusal::JobInvalid { .. })) => {
+                self.coverage.count("stages_not_changed_before_a_position_that_is_reached");
+            }
             // The answer to an earlier attempt was lost.
             (
                 AdminRequest::Remove { .. },

@@ -5,7 +5,7 @@ use spdl_control::{
         Answer, Change, ClusterNote, ConnectionId, CoordinatorCore, Durability, Durable, Effect,
         NearestThenLeastLoaded, RequestPeer, Role, WorkerGone,
     },
-    messages::{FromCoordinator, Refusal, ToCoordinator},
+    messages::{FromCoordinator, JobReplacement, Refusal, ToCoordinator},
 };
 use spdl_types::mutations::{Mutation, mutated};
 
@@ -246,7 +246,9 @@ impl World {
         }
         let role = match *body {
             ToCoordinator::WorkerHeartbeat(_) | ToCoordinator::WorkerLeave { .. } => Role::Worker,
-            ToCoordinator::SubmitJob { .. } | ToCoordinator::RemoveJob { .. } => Role::Admin,
+            ToCoordinator::SubmitJob { .. } | ToCoordinator::RemoveJob { .. } | ToCoordinator::ReplaceJob { .. } => {
+                Role::Admin
+            }
             _ => Role::Client,
         };
         let peer = RequestPeer { connection: ConnectionId(conn), role, name: String::new() };
@@ -270,7 +272,13 @@ impl World {
         let reply = match answer {
             Answer::Reply(reply) => reply,
             Answer::Clock => FromCoordinator::Clock(self.newest_ms(at) * 1_000),
-            Answer::ReplaceJob { .. } => unreachable!("no peer of the simulation replaces jobs"),
+            Answer::ReplaceJob { origin: version, .. } => {
+                let version = version.parse::<usize>().expect("the admin writes a number");
+                let job = self.scenario.versions[version].job.clone();
+                let (reply, more) = self.run_core(at, |core, now_ms| core.handle_replacement(now_ms, Ok(job)));
+                changes.extend(more);
+                reply
+            }
             Answer::Classes { .. } => FromCoordinator::Classes { names: Vec::new(), is_last: true },
             Answer::CreateJob { toml: name, .. } => {
                 let job = self.scenario.dataset(&name).job.clone();
@@ -295,12 +303,24 @@ impl World {
             ToCoordinator::Join(join) => Asked::Join(join.job, join.run),
             ToCoordinator::SubmitJob { toml, .. } => Asked::Submit(toml),
             ToCoordinator::RemoveJob { name } => Asked::Remove(name),
+            ToCoordinator::ReplaceJob { origin: version, .. } => {
+                let version = version.parse::<usize>().expect("the admin writes a number");
+                Asked::Replace(Box::new(self.scenario.versions[version].job.clone()))
+            }
             _ => Asked::Other,
         };
         if let (Asked::Submit(job) | Asked::Remove(job), FromCoordinator::Done) = (&asked, &reply) {
             let is_removal = matches!(asked, Asked::Remove(_));
             let decision = self.oracle.decided_about_job(at, job, is_removal);
             asked = Asked::Decided { job: job.clone(), is_removal, decision };
+        }
+        if let (Asked::Replace(job), FromCoordinator::Replaced(replaced)) = (&asked, &reply) {
+            self.oracle.decided_about_stages(&job.name);
+            if *replaced == JobReplacement::Created {
+                let (job, is_removal) = (job.name.clone(), false);
+                let decision = self.oracle.decided_about_job(at, &job, is_removal);
+                asked = Asked::Decided { job, is_removal, decision };
+            }
         }
         self.hand_over_changes(at, changes, Some(Reply { conn, id, body: reply, terms, asked }));
     }
@@ -352,8 +372,12 @@ impl World {
             (Asked::Join(job, run), FromCoordinator::Joined { session, .. }) => {
                 self.oracle.answered_join(&(job, run), session)
             }
+            (Asked::Replace(job), FromCoordinator::Replaced(_)) => {
+                self.oracle.confirmed_stages(&job);
+                Ok(())
+            }
             (Asked::Join(job, _), FromCoordinator::Refused(Refusal::UnknownJob { .. })) => self.oracle.on_unknown(&job),
-            (Asked::Decided { job, is_removal, decision }, FromCoordinator::Done) => {
+            (Asked::Decided { job, is_removal, decision }, FromCoordinator::Done | FromCoordinator::Replaced(_)) => {
                 self.oracle.answered_admin(&job, is_removal, decision, self.now_us);
                 Ok(())
             }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 /// The events that a few hundred seeds must reach, each at least once.
-pub const EXPECTED: [&str; 82] = [
+pub const EXPECTED: [&str; 86] = [
     "session_begun",
     "session_resumed_from_state",
     "session_resumed_without_state",
@@ -86,6 +86,10 @@ pub const EXPECTED: [&str; 82] = [
     "worker_did_not_have_a_block",
     "wrong_block_of_a_worker_discarded",
     "sample_taken_from_another_session",
+    "stages_changed",
+    "stages_not_changed_while_ranks_are_alive",
+    "stages_not_changed_before_a_position_that_is_reached",
+    "rank_ended_as_stages_changed",
 ];
 
 /// Counts by name.

@@ -48,10 +48,11 @@ pub(crate) enum Fault {
     EtcdCut,
     EtcdSlow,
     RemoveJob,
+    ChangeStages,
 }
 
 impl Fault {
-    pub(crate) const ALL: [Self; 29] = [
+    pub(crate) const ALL: [Self; 30] = [
         Self::KillWorker,
         Self::LeaveWorker,
         Self::KillCoordinator,
@@ -81,16 +82,18 @@ impl Fault {
         Self::EtcdCut,
         Self::EtcdSlow,
         Self::RemoveJob,
+        Self::ChangeStages,
     ];
 
     /// Returns whether the fault can occur in this scenario.
-    pub(crate) const fn can_be(self, has_etcd: bool, jobs: usize) -> bool {
+    pub(crate) const fn can_be(self, has_etcd: bool, jobs: usize, has_stages: bool) -> bool {
         match self {
             Self::EtcdAway | Self::EtcdCut | Self::EtcdSlow => has_etcd,
             // A state in etcd is not the coordinator's to lose.
             Self::WipeCoordinator => !has_etcd,
             // The job of the jobs directory would be created again at the next start.
             Self::RemoveJob => jobs > 1,
+            Self::ChangeStages => has_stages,
             _ => true,
         }
     }
@@ -162,6 +165,7 @@ impl World {
             Fault::Relaunch => self.relaunch(launcher),
             Fault::LaunchTwice => self.launch_beside(launcher),
             Fault::RemoveJob => self.remove_job(),
+            Fault::ChangeStages => self.change_stages(launcher),
             Fault::CutOneWay | Fault::CutBothWays => self.cut(fault == Fault::CutBothWays, for_us),
             Fault::SlowPath => {
                 let (from, to) = (self.dice.index(self.paths.hosts()), self.dice.index(self.paths.hosts()));
@@ -280,7 +284,7 @@ impl World {
         }
     }
 
-    fn pause(&mut self, target: Target, for_us: u64) {
+    pub(crate) fn pause(&mut self, target: Target, for_us: u64) {
         if self.process(target).is_running() {
             self.process_mut(target).running = Running::Stopped;
             let life = self.process(target).life;

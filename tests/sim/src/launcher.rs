@@ -5,12 +5,14 @@
 //! without ids stands for a person at a keyboard, who restarts what has ended, reads that the run is in use, and then
 //! launches once more, usually with a takeover.
 
+use std::collections::BTreeMap;
+
 use spdl_control::{
     client::{JoinRequest, Timing},
     messages::{Refusal, Start},
 };
 use spdl_order::Receipt;
-use spdl_types::Position;
+use spdl_types::{Fingerprint, Position};
 
 use crate::{
     client::SimClient,
@@ -33,6 +35,8 @@ pub(crate) struct SimLauncher {
     launches: u64,
     /// The positions that trainers have saved.
     states: Vec<Position>,
+    /// The fingerprints of the job up to these positions, as they were saved last.
+    saved: BTreeMap<Position, Fingerprint>,
     /// Whether a launch is scheduled.
     is_pending: bool,
     /// The id of the current launch; smaller ids belong to other launches.
@@ -168,7 +172,10 @@ impl World {
         // A saved position may be the end of the stream; with the job's fingerprint it is accepted as a state.
         let (job, run) = &self.scenario.runs[launcher];
         let job = &self.scenario.jobs[*job].job;
-        let fingerprint = matches!(start, Start::At(_)).then(|| job.fingerprint());
+        let fingerprint = match start {
+            Start::At(at) => self.launchers[launcher].saved.get(&at).copied(),
+            _ => None,
+        };
         let current = &self.launchers[launcher].current;
         let join_request = JoinRequest {
             job: job.name.clone(),
@@ -230,7 +237,12 @@ impl World {
         {
             let ranks = self.launchers[launcher].current.ranks.iter().flatten();
             let state = ranks.map(|rank| self.clients[*rank].position).min();
-            self.launchers[launcher].states.extend(state);
+            let session = self.clients[client].session.as_ref();
+            if let Some((at, session)) = state.zip(session) {
+                let fingerprint = session.job.fingerprint_up_to(at);
+                self.launchers[launcher].states.push(at);
+                self.launchers[launcher].saved.insert(at, fingerprint);
+            }
         }
         if self.scenario.is_lockstep {
             for peer in all {
@@ -302,6 +314,29 @@ impl World {
                 matches!(refusal, Refusal::RunInUse { .. } | Refusal::SessionDisagrees { .. });
             self.launchers[launcher].is_finished |= matches!(refusal, Refusal::RunFinished { .. });
         }
+    }
+
+    /// Handles a rank whose job has other stages since: no saved state may be of it any more, so the next launch resumes.
+    pub(crate) fn forget_states(&mut self, client: usize) {
+        let launcher = self.clients[client].launcher;
+        let launch = self.clients[client].launch;
+        let state = &mut self.launchers[launcher];
+        state.states.clear();
+        if launch == state.current.number {
+            state.current.start = Start::Resume;
+        }
+        self.progress(launcher);
+    }
+
+    /// Returns the clients of a run's current launch.
+    pub(crate) fn ranks_of(&self, launcher: usize) -> Vec<usize> {
+        self.launchers[launcher].current.ranks.iter().flatten().copied().collect()
+    }
+
+    /// Returns the furthest position of the trainers of a run's current launch.
+    pub(crate) fn furthest(&self, launcher: usize) -> Position {
+        let reached = self.ranks_of(launcher).into_iter().map(|rank| self.clients[rank].position);
+        reached.max().unwrap_or(Position::START)
     }
 
     pub(crate) fn launch_after(&mut self, launcher: usize, delay_us: u64) {

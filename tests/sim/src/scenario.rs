@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use spdl_control::{client::AllowedTransports, coordinator::CoordinatorConfig};
-use spdl_job::{BadSamples, Column, ColumnKind, IntColumn, Job, testing};
-use spdl_order::{EpochEnd, Located, OrderParams, Plan};
+use spdl_job::{BadSamples, Column, ColumnKind, IntColumn, Job, JobSource, testing};
+use spdl_order::{BlendSource, BlendStage, EpochEnd, Located, OrderParams, Plan, blend_weights};
 use spdl_types::{DType, Fingerprint, mix::splitmix64};
 
 use crate::{dice::Dice, faults::Fault};
@@ -25,12 +25,14 @@ pub(crate) enum Restarts {
 }
 
 /// A job and the dataset that it reads.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct JobDataset {
     pub(crate) job: Job,
     pub(crate) plan: Plan,
     /// The number of samples of each block.
     blocks: Vec<u32>,
+    /// Where the blocks of each source begin, if the job blends some.
+    sources: Vec<usize>,
     /// The samples whose bytes do not decode.
     pub(crate) bad: BTreeSet<u64>,
 }
@@ -60,6 +62,13 @@ impl JobDataset {
     pub(crate) fn content_of(&self, epoch: u64, located: &Located) -> u64 {
         let stored = Self::stored_sample(self.stored_block(located.block), located.index);
         Self::content(stored, self.job.seed, epoch)
+    }
+
+    /// Returns the dataset of the job with these stages in place of its own.
+    pub(crate) fn with_stages(&self, stages: Vec<BlendStage>) -> Self {
+        let job = Job { stages, ..self.job.clone() };
+        let (blocks, sources) = (self.blocks.clone(), self.sources.clone());
+        Self { plan: plan_of(&job, &blocks, &sources), job, blocks, sources, bad: self.bad.clone() }
     }
 
     /// Returns whether the job fails once all its bad samples have been found.
@@ -94,6 +103,8 @@ enum Help {
 pub(crate) struct Scenario {
     /// The first job is in the coordinators' jobs directory; the others are submitted.
     pub(crate) jobs: Vec<JobDataset>,
+    /// The jobs with other stages, which the admin has asked for or replaced.
+    pub(crate) versions: Vec<JobDataset>,
     /// The runs that train at the same time: the index of the job, and the run's name.
     pub(crate) runs: Vec<(usize, String)>,
     /// The number of hosts with a worker each; ranks are spread over them. Coordinators have hosts of their own.
@@ -174,7 +185,8 @@ impl Scenario {
             dice.percent(if concerns_helpers { 70 } else { 40 })
         };
         let mut faults: Vec<Fault> = Fault::ALL.iter().copied().filter(|fault| is_chosen(fault, dice)).collect();
-        faults.retain(|fault| fault.can_be(has_etcd, jobs.len()));
+        let has_stages = jobs.iter().any(|dataset| !dataset.sources.is_empty());
+        faults.retain(|fault| fault.can_be(has_etcd, jobs.len(), has_stages));
         if faults.is_empty() {
             faults.push(Fault::KillWorker);
         }
@@ -190,6 +202,7 @@ impl Scenario {
             max_world,
             max_ranks: max_world as usize * runs.len() + dice.pick(&[0, 1, 100]),
             jobs,
+            versions: Vec::new(),
             runs,
             refused_percent: dice.pick(&[0, 0, 10]),
             slots,
@@ -222,6 +235,33 @@ impl Scenario {
     /// Returns the dataset of the job with that name.
     pub(crate) fn dataset(&self, name: &str) -> &JobDataset {
         self.jobs.iter().find(|dataset| dataset.job.name == name).expect("there are no other jobs")
+    }
+
+    /// Returns the dataset of the job of a session, with the stages that the session has.
+    pub(crate) fn dataset_of(&self, job: &Job) -> &JobDataset {
+        let is_it = |dataset: &&JobDataset| dataset.job.name == job.name && dataset.job.stages == job.stages;
+        self.jobs.iter().chain(&self.versions).find(is_it).expect("there are no other jobs")
+    }
+
+    /// Asks for other stages of a job that has sources: those that begin at a sample or later are replaced. Returns the number of the
+    /// version.
+    pub(crate) fn change_stages(&mut self, job: usize, from: u64, dice: &mut Dice) -> Option<usize> {
+        let dataset = &self.jobs[job];
+        if dataset.sources.is_empty() {
+            return None;
+        }
+        let mut stages = dataset.job.stages.clone();
+        stages.retain(|stage| stage.from < from);
+        stages.push(stage(from, dataset.sources.len(), dice));
+        let version = dataset.with_stages(stages);
+        self.versions.push(version);
+        Some(self.versions.len() - 1)
+    }
+
+    /// Takes a version for the job itself, which other launches have from now on.
+    pub(crate) fn take_version(&mut self, job: usize, version: usize) {
+        let version = self.versions[version].clone();
+        self.versions.push(std::mem::replace(&mut self.jobs[job], version));
     }
 
     /// Returns whether there are helpers.
@@ -283,7 +323,6 @@ fn dataset(number: usize, help: Help, same: Option<&JobDataset>, dice: &mut Dice
         shuffle: dice.percent(90),
     };
     let seed = dice.bits();
-    let plan = Plan::new(&blocks, seed, order).expect("these parameters make a stream");
     let bad: BTreeSet<u64> = if dice.percent(50) {
         (0..dice.within(1, 4)).map(|_| dice.bits() % samples).collect()
     } else {
@@ -291,6 +330,8 @@ fn dataset(number: usize, help: Help, same: Option<&JobDataset>, dice: &mut Dice
     };
     let bad = same.map_or(bad, |same| same.bad.clone());
     let dataset_fingerprint = same.map_or(Fingerprint(1 + number as u128), |same| same.job.dataset_fingerprint);
+    // A source of few samples may have no good substitute.
+    let is_blend = bad.is_empty() && blocks.len() > 1 && dice.percent(30);
     // Most jobs tolerate all of their bad samples.
     let fails = !bad.is_empty() && dice.percent(12);
     let allowed = dice.index(bad.len().max(1)) as f64 / samples as f64;
@@ -316,5 +357,67 @@ fn dataset(number: usize, help: Help, same: Option<&JobDataset>, dice: &mut Dice
         order,
         ..testing::job(samples, global_batch, columns)
     };
-    JobDataset { job, plan, blocks, bad }
+    if !is_blend {
+        return JobDataset { plan: plan_of(&job, &blocks, &[]), job, blocks, sources: Vec::new(), bad };
+    }
+    let sources = vec![0, 1 + dice.index(blocks.len() - 1)];
+    let job = blend(job, &blocks, &sources, dice);
+    JobDataset { plan: plan_of(&job, &blocks, &sources), job, blocks, sources, bad }
+}
+
+/// Returns the blocks of each source.
+fn source_blocks<'b>(blocks: &'b [u32], sources: &'b [usize]) -> impl Iterator<Item = &'b [u32]> {
+    let ends = sources.iter().skip(1).copied().chain([blocks.len()]);
+    sources.iter().zip(ends).map(|(from, end)| &blocks[*from..end])
+}
+
+/// Returns a job that blends its dataset's blocks from these on as sources, with stages.
+fn blend(job: Job, blocks: &[u32], sources: &[usize], dice: &mut Dice) -> Job {
+    let weights = stage(0, sources.len(), dice).weights;
+    let all = source_blocks(blocks, sources).zip(weights).enumerate();
+    let all = all.map(|(number, (blocks, weight))| {
+        let samples: u64 = blocks.iter().map(|block| u64::from(*block)).sum();
+        let lanes = dice.within(1, samples.min(4)) as u32;
+        JobSource {
+            name: format!("source{number}"),
+            dataset: format!("data{number}"),
+            dataset_fingerprint: job.dataset_fingerprint,
+            view: None,
+            samples,
+            ids: samples,
+            weight,
+            lanes,
+            window: dice.within(1, samples),
+            max_epochs: None,
+        }
+    });
+    let all: Vec<JobSource> = all.collect();
+    let samples = dice.within(job.samples.div_ceil(2).max(20), 2 * job.samples);
+    let mut stages: Vec<BlendStage> = Vec::new();
+    for _ in 0..dice.index(3) {
+        let from = stages.last().map_or(0, |stage| stage.from) + dice.within(1, samples);
+        stages.push(stage(from, sources.len(), dice));
+    }
+    Job { dataset: String::new(), sources: all, stages, samples, ..job }
+}
+
+/// Returns a stage in which each source has a weight.
+fn stage(from: u64, sources: usize, dice: &mut Dice) -> BlendStage {
+    let shares: Vec<f64> = (0..sources).map(|_| dice.within(1, 9) as f64).collect();
+    BlendStage { from, weights: blend_weights(&shares) }
+}
+
+/// Returns the stream of a job whose dataset has these blocks.
+fn plan_of(job: &Job, blocks: &[u32], sources: &[usize]) -> Plan {
+    if sources.is_empty() {
+        return Plan::new(blocks, job.seed, job.order).expect("these parameters make a stream");
+    }
+    let of_source = |(block_samples, source): (_, &JobSource)| BlendSource {
+        block_samples,
+        view: None,
+        weight: source.weight,
+        order: source.order(job.order),
+    };
+    let all: Vec<_> = source_blocks(blocks, sources).zip(&job.sources).map(of_source).collect();
+    Plan::of_sources(&all, &job.stages, job.samples, job.seed).expect("these parameters make a stream")
 }

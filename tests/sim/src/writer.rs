@@ -9,6 +9,7 @@ use spdl_control::{
     coordinator::{Change, Durable, MemoryState, Terms},
     messages::FromCoordinator,
 };
+use spdl_job::Job;
 use spdl_types::mutations::{Mutation, mutated};
 
 use crate::{
@@ -60,6 +61,8 @@ pub(crate) enum Asked {
     Join(String, String),
     Submit(String),
     Remove(String),
+    /// The job with other stages.
+    Replace(Box<Job>),
     /// What was decided about a job, and which decision about it that is.
     Decided {
         job: String,

@@ -1,6 +1,7 @@
-//! `spdl-ctl job`: writes, submits, lists, shows and removes jobs.
+//! `spdl-ctl job`: writes, submits, lists, shows, changes and removes jobs.
 
 mod init;
+mod weights;
 
 use std::{
     path::{Path, PathBuf},
@@ -21,7 +22,7 @@ use spdl_store::StoreOptions;
 use spdl_types::SampleShape;
 use spdl_worker::transform::{TransformSettings, UnknownSource, find_sources};
 
-use self::init::InitArgs;
+use self::{init::InitArgs, weights::WeightsArgs};
 use super::{
     CtlError, CtlResult,
     coordinator::Connection,
@@ -61,8 +62,8 @@ enum JobAction {
         python: Option<PathBuf>,
         #[command(flatten)]
         connection: Connection,
-        /// Replaces a job of this name that differs. Its runs keep their positions if the order and the bytes of the samples are the same;
-        /// otherwise it is another job, whose runs begin at the beginning.
+        /// Replaces a job of this name that differs. Its runs keep their positions if the order and the bytes of the samples are the same, but
+        /// for stages of sources from there on; otherwise it is another job, whose runs begin at the beginning.
         #[arg(long)]
         replace: bool,
         /// Prints the job as one line of JSON.
@@ -87,6 +88,8 @@ enum JobAction {
         #[arg(long)]
         json: bool,
     },
+    /// Gives the sources of a job other weights from a sample on that no run has reached, while no rank of the job is alive.
+    Weights(WeightsArgs),
     /// Removes a job, with its positions and its ledger of bad samples.
     Remove {
         /// Its name.
@@ -132,6 +135,7 @@ pub(crate) fn run(args: JobArgs) -> CtlResult {
                 let job = describe(&connection, &name).await?;
                 if json { report::json(&job)? } else { show(&job)? }
             }
+            JobAction::Weights(args) => weights::run(args).await?,
             JobAction::Remove { name, connection } => {
                 connection.ask(&ToCoordinator::RemoveJob { name: name.clone() }).await?;
                 outln!("job `{name}` is removed")?;
@@ -177,7 +181,7 @@ pub(crate) async fn replace(
         JobReplacement::Unchanged => format!("job `{name}` is there, and the same"),
         JobReplacement::Changed { differences } => {
             format!(
-                "job `{name}` has changed in {differences}: the order is the same, and its runs keep their positions"
+                "job `{name}` has changed in {differences}: its runs keep their positions, and what they have read stays the same"
             )
         }
         JobReplacement::New { differences } => {
@@ -366,8 +370,8 @@ fn show(job: &Job) -> Result<(), CtlError> {
     for (key, value) in lines {
         outln!("{}", format!("{key:<13} {value}").trim_end())?;
     }
-    for source in &job.sources {
-        outln!("{:<13} {}", "source", report::source_text(source, job.samples))?;
+    for (what, text) in report::source_texts(job) {
+        outln!("{what:<13} {text}")?;
     }
     for column in &job.columns {
         outln!("{:<13} {}", "column", column_text(column))?;

@@ -88,6 +88,7 @@ fn session(id: u64, world: u32) -> SessionRecord {
         replaces: None,
         superseded_by: None,
         is_reset: false,
+        is_outdated: false,
         ranks: (0..world).map(rank).map(Arc::new).collect(),
     }
 }

@@ -170,7 +170,7 @@ impl JobFile {
         } else {
             let any = SourceDatasetFacts { given: DatasetFacts::new(Fingerprint(0), 1, 1), ids: 1 };
             let sources = self.read_sources(&vec![any; self.source.len()])?;
-            Job { columns, ..self.job_of_sources(sources, 1) }
+            Job { columns, stages: self.read_stages()?, ..self.job_of_sources(sources, 1) }
         };
         job.check_parts()?;
         self.mix(&job.columns, 1)?;

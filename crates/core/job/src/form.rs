@@ -10,6 +10,7 @@ use super::{
     key::JobForm,
     reader::{shortened, shown},
 };
+use spdl_order::BlendStage;
 use spdl_types::Fingerprint;
 
 /// Length of the longest error about the text of a job, in characters: a peer may send any text.
@@ -31,6 +32,8 @@ pub(super) struct OrderForm {
     pub(super) sequence: Option<Box<Sequence>>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) sources: Vec<JobSource>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) stages: Vec<BlendStage>,
 }
 
 impl Serialize for Job {

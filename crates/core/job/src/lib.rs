@@ -45,7 +45,7 @@ pub use schema::job_file_schema;
 pub use sequence::{LabelRule, Sequence, SequenceFile, SequenceMethod};
 pub use size::Size;
 pub use sound_operation::*;
-pub use sources::{CLASS_NUMBERS, DatasetOfJob, JobSource, JobSourceFile, SourceDatasetFacts};
+pub use sources::{CLASS_NUMBERS, DatasetOfJob, JobSource, JobSourceFile, JobStageFile, SourceDatasetFacts};
 pub use start::is_name;
 pub use transform::{Returns, ReturnsFile, Transform};
 pub use view::ViewFile;
@@ -122,7 +122,7 @@ pub enum JobError {
 
 impl Job {
     /// Returns the fingerprint of everything that decides which samples come at which position and what their bytes
-    /// are: dataset, view, columns, seed, order, mix, sequences, sources, policy for bad samples. Batch size, epochs and name are not part of it, so
+    /// are: dataset, view, columns, seed, order, mix, sequences, sources and their stages, policy for bad samples. Batch size, epochs and name are not part of it, so
     /// that a resumed run may change them.
     #[must_use]
     pub fn fingerprint(&self) -> Fingerprint {
@@ -138,6 +138,7 @@ impl Job {
             .collect();
         let bytes = match (&self.view, &self.mix, &self.sequence) {
             // A job of sources has none of these.
+            _ if !self.stages.is_empty() => serde_json::to_vec(&(identity, sources, &self.stages)),
             _ if !sources.is_empty() => serde_json::to_vec(&(identity, sources)),
             (None, None, None) => serde_json::to_vec(&identity),
             (Some(view), None, None) => serde_json::to_vec(&(identity, view)),

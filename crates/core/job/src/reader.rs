@@ -174,7 +174,7 @@ impl Wrong {
     fn text(&self, subject: &str) -> String {
         match self {
             Self::Expects { found, .. }
-                if ["column", "function", "source"].contains(&subject) && found == "a table" =>
+                if ["column", "function", "source", "stage"].contains(&subject) && found == "a table" =>
             {
                 format!("write [[{subject}]] with two brackets: a job has a list of {subject}s")
             }

@@ -1,4 +1,4 @@
-//! The stream of several sources: each has a stream of its own, and a table says which source comes next.
+//! The stream of several sources: each has a stream of its own, and a table says which source comes next, from each stage on another one.
 
 use std::{ops::Range, sync::Arc};
 
@@ -7,8 +7,8 @@ use super::{
     batch::rank_of_entry,
     deal::Deal,
     permutation::{Key, Purpose},
+    stages::{BlendStage, BlendTables},
     stream::{DatasetStream, EpochLease},
-    table::BlendTable,
 };
 use crate::view::SampleSet;
 use spdl_types::{Position, SampleId, mix::splitmix64};
@@ -20,15 +20,15 @@ pub struct BlendSource<'a> {
     pub block_samples: &'a [u32],
     /// The samples of the dataset that it gives; `None` if these are all.
     pub view: Option<&'a Arc<SampleSet>>,
-    /// How many of [`BLEND_PERIOD`](super::BLEND_PERIOD) samples it gives.
+    /// How many of [`BLEND_PERIOD`](super::BLEND_PERIOD) samples it gives, up to the first stage with other weights.
     pub weight: u32,
     /// The parameters of its own stream.
     pub order: OrderParams,
 }
 
-/// The streams of several sources, and the table that blends them.
+/// The streams of several sources, and the tables that blend them.
 pub(super) struct Blend {
-    table: BlendTable,
+    tables: BlendTables,
     sources: Box<[SourceStream]>,
     /// Number of samples of an epoch.
     samples: u64,
@@ -66,9 +66,13 @@ impl SourceStream {
 }
 
 impl Blend {
-    pub(super) fn new(sources: &[BlendSource<'_>], samples: u64, seed: u64) -> Result<Self, PlanError> {
+    pub(super) fn new(
+        (sources, stages): (&[BlendSource<'_>], &[BlendStage]),
+        samples: u64,
+        seed: u64,
+    ) -> Result<Self, PlanError> {
         let weights: Vec<u32> = sources.iter().map(|source| source.weight).collect();
-        let table = BlendTable::new(&weights).ok_or(PlanError::Weights { weights })?;
+        let tables = BlendTables::new(&weights, stages)?;
         if samples == 0 {
             return Err(PlanError::Empty);
         }
@@ -88,7 +92,7 @@ impl Blend {
             first_block = u32::try_from(blocks).map_err(|_| PlanError::TooManyBlocks { blocks })?;
             first_sample += block_samples.iter().map(|samples| u64::from(*samples)).sum::<u64>();
         }
-        Ok(Self { table, sources: streams.into(), samples })
+        Ok(Self { tables, sources: streams.into(), samples })
     }
 
     pub(super) const fn samples(&self) -> u64 {
@@ -107,7 +111,7 @@ impl Blend {
     /// past the end of the epoch.
     #[inline]
     pub(super) fn source_position(&self, epoch: u64, offset: u64) -> (usize, Position) {
-        let (source, before) = self.table.of(epoch * self.samples + offset);
+        let (source, before) = self.tables.of(epoch * self.samples + offset);
         let samples = self.sources[source].stream.deal.samples();
         (source, Position::new(before / samples, before % samples))
     }
@@ -130,7 +134,7 @@ impl Blend {
         let (number, in_source) = self.source_position(at.epoch, at.offset);
         let stream = &self.sources[number].stream;
         let Position { epoch, offset } = stream.in_use_until(in_source);
-        let end = self.table.sample_of(number, epoch.saturating_mul(stream.deal.samples()).saturating_add(offset));
+        let end = self.tables.reaches(number, epoch.saturating_mul(stream.deal.samples()).saturating_add(offset));
         Position::new(end / self.samples, end % self.samples)
     }
 

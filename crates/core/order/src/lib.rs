@@ -13,6 +13,7 @@ pub mod permutation;
 mod rank_steps;
 mod readers;
 mod receipt;
+mod stages;
 #[cfg(test)]
 mod statistics;
 mod steps;
@@ -28,6 +29,7 @@ pub use defaults::DatasetFacts;
 pub use mixes::{Cut, DrawnMix, MixMethod, MixParams, PastedArea, WHOLE_WEIGHT};
 pub use rank_steps::RankSteps;
 pub use receipt::Receipt;
+pub use stages::{BlendStage, MAX_STAGES};
 pub use steps::{BatchParams, EpochEnd, MAX_GLOBAL_BATCH, Step};
 pub use substitutes::MAX_SUBSTITUTES;
 pub use table::{BLEND_PERIOD, MAX_SOURCES, samples_once_through};
@@ -109,12 +111,26 @@ pub enum PlanError {
     },
     /// The weights of sources are no parts of a period.
     #[error(
-        "the weights of sources are {weights:?}; they must be 1 to {MAX_SOURCES} whole numbers of at least 1 that add up to \
-         {BLEND_PERIOD}"
+        "the weights of sources are {weights:?}; they must be 1 to {MAX_SOURCES} whole numbers that add up to {BLEND_PERIOD}, one for \
+         each source"
     )]
     Weights {
         /// The weights.
         weights: Vec<u32>,
+    },
+    /// The weights change too often.
+    #[error("the weights of sources change {stages} times; they can change {MAX_STAGES} times")]
+    TooManyStages {
+        /// The number of stages.
+        stages: usize,
+    },
+    /// A stage does not begin after the one before it.
+    #[error("a stage begins at sample {from}, not after sample {after}, where the one before it begins")]
+    StageOrder {
+        /// The first sample of the stage.
+        from: u64,
+        /// The first sample of the stage before it.
+        after: u64,
     },
     /// A source has no stream.
     #[error("source number {number}: {problem}")]
@@ -163,7 +179,7 @@ pub struct Located {
 /// cache.
 ///
 /// Memory is O(blocks): 20 bytes per block, 12 more for a view, and 12 more for each of the few epochs used last. The table of
-/// a blend takes 320 KiB.
+/// each stage of a blend takes 320 KiB.
 #[derive(Clone)]
 pub struct Plan(Arc<PlanKind>);
 
@@ -212,14 +228,20 @@ impl Plan {
 
     /// Creates the stream of several datasets or views. Each has a stream of its own, with epochs of its own, and gives the share of
     /// the samples that its weight says, at every prefix to less than one sample. An epoch has `samples` samples, and the next one
-    /// goes on in the sources where it ended.
+    /// goes on in the sources where it ended. With each of the `stages`, in their order, the sources have other weights from there
+    /// on, and each goes on where it was: what comes before a stage does not depend on it.
     ///
     /// The blocks and samples of all datasets are numbered on: those of the first source, then those of the second, and so on.
     ///
     /// # Errors
-    /// [`PlanError`] if a source has no stream, or the weights do not add up to [`BLEND_PERIOD`].
-    pub fn of_sources(sources: &[BlendSource<'_>], samples: u64, seed: u64) -> Result<Self, PlanError> {
-        Ok(Self(Arc::new(PlanKind::Blend(Blend::new(sources, samples, seed)?))))
+    /// [`PlanError`] if a source has no stream, the weights do not add up to [`BLEND_PERIOD`], or the stages are out of order.
+    pub fn of_sources(
+        sources: &[BlendSource<'_>],
+        stages: &[BlendStage],
+        samples: u64,
+        seed: u64,
+    ) -> Result<Self, PlanError> {
+        Ok(Self(Arc::new(PlanKind::Blend(Blend::new((sources, stages), samples, seed)?))))
     }
 
     /// Returns N, the number of samples in each epoch: those of the dataset or of the view, or as many as an epoch of several sources

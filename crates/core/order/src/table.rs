@@ -23,10 +23,11 @@ pub(super) struct BlendTable {
 }
 
 impl BlendTable {
-    /// Creates the table of sources with these weights, each at least 1, which add up to [`BLEND_PERIOD`]; `None` for others.
+    /// Creates the table of sources with these weights, which add up to [`BLEND_PERIOD`]; `None` for others. Sources with the weight 0
+    /// give no sample.
     pub(super) fn new(weights: &[u32]) -> Option<Self> {
         let sum: u64 = weights.iter().map(|weight| u64::from(*weight)).sum();
-        if weights.is_empty() || weights.len() > MAX_SOURCES || weights.contains(&0) || sum != u64::from(BLEND_PERIOD) {
+        if weights.is_empty() || weights.len() > MAX_SOURCES || sum != u64::from(BLEND_PERIOD) {
             return None;
         }
         let firsts: Box<[u32]> = weights
@@ -65,8 +66,21 @@ impl BlendTable {
         (source, period * u64::from(self.weights[source]) + u64::from(self.ranks[place]))
     }
 
-    /// Returns the number in the blend of the sample that a source gives after `before` others of its own; the last number
-    /// there is if that is past 2^64.
+    /// Returns how many of the first `samples` samples each source gives.
+    pub(super) fn given(&self, samples: u64) -> Vec<u64> {
+        let (periods, rest) = (samples / u64::from(BLEND_PERIOD), (samples % u64::from(BLEND_PERIOD)) as usize);
+        let mut given: Vec<u64> = self.weights.iter().map(|weight| periods * u64::from(*weight)).collect();
+        self.sources[..rest].iter().for_each(|source| given[usize::from(*source)] += 1);
+        given
+    }
+
+    /// Returns how many samples of a period a source gives.
+    pub(super) fn weight(&self, source: usize) -> u32 {
+        self.weights[source]
+    }
+
+    /// Returns the number in the blend of the sample that a source with a weight gives after `before` others of its own; the last
+    /// number there is if that is past 2^64.
     pub(super) fn sample_of(&self, source: usize, before: u64) -> u64 {
         let weight = u64::from(self.weights[source]);
         let place = self.places[self.firsts[source] as usize + (before % weight) as usize];
@@ -80,15 +94,17 @@ impl BlendTable {
 pub fn samples_once_through(sources: &[(u32, u64)]) -> Option<u64> {
     let weights: Vec<u32> = sources.iter().map(|(weight, _)| *weight).collect();
     let table = BlendTable::new(&weights)?;
-    sources.iter().enumerate().map(|(source, (_, samples))| table.sample_of(source, *samples)).min()
+    let given = sources.iter().enumerate().filter(|(_, (weight, _))| *weight > 0);
+    given.map(|(source, (_, samples))| table.sample_of(source, *samples)).min()
 }
 
 /// Returns the source of the sample that is the `nth` one, from 1, when the sources have given so many before.
 ///
-/// With k sources, those may give it that have given at least 1 / (2k - 2) samples less than their share by then. The one of
+/// With k sources that have weights, those may give it that have given at least 1 / (2k - 2) samples less than their share by then. The one of
 /// these gives it that would otherwise be the first to be 1 - 1 / (2k - 2) samples behind. So all stay within that bound.
 fn chairman(weights: &[u32], given: &[u32], nth: u32) -> usize {
-    let parts = (2 * weights.len() as i64 - 2).max(1);
+    let sources = weights.iter().filter(|weight| **weight > 0).count();
+    let parts = (2 * sources as i64 - 2).max(1);
     let period = i64::from(BLEND_PERIOD);
     let mut first: Option<(usize, i64, i64)> = None;
     for (source, (weight, given)) in weights.iter().zip(given).enumerate() {
@@ -138,6 +154,7 @@ mod tests {
         let odd = |count: u32| -> Vec<f64> { (0..count).map(|n| f64::from(1 + n * n * 37 % 101)).collect() };
         for shares in [
             vec![1.0],
+            vec![0.0, 0.7, 0.0, 0.3],
             vec![0.7, 0.3],
             vec![1.0, 1.0],
             vec![1e-9, 1.0],
@@ -154,7 +171,7 @@ mod tests {
 
     #[test]
     fn weights_that_are_no_parts_of_the_period_have_no_table() {
-        for weights in [&[][..], &[BLEND_PERIOD, 0], &[1, 2], &[u32::MAX, u32::MAX], &[1024; 65]] {
+        for weights in [&[][..], &[0; 2], &[1, 2], &[u32::MAX, u32::MAX], &[1024; 65]] {
             assert!(BlendTable::new(weights).is_none(), "{weights:?}");
         }
     }

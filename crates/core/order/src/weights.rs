@@ -3,20 +3,22 @@
 use super::{BLEND_PERIOD, MAX_SOURCES};
 
 /// Returns the weights of sources as whole parts of [`BLEND_PERIOD`], by largest remainders, each at least 1. The shares can
-/// be any positive numbers; what counts is how they compare. Equal shares get weights that differ by at most 1, of which the
+/// be any positive numbers; what counts is how they compare. A share of 0 has the weight 0. Equal shares get weights that differ by at most 1, of which the
 /// larger ones come first.
 ///
 /// # Panics
-/// If there is no share or there are more than [`MAX_SOURCES`], or a share is not a positive number.
+/// If there is no share above 0 or there are more than [`MAX_SOURCES`] shares, or one is negative or not a number.
 #[must_use]
 pub fn blend_weights(shares: &[f64]) -> Vec<u32> {
-    let is_share = |share: &f64| share.is_finite() && *share > 0.0;
+    let is_share = |share: &f64| share.is_finite() && *share >= 0.0;
     assert!((1..=MAX_SOURCES).contains(&shares.len()) && shares.iter().all(is_share), "{shares:?} are no shares");
     // Divided by the largest one first, so that the sum is a number, too.
     let largest = shares.iter().copied().fold(0.0, f64::max);
+    assert!(largest > 0.0, "{shares:?} have no share above 0");
     let sum: f64 = shares.iter().map(|share| share / largest).sum();
     let exact: Vec<f64> = shares.iter().map(|share| share / largest / sum * f64::from(BLEND_PERIOD)).collect();
-    let mut weights: Vec<u32> = exact.iter().map(|exact| (exact.floor() as u32).clamp(1, BLEND_PERIOD)).collect();
+    let weight = |(exact, share): (&f64, &f64)| (exact.floor() as u32).clamp(u32::from(*share > 0.0), BLEND_PERIOD);
+    let mut weights: Vec<u32> = exact.iter().zip(shares).map(weight).collect();
     let mut by_remainder: Vec<usize> = (0..shares.len()).collect();
     let remainder = |source: &usize| exact[*source] - exact[*source].floor();
     by_remainder.sort_by(|a, b| remainder(b).total_cmp(&remainder(a)));
@@ -48,6 +50,8 @@ mod tests {
         assert_eq!(blend_weights(&[7.0, 3.0]), [45_875, 19_661]);
         assert_eq!(blend_weights(&[1.0, 1.0, 1.0]), [21_846, 21_845, 21_845]);
         assert_eq!(blend_weights(&[5.0]), [BLEND_PERIOD]);
+        assert_eq!(blend_weights(&[0.0, 7.0, 3.0, 0.0]), [0, 45_875, 19_661, 0]);
+        assert_eq!(blend_weights(&[0.0, 1e-12, 1e-300]), [0, BLEND_PERIOD - 1, 1]);
         assert_eq!(blend_weights(&[f64::MAX, f64::MAX]), [1 << 15; 2]);
         assert_eq!(blend_weights(&[f64::MIN_POSITIVE, f64::MAX]), [1, BLEND_PERIOD - 1]);
         let mut tiny = vec![1e-12; 63];

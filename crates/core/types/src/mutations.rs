@@ -46,6 +46,10 @@ pub enum Mutation {
     ForgetRemoval,
     /// The coordinator does not make durable that a job has failed.
     ForgetVerdict,
+    /// The coordinator does not make other stages of a job durable.
+    ForgetStages,
+    /// The coordinator lets ranks go on in a session whose job has other stages since.
+    KeepOutdated,
     /// The coordinator's state keeps only a part of one atomic write when the coordinator is killed meanwhile.
     CutWrites,
     /// The client delivers batches that arrive on a link that it has left.
@@ -108,7 +112,7 @@ pub enum Mutation {
 
 impl Mutation {
     /// All mutations.
-    pub const ALL: [Self; 49] = [
+    pub const ALL: [Self; 51] = [
         Self::ForgetAcknowledged,
         Self::ResumePlusOne,
         Self::ResumeAtFurthest,
@@ -129,6 +133,8 @@ impl Mutation {
         Self::MixRuns,
         Self::ForgetRemoval,
         Self::ForgetVerdict,
+        Self::ForgetStages,
+        Self::KeepOutdated,
         Self::CutWrites,
         Self::TrustLeftLink,
         Self::BelieveLeftLink,

@@ -300,6 +300,10 @@ impl World {
                 self.coverage.count("finished_run_not_resumed");
                 self.refused(client, refusal);
             }
+            RankError::Refused(Refusal::FingerprintDiffers { .. }) if !self.scenario.versions.is_empty() => {
+                self.coverage.count("rank_ended_as_stages_changed");
+                self.forget_states(client);
+            }
             RankError::Refused(Refusal::UnknownJob { .. }) => {
                 self.coverage.count("rank_ended_as_its_job_is_gone");
                 self.job_removed(client);

@@ -21,7 +21,7 @@ impl Oracle {
             stream: (era, session.id),
             rank,
             world: session.world,
-            job: session.job.name.clone(),
+            job: session.job.clone(),
             steps: session.steps_of(rank),
             next: session.start,
             receipt: Receipt::default(),
@@ -40,7 +40,7 @@ impl Oracle {
         coverage: &mut Coverage,
     ) -> Result<(), String> {
         let cursor = self.cursors.get_mut(&client).ok_or("a batch came before the rank joined")?;
-        let dataset = scenario.dataset(&cursor.job);
+        let dataset = scenario.dataset_of(&cursor.job);
         let step = cursor.steps.step(cursor.next).ok_or("a batch came after the last one")?;
         let Content { rank, world, from, next, ref entries } = *content;
         if (rank, world, from, next) != (cursor.rank, cursor.world, step.from, step.next) {
@@ -122,7 +122,7 @@ fn expected_entry(item: &Item, dataset: &JobDataset) -> SlotEntry {
         let mut good = substitutes.filter(|located| !dataset.bad.contains(&located.id.0));
         located = good.next().expect("few samples are bad");
     }
-    SlotEntry { at, id: located.id.0, flags, columns: Some(dataset.content_of(at.epoch, &located)) }
+    SlotEntry { at, id: located.id.0, flags, columns: Some(dataset.content_of(item.source_epoch, &located)) }
 }
 
 /// Returns every position that a session delivers, computed independently of the plan.

@@ -12,7 +12,8 @@ use spdl_control::{
     messages::Session,
     peers::PeerMap,
 };
-use spdl_order::{RankSteps, Receipt};
+use spdl_job::Job;
+use spdl_order::{BlendStage, RankSteps, Receipt};
 use spdl_types::{Position, SessionId, WorkerId};
 
 use self::neighbours::NeighbourView;
@@ -51,7 +52,7 @@ struct Cursor {
     stream: (u32, SessionId),
     rank: u32,
     world: u32,
-    job: String,
+    job: Job,
     steps: RankSteps,
     next: Position,
     /// The receipt of what it has taken.
@@ -82,8 +83,11 @@ impl View {
 /// What the durable state has held of a session.
 #[derive(Debug, Default)]
 struct StoredSession {
+    job: String,
     is_superseded: bool,
     is_deleted: bool,
+    /// Where other stages of its job begin, since the session was first written: it must not get further.
+    ends_before: Option<u64>,
     acknowledged: BTreeMap<u32, Position>,
 }
 
@@ -136,6 +140,12 @@ pub(crate) struct Oracle {
     /// Like `adopted`, but including sessions of jobs that were removed.
     given: BTreeMap<SessionId, (RunKey, u32, Position)>,
     bad_acknowledged: BTreeSet<(String, u64)>,
+    /// The stages of the jobs in the durable state.
+    stages: BTreeMap<String, Vec<BlendStage>>,
+    /// The samples of an epoch of each job.
+    samples: BTreeMap<String, u64>,
+    /// The stages that the admin was told that jobs have.
+    confirmed_stages: BTreeMap<String, Vec<BlendStage>>,
     /// The jobs that were submitted.
     jobs: BTreeMap<String, Submitted>,
     /// The newest session of each run that has delivered a batch, with its era, and since when.
@@ -202,6 +212,8 @@ impl Oracle {
         self.adopted.clear();
         self.given.clear();
         self.bad_acknowledged.clear();
+        self.stages.clear();
+        self.confirmed_stages.clear();
         for job in self.jobs.values_mut() {
             job.fate = Fate::Open;
             job.decisions += 1;
@@ -213,6 +225,9 @@ impl Oracle {
         let answer = (run.clone(), session.world, session.start);
         if matches!(self.fate(&run.0), Fate::Removed { .. }) {
             return Err(format!("session {} of {run:?} is joined, and its job was removed", session.id.0));
+        }
+        if self.confirmed_stages.get(&run.0).is_some_and(|stages| *stages != session.job.stages) {
+            return Err(format!("session {} has stages {:?}, and not the latest", session.id.0, session.job.stages));
         }
         if let Some(before) = self.given.get(&session.id).filter(|before| **before != answer) {
             return Err(format!("session {} is given twice: {before:?} and {answer:?}", session.id.0));
@@ -227,6 +242,7 @@ impl Oracle {
 
     /// Checks changes that were applied to the state at once: no older state may come back.
     pub(crate) fn applied(&mut self, changes: &[Change]) -> Result<(), String> {
+        changes.iter().for_each(|change| self.applied_to_job(change));
         let last: BTreeMap<SessionId, &Change> = changes
             .iter()
             .filter_map(|change| match change {
@@ -246,6 +262,7 @@ impl Oracle {
                 return Err(format!("an older write of session {} came over a later one", id.0));
             }
             kept.is_superseded = is_superseded;
+            kept.job.clone_from(&record.job);
             let before = kept.acknowledged.len();
             for rank in &record.ranks {
                 let at = kept.acknowledged.entry(rank.rank).or_insert(rank.acknowledged);
@@ -253,6 +270,15 @@ impl Oracle {
                     return Err(format!("what rank {} of session {} had acknowledged went back", rank.rank, id.0));
                 }
                 *at = rank.acknowledged;
+                let samples = self.samples.get(&record.job).copied().unwrap_or(0);
+                let reached = rank.acknowledged.epoch * samples + rank.acknowledged.offset;
+                if kept.ends_before.is_some_and(|end| reached > end) {
+                    let end = kept.ends_before.unwrap_or_default();
+                    return Err(format!(
+                        "session {} got to sample {reached}, and has other stages from {end} on",
+                        id.0
+                    ));
+                }
                 let is_known = |receipt: &Receipt| {
                     let is_start = rank.acknowledged == record.start && *receipt == Receipt::default();
                     is_start || self.receipts.contains(&(rank.rank, rank.acknowledged, receipt.0))
@@ -267,6 +293,35 @@ impl Oracle {
             }
         }
         Ok(())
+    }
+
+    /// Records what a change makes of the stages of a job: the sessions that are there lack them.
+    fn applied_to_job(&mut self, change: &Change) {
+        match change {
+            Change::PutJob(record) => {
+                let name = &record.job.name;
+                self.samples.insert(name.clone(), record.job.samples);
+                let Some(before) = self.stages.insert(name.clone(), record.job.stages.clone()) else { return };
+                let Some(from) = first_difference(&before, &record.job.stages) else { return };
+                for kept in self.kept.values_mut().filter(|kept| kept.job == *name) {
+                    kept.ends_before = Some(kept.ends_before.map_or(from, |end| end.min(from)));
+                }
+            }
+            Change::DeleteJob(name) => _ = self.stages.remove(name),
+            _ => {}
+        }
+    }
+
+    /// Records that a coordinator decided to change the stages of a job.
+    pub(crate) fn decided_about_stages(&mut self, job: &str) {
+        self.confirmed_stages.remove(job);
+    }
+
+    /// Records that the admin got the answer that a job has other stages.
+    pub(crate) fn confirmed_stages(&mut self, job: &Job) {
+        if self.fate(&job.name) == Fate::There {
+            self.confirmed_stages.insert(job.name.clone(), job.stages.clone());
+        }
     }
 
     pub(crate) const fn era(&self) -> u32 {
@@ -305,6 +360,7 @@ impl Oracle {
         submitted.fate = Fate::Open;
         submitted.decisions += 1;
         let decision = submitted.decisions;
+        self.confirmed_stages.remove(job);
         if is_removal {
             self.adopted.retain(|_, (run, ..)| run.0 != job);
             self.bad_acknowledged.retain(|(of, _)| of != job);
@@ -380,4 +436,10 @@ impl Oracle {
         });
         late.map_or(Ok(()), |late| Err(format!("{late:?} is not made durable at {now_ms}")))
     }
+}
+
+/// Returns the first sample for which two lists of stages have other weights.
+fn first_difference(one: &[BlendStage], other: &[BlendStage]) -> Option<u64> {
+    let common = one.iter().zip(other).take_while(|(one, other)| one == other).count();
+    one.get(common).into_iter().chain(other.get(common)).map(|stage| stage.from).min()
 }

@@ -124,7 +124,7 @@ impl World {
     pub(super) fn prepare_blocks(&mut self, worker: usize, conn: ConnId, from: Position, items: &[Item]) {
         let state = &mut self.workers[worker];
         let feed = state.feeds.get_mut(&conn).expect("its effects are carried out");
-        let dataset = self.scenario.dataset(&feed.session.job.name);
+        let dataset = self.scenario.dataset_of(&feed.session.job);
         let used = items.iter().filter(|item| item.kind != ItemKind::Invalid);
         let blocks: BTreeSet<u32> = used.map(|item| item.located.block).collect();
         let step = state.blocks.begin_step(dataset, &blocks);

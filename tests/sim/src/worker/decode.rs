@@ -24,7 +24,7 @@ impl World {
         let (may_keep, now_ms) = (!self.dice.percent(5), self.now_us / 1_000);
         let SimWorker { feeds, bad, blocks, sharing, .. } = &mut self.workers[worker];
         let feed = &feeds[&conn];
-        let dataset = self.scenario.dataset(&feed.session.job.name);
+        let dataset = self.scenario.dataset_of(&feed.session.job);
         let mut begun = Vec::new();
         let taken = sharing.taken();
         let decode_or_take = |item: &Item| {
@@ -105,7 +105,7 @@ fn decode(item: &Item, dataset: &JobDataset, ledger: &mut BadLedger, blocks: &mu
         }
     }
     let has_columns = flags & (entry_flags::INVALID | entry_flags::MASKED) == 0;
-    let content = || JobDataset::content(blocks.sample(dataset, &located), dataset.job.seed, item.at.epoch);
+    let content = || JobDataset::content(blocks.sample(dataset, &located), dataset.job.seed, item.source_epoch);
     Some(SlotEntry { at: item.at, id, flags, columns: has_columns.then(content) })
 }
 

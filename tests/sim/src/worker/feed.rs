@@ -80,7 +80,7 @@ impl World {
         }
         let state = &mut self.workers[worker];
         let Some(feed) = state.feeds.get_mut(&conn) else { return };
-        let dataset = self.scenario.dataset(&feed.session.job.name);
+        let dataset = self.scenario.dataset_of(&feed.session.job);
         state.blocks.enter(dataset);
         if self.scenario.shares_samples {
             feed.member = Some(state.sharing.join(feed.session.id, &dataset.job, self.now_us / 1_000));
@@ -124,7 +124,7 @@ impl World {
             state.sharing.leave(member);
         }
         if feed.core.is_some() {
-            let dataset = self.scenario.dataset(&feed.session.job.name);
+            let dataset = self.scenario.dataset_of(&feed.session.job);
             state.blocks.leave(dataset, feed.steps.into_values());
         }
         true
@@ -134,7 +134,7 @@ impl World {
     fn prepare(&mut self, worker: usize, conn: ConnId, step: &Step) {
         let SimWorker { feeds, sharing, .. } = &mut self.workers[worker];
         let feed = feeds.get_mut(&conn).expect("its effects are carried out");
-        let dataset = self.scenario.dataset(&feed.session.job.name);
+        let dataset = self.scenario.dataset_of(&feed.session.job);
         let mut items = Vec::new();
         dataset.plan.rank_items(step, feed.rank, feed.session.world, &mut items);
         if let Some(member) = feed.member {
@@ -152,7 +152,7 @@ impl World {
         // From now on the slot's memory is being written.
         feed.slab.borrow_mut()[slot as usize] = None;
         let mut items = Vec::new();
-        let dataset = self.scenario.dataset(&feed.session.job.name);
+        let dataset = self.scenario.dataset_of(&feed.session.job);
         dataset.plan.rank_items(step, feed.rank, feed.session.world, &mut items);
         let content = Content {
             rank: feed.rank,

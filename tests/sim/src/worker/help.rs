@@ -275,10 +275,10 @@ impl World {
             }
         };
         let SimWorker { feeds, blocks, .. } = &mut self.workers[worker];
-        let dataset = self.scenario.dataset(&feeds[&conn].session.job.name);
+        let dataset = self.scenario.dataset_of(&feeds[&conn].session.job);
         let stored = |(_, item): &(usize, Item)| {
             let is_good = !dataset.bad.contains(&item.located.id.0);
-            is_good.then(|| (item.at.epoch, blocks.sample(dataset, &item.located)))
+            is_good.then(|| (item.source_epoch, blocks.sample(dataset, &item.located)))
         };
         let (samples, seed) = (places.iter().map(stored).collect(), dataset.job.seed);
         let help = &mut self.workers[worker].help;

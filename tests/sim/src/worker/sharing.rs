@@ -34,7 +34,7 @@ pub(super) enum Begun {
 }
 
 fn draw(item: &Item) -> SampleDraw {
-    SampleDraw { epoch: item.at.epoch, id: item.located.id }
+    SampleDraw { epoch: item.source_epoch, id: item.located.id }
 }
 
 impl SimSharing {

@@ -100,3 +100,22 @@ async fn a_dataset_that_is_two_sources_gives_its_samples_to_each() {
     let (shared, _) = run(&resources, &fixture.session(3), Position::START).await.unwrap();
     assert!(shared == alone);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_world_gets_the_same_blend_with_stages_and_resumes_on_either_side_of_one() {
+    let stages = "stage = [{ from = 250, weights = { a = 1, b = 9 } }, { from = 900, weights = { a = 1, b = 0 } }]";
+    let keys = "epochs = 2\nglobal_batch = 12\ntotal_samples = 600";
+    let (fixture, _second) = blended(&[], &format!("{keys}\n{stages}"));
+    let (plain, _plain_second) = blended(&[], keys);
+    let resources = resources(PLENTY, None);
+    let (alone, _) = run(&resources, &fixture.session(1), Position::START).await.unwrap();
+    let (before, _) = run(&resources, &plain.session(1), Position::START).await.unwrap();
+    assert!(alone.values().take(250).map(|sample| sample.id).eq(before.values().take(250).map(|sample| sample.id)));
+    let mut given = [[0_u64; 2]; 3];
+    for (number, sample) in alone.values().enumerate() {
+        assert_own(sample);
+        given[[250, 900].iter().filter(|from| number >= **from).count()][usize::from(sample.id >= SAMPLES)] += 1;
+    }
+    assert_eq!(given, [[175, 75], [65, 585], [300, 0]]);
+    assert_every_world_gets(&alone, &resources, &fixture).await;
+}

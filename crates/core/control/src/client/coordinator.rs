@@ -222,7 +222,7 @@ impl SessionCore {
             Start::At(position) => Some(position),
         };
         let from = wanted.map(|(_, _, start, _)| start).or(asked).unwrap_or(start);
-        let asked = join_request.fingerprint.filter(|asked| !session.job.is_identified_by(*asked));
+        let asked = join_request.fingerprint.filter(|asked| !session.job.continues(*asked, session.start));
         let job = wanted.map(|(.., job)| job).or(asked).unwrap_or(fingerprint);
         for (field, theirs, ours) in [
             ("world", world.to_string(), join_request.world.to_string()),

@@ -62,6 +62,7 @@ impl Durability {
             ToCoordinator::SubmitJob { .. }
                 | ToCoordinator::ReplaceJob { .. }
                 | ToCoordinator::RemoveJob { .. }
+                | ToCoordinator::SetWeights { .. }
                 | ToCoordinator::ResetRun(_)
         );
         if (is_order || newcomer.is_some())

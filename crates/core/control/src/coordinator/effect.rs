@@ -162,6 +162,9 @@ pub struct SessionRecord {
     /// Whether the run was reset: the next launch starts at the beginning.
     #[serde(default)]
     pub is_reset: bool,
+    /// Whether the job has other stages since: its ranks take part no longer, and the next launch resumes from it.
+    #[serde(default)]
+    pub is_outdated: bool,
     /// The ranks that have joined. Shared with the records before and after this one, in which most ranks are the same.
     #[serde(with = "shared")]
     pub ranks: Vec<Arc<RankRecord>>,

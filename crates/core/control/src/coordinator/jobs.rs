@@ -10,7 +10,10 @@ use spdl_types::{
 };
 
 use super::{
-    Change, ClusterNote, CoordinatorCore, Effect, JobRecord, MAX_JOBS, NAMED_SAMPLES, ledger::Ledger, over_limit,
+    Change, ClusterNote, CoordinatorCore, Effect, JobRecord, MAX_JOBS, NAMED_SAMPLES,
+    ledger::Ledger,
+    over_limit,
+    stages::{stages_reached, stages_text},
 };
 
 /// The largest number of job files whose problems are kept for the status.
@@ -110,9 +113,9 @@ impl CoordinatorCore {
         Ok(FromCoordinator::Done)
     }
 
-    /// Puts a job in the place of the one of its name. A run goes on where it was only if the order and the bytes are the same: then its
-    /// positions mean the same samples.
-    fn replace_job(&mut self, job: Job) -> Result<JobReplacement, Refusal> {
+    /// Puts a job in the place of the one of its name. A run goes on where it was only if the order and the bytes are the same, but for
+    /// stages of sources that no run has reached: then its positions mean the same samples.
+    pub(super) fn replace_job(&mut self, job: Job) -> Result<JobReplacement, Refusal> {
         let Some(existing) = self.jobs.get(&job.name) else {
             return self.create_job(job).map(|_| JobReplacement::Created);
         };
@@ -129,18 +132,33 @@ impl CoordinatorCore {
         }
         let differences = differences(existing, &job);
         let name = job.name.clone();
-        if !existing.job.is_identified_by(job.fingerprint()) {
+        let reached = self.reached(existing);
+        let at = reached.as_ref().map_or(Position::START, |(at, _)| *at);
+        if !existing.job.continues(job.fingerprint_up_to(at), at) {
+            if let Some((at, run)) = reached
+                && existing.job.continues(job.fingerprint_up_to(Position::START), Position::START)
+            {
+                return Err(stages_reached(&job, at, run));
+            }
             self.remove_job(&name)?;
             self.create_job(job)?;
             return Ok(JobReplacement::New { differences });
         }
+        let is_outdated = !existing.job.is_identified_by(job.fingerprint());
         let (before, now) = (existing.job.epochs, job.epochs);
         let state = self.jobs.get_mut(&name).expect("it was just found");
         state.failed = state.ledger.verdict(&job);
         (state.fingerprint, state.job) = (job.fingerprint(), job);
         let record = state.record();
         let sessions: Vec<SessionId> = state.runs.values().flat_map(|run| run.sessions.clone()).collect();
-        self.effects.push_back(Effect::Persist(Change::PutJob(record)));
+        // Before the job: a rank that was only silent must not go on in a session of the job with other stages.
+        for id in sessions.iter().filter(|_| is_outdated) {
+            self.sessions.get_mut(id).expect("a run has its sessions").is_outdated = true;
+            self.persist_session(*id);
+        }
+        if !is_outdated || !mutated(Mutation::ForgetStages) {
+            self.effects.push_back(Effect::Persist(Change::PutJob(record)));
+        }
         for id in sessions {
             let session = self.sessions.get_mut(&id).expect("a run has its sessions");
             // A launch with a number of its own keeps that, and so does one that has got further.
@@ -288,10 +306,14 @@ fn view_text(job: &Job) -> String {
 
 /// Builds the refusal for a submitted job that differs from the existing job of the same name.
 fn differs(existing: &JobState, submitted: &Job) -> Refusal {
-    let cause = format!(
-        "it is there already, and this one differs in {}; jobs do not change: give this one another name, or remove the other",
-        differences(existing, submitted)
-    );
+    let is_same_at_first = existing.job.continues(submitted.fingerprint_up_to(Position::START), Position::START);
+    let remedy = if is_same_at_first && existing.job.stages != submitted.stages {
+        "stages that no run has reached are changed by `spdl-ctl job submit --replace`"
+    } else {
+        "jobs do not change: give this one another name, or remove the other"
+    };
+    let differences = differences(existing, submitted);
+    let cause = format!("it is there already, and this one differs in {differences}; {remedy}");
     Refusal::JobInvalid { job: submitted.name.clone(), cause }
 }
 
@@ -307,6 +329,7 @@ fn differences(existing: &JobState, submitted: &Job) -> String {
             format!("fingerprint {}", submitted.dataset_fingerprint),
         ),
         ("total_samples", total_text(ours), total_text(submitted)),
+        ("stage", stages_text(ours), stages_text(submitted)),
         ("view", view_text(ours), view_text(submitted)),
         ("shuffle", ours.order.shuffle.to_string(), submitted.order.shuffle.to_string()),
         ("order.lanes", ours.order.lanes.to_string(), submitted.order.lanes.to_string()),

@@ -75,9 +75,19 @@ impl CoordinatorCore {
         if world > MAX_WORLD {
             return Err(over_limit("world", world, MAX_WORLD));
         }
-        let is_other = |theirs: &Fingerprint| *theirs != state.fingerprint && !state.job.is_identified_by(*theirs);
+        // A client that takes part in a session has the fingerprint of its whole job, a saved state that of what comes before it.
+        let saved_at = match join.start {
+            Start::At(at) if join.session.is_none() => at,
+            _ => Position::START,
+        };
+        let is_other = |theirs: &Fingerprint| match join.session {
+            _ if *theirs == state.fingerprint => false,
+            None => !state.job.continues(*theirs, saved_at),
+            Some(_) => !state.job.is_identified_by(*theirs),
+        };
         if let Some(theirs) = join.fingerprint.filter(is_other) {
-            return Err(Refusal::FingerprintDiffers { job: join.job.clone(), theirs, ours: state.fingerprint });
+            let ours = if join.session.is_none() { state.job.fingerprint_up_to(saved_at) } else { state.fingerprint };
+            return Err(Refusal::FingerprintDiffers { job: join.job.clone(), theirs, ours });
         }
         let job = self.job_of_launch(join)?;
         if let Err(error) = job.batches(global_batch).check(job.samples) {
@@ -164,7 +174,8 @@ impl CoordinatorCore {
         let run = self.run(join);
         for id in run.into_iter().flat_map(|run| &run.sessions) {
             let session = &self.sessions[id];
-            if session.ranks.get(&join.rank).is_some_and(|rank| rank.nonce == join.nonce) {
+            let is_known = session.ranks.get(&join.rank).is_some_and(|rank| rank.nonce == join.nonce);
+            if is_known && (!session.is_outdated || session.superseded_by.is_some()) {
                 session.superseded()?;
                 self.agree(session, join)?;
                 return Ok(JoinTarget::Member(*id));
@@ -273,6 +284,7 @@ impl CoordinatorCore {
             replaces: join.session,
             superseded_by: None,
             is_reset: false,
+            is_outdated: false,
             ranks: [(join.rank, RankState::joined(join, start, self.now_ms))].into(),
             opened_ms: self.now_ms,
             is_restored: false,

@@ -26,6 +26,7 @@ mod runs;
 mod scale;
 mod sequence_status;
 mod session;
+mod stages;
 mod status;
 #[doc(hidden)]
 pub mod testing;
@@ -196,6 +197,9 @@ impl CoordinatorCore {
                 ToCoordinator::SubmitJob { toml, origin } => return Answer::CreateJob { toml, origin },
                 ToCoordinator::ReplaceJob { toml, origin } => return Answer::ReplaceJob { toml, origin },
                 ToCoordinator::RemoveJob { name } => self.remove_job(&name),
+                ToCoordinator::SetWeights { job, from, weights } => {
+                    self.set_weights(&job, from, weights).map(FromCoordinator::Replaced)
+                }
                 ToCoordinator::DescribeJob { name } => {
                     self.job_or_failed(&name).map(|state| FromCoordinator::Job(Box::new(state.job.clone())))
                 }
@@ -240,6 +244,7 @@ impl CoordinatorCore {
             ToCoordinator::SubmitJob { .. }
             | ToCoordinator::ReplaceJob { .. }
             | ToCoordinator::RemoveJob { .. }
+            | ToCoordinator::SetWeights { .. }
             | ToCoordinator::ResetRun(_) => true,
             ToCoordinator::Join(_) => is_shared,
             ToCoordinator::WorkerHeartbeat(heartbeat) => {
@@ -331,6 +336,7 @@ fn permit(role: Role, request: &ToCoordinator) -> Result<(), Refusal> {
         ToCoordinator::SubmitJob { .. } => ("SubmitJob", &[Role::Client, Role::Admin]),
         ToCoordinator::ReplaceJob { .. } => ("ReplaceJob", &[Role::Admin]),
         ToCoordinator::RemoveJob { .. } => ("RemoveJob", &[Role::Admin]),
+        ToCoordinator::SetWeights { .. } => ("SetWeights", &[Role::Admin]),
         ToCoordinator::BadSamples { .. } => ("BadSamples", &[Role::Client, Role::Admin]),
         ToCoordinator::ResetRun(_) => ("ResetRun", &[Role::Admin]),
         ToCoordinator::Measurements { .. } => ("Measurements", &[Role::Client, Role::Admin]),

@@ -45,6 +45,8 @@ pub(super) struct SessionState {
     pub(super) superseded_by: Option<Successor>,
     /// Whether the run was reset since: no launch resumes from this session.
     pub(super) is_reset: bool,
+    /// Whether the job has other stages since. A rank that was only silent meanwhile has the old ones, and must not go on with them.
+    pub(super) is_outdated: bool,
     pub(super) ranks: BTreeMap<u32, RankState>,
     /// When it was opened, or restored.
     pub(super) opened_ms: u64,
@@ -272,6 +274,7 @@ impl SessionState {
             replaces: record.replaces,
             superseded_by: record.superseded_by,
             is_reset: record.is_reset,
+            is_outdated: record.is_outdated,
             ranks,
             opened_ms: now_ms,
             is_restored: true,
@@ -306,6 +309,7 @@ impl SessionState {
             replaces: self.replaces,
             superseded_by: self.superseded_by.clone(),
             is_reset: self.is_reset,
+            is_outdated: self.is_outdated,
             ranks: self.recorded.clone(),
         }
     }
@@ -325,6 +329,11 @@ impl SessionState {
         of_all.filter(|_| everyone).unwrap_or(self.start)
     }
 
+    /// Returns the last position that any rank has acknowledged.
+    pub(super) fn furthest(&self) -> Position {
+        self.ranks.values().map(|rank| rank.acknowledged).max().unwrap_or(self.start)
+    }
+
     /// Returns where a launch that resumes the run starts, or `None` if the run was reset and starts at the beginning.
     pub(super) fn resumes_at(&self) -> Option<Position> {
         (!self.is_reset).then(|| self.acknowledged())
@@ -338,7 +347,7 @@ impl SessionState {
 
     /// Returns whether no rank takes part any longer.
     pub(super) fn is_over(&self, now_ms: u64, liveness_ms: u64) -> bool {
-        self.is_reset || !self.ranks.values().any(|rank| rank.is_alive(now_ms, liveness_ms))
+        self.is_reset || self.is_outdated || !self.ranks.values().any(|rank| rank.is_alive(now_ms, liveness_ms))
     }
 
     /// Returns whether every rank that has not left was heard within half the liveness timeout. A rank that is later
@@ -409,10 +418,14 @@ impl SessionState {
         (wanted != self.start).then(|| ("start", wanted.to_string(), self.start.to_string()))
     }
 
-    /// Returns the refusal for ranks that still take part in a session that has a successor or whose run was reset.
+    /// Returns the refusal for ranks that still take part in a session that has a successor, whose run was reset or whose job has other
+    /// stages since. Of these, a rank asks to join again, and its fingerprint is refused.
     pub(super) fn superseded(&self) -> Result<(), Refusal> {
         if self.is_reset {
             return Err(Refusal::RunReset { run: Box::new(self.run_name()), session: self.id });
+        }
+        if self.is_outdated && self.superseded_by.is_none() && !mutated(Mutation::KeepOutdated) {
+            return Err(Refusal::UnknownSession { session: self.id });
         }
         self.superseded_by.as_ref().filter(|_| !mutated(Mutation::KeepSuperseded)).map_or(Ok(()), |successor| {
             Err(Refusal::SessionSuperseded {

@@ -319,12 +319,13 @@ impl CoordinatorCore {
     fn job_status(&self, state: &JobState) -> JobStatus {
         let job = state.job.clone();
         let newest = state.runs.values().filter_map(|run| run.sessions.last()).max();
+        let acknowledged = newest.and_then(|id| self.sessions[id].resumes_at()).unwrap_or(Position::START);
         JobStatus {
             fingerprint: state.fingerprint.to_string(),
             dataset_fingerprint: job.dataset_fingerprint.to_string(),
             failed: state.failed.clone(),
             session: newest.map(|id| id.0),
-            acknowledged: newest.and_then(|id| self.sessions[id].resumes_at()).unwrap_or(Position::START),
+            acknowledged,
             runs: state
                 .runs
                 .values()
@@ -342,7 +343,7 @@ impl CoordinatorCore {
                 .map(|(sample, bad)| BadSampleStatus { sample, shard: bad.shard, key: bad.key, cause: bad.cause })
                 .collect(),
             sequence: job.sequence.as_deref().map(|sequence| SequenceStatus::of(sequence, job.samples)),
-            dataset: job.dataset_text(),
+            dataset: job.dataset_text_at(acknowledged),
             name: job.name,
             samples: job.samples,
             seed: job.seed,

@@ -82,8 +82,8 @@ pub enum ToCoordinator {
         /// The number of the part, from 0 in the order in which they came.
         part: u32,
     },
-    /// Creates a job in place of the one of its name. The runs of that keep their positions if the fingerprint is the same; otherwise the
-    /// job is a new one. Refused while ranks of the job are alive.
+    /// Creates a job in place of the one of its name. The runs of that keep their positions if the fingerprint up to these is the same;
+    /// otherwise the job is a new one. Refused while ranks of the job are alive, and if only stages that are reached differ.
     ReplaceJob {
         /// The job file's text.
         toml: String,
@@ -96,6 +96,16 @@ pub enum ToCoordinator {
         job: String,
         /// The number of the first class to send.
         first: u32,
+    },
+    /// Gives the sources of a job other weights from a sample on, in place of stages that begin there or later. Refused as a
+    /// replacement is.
+    SetWeights {
+        /// The job's name.
+        job: String,
+        /// The number of samples before, over all epochs; `None` for as many as the run that is furthest has reached.
+        from: Option<u64>,
+        /// The weight of each source, in their order, of 65536 in all.
+        weights: Vec<u32>,
     },
 }
 
@@ -175,7 +185,7 @@ pub enum JobReplacement {
     Created,
     /// The job that is there is the same.
     Unchanged,
-    /// The order and the bytes are the same, and the runs of the job keep their positions.
+    /// The order and the bytes are the same, at least up to where the runs of the job are, and they keep their positions.
     Changed {
         /// What differs, in words.
         differences: String,

@@ -42,7 +42,7 @@ pub struct Join {
     pub epochs: Option<u64>,
     /// Where to start.
     pub start: Start,
-    /// The fingerprint in the state that the start comes from, if there is one.
+    /// The fingerprint in the state that the start comes from, if there is one: of the job up to that position, or of the session's.
     pub fingerprint: Option<Fingerprint>,
     /// The launcher's id: all ranks of a launch share it, restarts included, and no other launch has it.
     pub launch: Option<String>,

@@ -56,12 +56,14 @@ impl Job {
     }
 
     /// Returns among how many samples bad ones are counted: where samples are sequences, these are documents. Of several sources, they are
-    /// the different samples that come in an epoch.
+    /// the different samples that come in an epoch, with the weights that they have where they begin.
     #[must_use]
     pub fn countable_samples(&self) -> u64 {
         if !self.sources.is_empty() {
-            let of = |source: &JobSource| ((self.samples as f64 * source.share()).ceil() as u64).min(source.samples);
-            return self.sources.iter().map(of).sum();
+            let of = |(number, source): (usize, &JobSource)| {
+                ((self.samples as f64 * self.first_share(number)).ceil() as u64).min(source.samples)
+            };
+            return self.sources.iter().enumerate().map(of).sum();
         }
         self.sequence.as_ref().map_or(self.samples, |sequence| sequence.documents)
     }

@@ -11,14 +11,14 @@ mod seed;
 use std::fmt::Debug;
 
 use serde::{Deserialize, Serialize};
-use spdl_order::{EpochEnd, OrderParams};
+use spdl_order::{BlendStage, EpochEnd, OrderParams};
 use spdl_types::Fingerprint;
 
 pub use self::bad_samples::BadSamples;
 pub use self::max_bad_fraction::{DEFAULT_BAD_FRACTION, DEFAULT_BAD_SAMPLES};
 use super::{
-    Column, ColumnFile, FunctionFile, JobError, JobSource, JobSourceFile, Mix, MixFile, OrderFile, Sequence,
-    SequenceFile, ViewFile, check::wrong, form::OrderForm,
+    Column, ColumnFile, FunctionFile, JobError, JobSource, JobSourceFile, JobStageFile, Mix, MixFile, OrderFile,
+    Sequence, SequenceFile, ViewFile, check::wrong, form::OrderForm,
 };
 
 /// A key of a job file, and of the job that is made of it.
@@ -89,6 +89,10 @@ macro_rules! job_keys {
             /// source has given all of its samples.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             pub total_samples: Option<u64>,
+            /// For jobs with `source`: other weights of the sources from a sample of the training on, each in a table `[[stage]]`, in
+            /// the order of `from`: at most 64. It needs `total_samples`. Default: none; the weights stay.
+            #[serde(default, skip_serializing_if = "Vec::is_empty")]
+            pub stage: Vec<JobStageFile>,
             /// The columns of a batch, in order, each in a table `[[column]]`. With those that functions add, a job has 1 to 64
             /// of them. Default: none, which needs a `function`.
             #[serde(default)]
@@ -123,6 +127,8 @@ macro_rules! job_keys {
             pub sequence: Option<Box<Sequence>>,
             /// The sources whose datasets are blended; none if the job has one dataset.
             pub sources: Vec<JobSource>,
+            /// Other weights of the sources, each from a sample on, in this order; none if the weights stay.
+            pub stages: Vec<BlendStage>,
             /// The columns of a batch, in order.
             pub columns: Vec<Column>,
         }
@@ -143,8 +149,8 @@ macro_rules! job_keys {
         impl From<Job> for JobForm {
             fn from(job: Job) -> Self {
                 let OrderParams { version, lanes, window, shuffle } = job.order;
-                let Job { name, dataset, dataset_fingerprint, view, samples, $($key,)* mix, sequence, sources, columns, .. } = job;
-                let order = OrderForm { version, lanes, window, shuffle, view, mix, sequence, sources };
+                let Job { name, dataset, dataset_fingerprint, view, samples, $($key,)* mix, sequence, sources, stages, columns, .. } = job;
+                let order = OrderForm { version, lanes, window, shuffle, view, mix, sequence, sources, stages };
                 Self { name, dataset, dataset_fingerprint, samples, $($key,)* order, columns }
             }
         }
@@ -152,9 +158,9 @@ macro_rules! job_keys {
         impl From<JobForm> for Job {
             fn from(form: JobForm) -> Self {
                 let JobForm { name, dataset, dataset_fingerprint, samples, $($key,)* order, columns } = form;
-                let OrderForm { version, lanes, window, shuffle, view, mix, sequence, sources } = order;
+                let OrderForm { version, lanes, window, shuffle, view, mix, sequence, sources, stages } = order;
                 let order = OrderParams { version, lanes, window, shuffle };
-                Self { name, dataset, dataset_fingerprint, view, samples, $($key,)* order, mix, sequence, sources, columns }
+                Self { name, dataset, dataset_fingerprint, view, samples, $($key,)* order, mix, sequence, sources, stages, columns }
             }
         }
 
@@ -163,8 +169,8 @@ macro_rules! job_keys {
             pub(super) fn job(&self, dataset_fingerprint: Fingerprint, samples: u64, order: OrderParams) -> Job {
                 let (name, dataset) = (self.name.clone(), self.dataset.clone());
                 $(let $key = <$Key>::value(self, samples);)*
-                let (view, mix, sequence, sources, columns) = Default::default();
-                Job { name, dataset, dataset_fingerprint, view, samples, $($key,)* order, mix, sequence, sources, columns }
+                let (view, mix, sequence, sources, stages, columns) = Default::default();
+                Job { name, dataset, dataset_fingerprint, view, samples, $($key,)* order, mix, sequence, sources, stages, columns }
             }
         }
 

@@ -1,11 +1,15 @@
-//! The `[[source]]` tables of a job file: several datasets with weights, blended to one stream.
+//! The `[[source]]` tables of a job file: several datasets with weights, blended to one stream; and its `[[stage]]` tables, which change
+//! the weights.
+
+mod stages;
 
 use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 use spdl_order::{BLEND_PERIOD, DatasetFacts, MAX_SOURCES, OrderParams, blend_weights, samples_once_through};
-use spdl_types::Fingerprint;
+use spdl_types::{Fingerprint, Position};
 
+pub use self::stages::JobStageFile;
 use super::{
     Column, ColumnKind, ENDLESS_EPOCHS, Job, JobError, JobFile, KeyProblem, OrderFile, ViewFile, check::wrong,
     decoded_columns, is_name,
@@ -28,8 +32,8 @@ pub struct JobSourceFile {
     pub name: String,
     /// The folder or URL of its dataset, as `dataset` of a job.
     pub dataset: String,
-    /// Its share of the samples, compared with the weights of the other sources: any number above 0. Shares are kept to one part of
-    /// 65536.
+    /// Its share of the samples, compared with the weights of the other sources: any number above 0, or 0 if it begins with a stage.
+    /// Shares are kept to one part of 65536.
     pub weight: f64,
     /// How often its samples may come in all epochs of the job, at least once. If they would come more often, the job is refused.
     /// Default: as often as its weight says; it begins again each time.
@@ -59,7 +63,7 @@ pub struct JobSource {
     pub samples: u64,
     /// Number of samples of its dataset, in the view or not. The ids of the next source begin after as many.
     pub ids: u64,
-    /// How many of 65536 samples it gives.
+    /// How many of 65536 samples it gives, up to the first stage with other weights.
     pub weight: u32,
     /// The number of lanes of its order.
     pub lanes: u32,
@@ -99,16 +103,10 @@ impl JobSource {
         OrderParams { lanes: self.lanes, window: self.window, ..job }
     }
 
-    /// Returns its share of the samples.
+    /// Returns its share of the samples, up to the first stage with other weights.
     #[must_use]
     pub fn share(&self) -> f64 {
         f64::from(self.weight) / f64::from(BLEND_PERIOD)
-    }
-
-    /// Returns how often its samples come in so many samples of the job.
-    #[must_use]
-    pub fn times_read(&self, samples: u64) -> f64 {
-        samples as f64 * self.share() / self.samples.max(1) as f64
     }
 
     /// Checks what a peer may have sent.
@@ -174,7 +172,8 @@ impl JobFile {
             }
         }
         let samples = self.total_samples.unwrap_or_else(|| once_through(&sources));
-        let job = Job { columns, ..self.job_of_sources(sources, samples) }.counting_bad_by(self);
+        let stages = self.read_stages()?;
+        let job = Job { columns, stages, ..self.job_of_sources(sources, samples) }.counting_bad_by(self);
         job.check()?;
         job.check_max_epochs()?;
         Ok(job)
@@ -204,35 +203,50 @@ impl JobFile {
             return Err(wrong(&self.name, "`source`", problem));
         }
         for JobSourceFile { name, weight, .. } in &self.source {
-            if !(weight.is_finite() && *weight > 0.0) {
-                let problem = format!("is {weight}; it must be a number above 0");
+            let later = |stage: &JobStageFile| stage.weights.get(name).is_some_and(|weight| *weight > 0.0);
+            let may_be_none = self.stage.iter().any(later);
+            if !(weight.is_finite() && *weight >= 0.0 && (*weight > 0.0 || may_be_none)) {
+                let problem =
+                    format!("is {weight}; it must be a number above 0, or 0 for a source that begins with a `stage`");
                 return Err(wrong(&self.name, format!("source `{name}`: `weight`"), problem));
             }
         }
         let shares: Vec<f64> = self.source.iter().map(|source| source.weight).collect();
+        if shares.iter().all(|share| *share == 0.0) {
+            return Err(wrong(
+                &self.name,
+                "`source`",
+                "has only weights of 0; give one at least a weight to begin with",
+            ));
+        }
         let weights = blend_weights(&shares);
-        let sources = self.source.iter().zip(facts).zip(weights).map(|((file, facts), weight)| {
-            let SourceDatasetFacts { given, ids } = *facts;
-            let OrderFile { lanes, window } = self.order_of(file);
-            let default = OrderParams::default_for(&given, self.global_batch, self.shuffle);
-            // The blocks in use of all sources together are then about as many as those of one dataset.
-            let samples_per_block = given.samples.div_ceil(given.blocks.max(1)).max(1);
-            let of_share = u128::from(default.window) * u128::from(weight) / u128::from(BLEND_PERIOD);
-            let of_share = u64::try_from(of_share).unwrap_or(u64::MAX).max(samples_per_block.min(default.window));
-            let most = u32::try_from(given.samples).unwrap_or(u32::MAX).max(1);
-            JobSource {
-                name: file.name.clone(),
-                dataset: file.dataset.clone(),
-                dataset_fingerprint: given.fingerprint,
-                view: file.view.as_ref().and_then(|view| view.samples),
-                samples: given.samples,
-                ids,
-                weight,
-                lanes: lanes.unwrap_or(default.lanes).min(most),
-                window: window.unwrap_or(of_share),
-                max_epochs: file.max_epochs,
-            }
-        });
+        let stages = self.read_stages()?;
+        let sources =
+            self.source.iter().zip(facts).zip(weights).enumerate().map(|(number, ((file, facts), weight))| {
+                let SourceDatasetFacts { given, ids } = *facts;
+                let OrderFile { lanes, window } = self.order_of(file);
+                let default = OrderParams::default_for(&given, self.global_batch, self.shuffle);
+                // The blocks in use of all sources together are then about as many as those of one dataset.
+                let samples_per_block = given.samples.div_ceil(given.blocks.max(1)).max(1);
+                // Of a source that begins later, it is the first weight that counts, so that a stage more changes nothing before it.
+                let all = std::iter::once(weight).chain(stages.iter().map(|stage| stage.weights[number]));
+                let first = all.into_iter().find(|weight| *weight > 0).unwrap_or(weight);
+                let of_share = u128::from(default.window) * u128::from(first) / u128::from(BLEND_PERIOD);
+                let of_share = u64::try_from(of_share).unwrap_or(u64::MAX).max(samples_per_block.min(default.window));
+                let most = u32::try_from(given.samples).unwrap_or(u32::MAX).max(1);
+                JobSource {
+                    name: file.name.clone(),
+                    dataset: file.dataset.clone(),
+                    dataset_fingerprint: given.fingerprint,
+                    view: file.view.as_ref().and_then(|view| view.samples),
+                    samples: given.samples,
+                    ids,
+                    weight,
+                    lanes: lanes.unwrap_or(default.lanes).min(most),
+                    window: window.unwrap_or(of_share),
+                    max_epochs: file.max_epochs,
+                }
+            });
         Ok(sources.collect())
     }
 
@@ -251,6 +265,9 @@ impl JobFile {
                     "total_samples",
                     "is for jobs with `source`; an epoch of a `dataset` has all of its samples",
                 );
+            }
+            if !self.stage.is_empty() {
+                return refuse("stage", "is for jobs with `source`, whose weights it changes");
             }
             return Ok(());
         }
@@ -271,6 +288,12 @@ impl JobFile {
         }
         if self.total_samples == Some(0) {
             return refuse("total_samples", "must be at least 1");
+        }
+        if self.total_samples.is_none() && !self.stage.is_empty() {
+            return refuse(
+                "total_samples",
+                "is missing; a job with `stage` needs the length of an epoch, so that a stage more does not change it",
+            );
         }
         for JobSourceFile { name, view, .. } in &self.source {
             if let Some(view) = view {
@@ -349,14 +372,17 @@ impl Job {
         wrong(&self.name, format!("column `{}`", column.name), problem)
     }
 
-    /// Returns the dataset, or the names of the sources with their shares, as messages show it, without secrets.
+    /// Returns the dataset, or the names of the sources with their shares at the beginning, as messages show it, without secrets.
     #[must_use]
     pub fn dataset_text(&self) -> String {
-        if self.sources.is_empty() {
-            return crate::redact(&self.dataset).into_owned();
-        }
-        let shares = self.sources.iter().map(|source| format!("{} {:.1} %", source.name, 100.0 * source.share()));
-        shares.collect::<Vec<_>>().join(" + ")
+        self.dataset_text_at(Position::START)
+    }
+
+    /// Returns the dataset, or the names of the sources with the shares that they have at a position, as messages show it, without
+    /// secrets.
+    #[must_use]
+    pub fn dataset_text_at(&self, at: Position) -> String {
+        if self.sources.is_empty() { crate::redact(&self.dataset).into_owned() } else { self.shares_text(at) }
     }
 
     /// Checks the sources of a job, as far as it does not matter how many samples it delivers.
@@ -379,12 +405,11 @@ impl Job {
             let of_source = |(key, problem)| wrong(name, format!("source `{}`: `{key}`", source.name), problem);
             source.check().map_err(of_source)?;
         }
-        let weights = sources.iter().try_fold(0_u32, |sum, source| sum.checked_add(source.weight));
-        let has_none = sources.iter().any(|source| source.weight == 0);
-        if sources.len() > MAX_SOURCES || weights != Some(BLEND_PERIOD) || has_none {
+        if sources.len() > MAX_SOURCES || !is_whole(sources.iter().map(|source| source.weight)) {
             let problem = format!("must be there 1 to {MAX_SOURCES} times, with weights of {BLEND_PERIOD} in all");
             return Err(wrong(name, "`source`", problem));
         }
+        self.check_stages()?;
         if sources.iter().try_fold(0_u64, |sum, source| sum.checked_add(source.ids)).is_none_or(|sum| sum > MAX_IDS) {
             return Err(wrong(name, "`source`", "has more than 2^62 samples in all"));
         }
@@ -400,22 +425,26 @@ impl Job {
         if self.epochs >= ENDLESS_EPOCHS {
             return Ok(());
         }
-        let delivered = u128::from(self.samples) * u128::from(self.epochs);
-        for source in &self.sources {
+        let delivered = self.samples.saturating_mul(self.epochs);
+        for (number, source) in self.sources.iter().enumerate() {
             let Some(max_epochs) = source.max_epochs else { continue };
             let most = u128::from(source.samples) * u128::from(max_epochs) * u128::from(BLEND_PERIOD);
-            let rounding = u128::from(self.epochs) * u128::from(BLEND_PERIOD);
-            if delivered * u128::from(source.weight) > most + rounding {
-                let times = source.times_read(self.samples) * self.epochs as f64;
+            let rounding = (u128::from(self.epochs) + self.stages.len() as u128) * u128::from(BLEND_PERIOD);
+            if self.parts_given(number, delivered) > most + rounding {
                 let problem = format!(
                     "is read {} times; `max_epochs` is {max_epochs}: lower its weight, `total_samples` or `epochs`",
-                    shown_times(times, max_epochs)
+                    shown_times(self.times_read(number, delivered), max_epochs)
                 );
                 return Err(wrong(&self.name, format!("source `{}`", source.name), problem));
             }
         }
         Ok(())
     }
+}
+
+/// Returns whether these weights are those of a period.
+fn is_whole(weights: impl IntoIterator<Item = u32>) -> bool {
+    weights.into_iter().try_fold(0_u32, u32::checked_add) == Some(BLEND_PERIOD)
 }
 
 /// Returns a number of times above a whole number with as many digits as show that, for example 3.2 or 2.0001.
@@ -427,5 +456,7 @@ fn shown_times(times: f64, above: u32) -> String {
     format!("{times:.0$}", digits.unwrap_or(9))
 }
 
+#[cfg(test)]
+mod stage_tests;
 #[cfg(test)]
 mod tests;

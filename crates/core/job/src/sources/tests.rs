@@ -3,7 +3,7 @@
 use super::*;
 use spdl_types::SampleId;
 
-const TWO: &str = "[[source]]\nname = \"web\"\ndataset = \"/web\"\nweight = 7\n\
+pub(super) const TWO: &str = "[[source]]\nname = \"web\"\ndataset = \"/web\"\nweight = 7\n\
                    [[source]]\nname = \"code\"\ndataset = \"/code\"\nweight = 3\n";
 
 fn file(keys: &str, sources: &str) -> Result<JobFile, JobError> {
@@ -15,13 +15,13 @@ fn facts(number: u128, samples: u64, blocks: u64) -> SourceDatasetFacts {
     SourceDatasetFacts { given: DatasetFacts::new(Fingerprint(number), samples, blocks), ids: samples }
 }
 
-fn frozen(keys: &str, sources: &str) -> Result<Job, JobError> {
+pub(super) fn frozen(keys: &str, sources: &str) -> Result<Job, JobError> {
     let file = file(keys, sources)?;
     file.check()?;
     file.freeze_all(&[facts(1, 70_000, 7000), facts(2, 6000, 3)])
 }
 
-fn error(keys: &str, sources: &str) -> String {
+pub(super) fn error(keys: &str, sources: &str) -> String {
     frozen(keys, sources).unwrap_err().to_string()
 }
 
@@ -138,7 +138,10 @@ fn sources_that_no_job_file_describes_are_refused() {
     type JobEdit = fn(&mut Job);
     let changes: [(JobEdit, &str); 6] = [
         (|job| job.sources[1].weight -= 1, "with weights of 65536 in all"),
-        (|job| (job.sources[0].weight, job.sources[1].weight) = (65_536, 0), "with weights of 65536 in all"),
+        (
+            |job| (job.sources[0].weight, job.sources[1].weight) = (65_536, 0),
+            "source `code`: `weight` is 0, and no `stage`",
+        ),
         (|job| job.sources[1].samples = 0, "has no samples"),
         (|job| job.sources[1].lanes = 6001, "`order.lanes` is 6001, more than the 6000 samples"),
         (|job| job.sources[1].ids = u64::MAX, "source `code`: `dataset` has 6000 samples of"),

@@ -10,7 +10,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use spdl_order::{
-    BLEND_PERIOD, BatchParams, BlendSource, EpochEnd, OrderParams, Plan, PlanError, blend_weights,
+    BLEND_PERIOD, BatchParams, BlendSource, BlendStage, EpochEnd, OrderParams, Plan, PlanError, blend_weights,
     view::SampleSetBuilder,
 };
 use spdl_types::{Position, SampleId};
@@ -33,6 +33,8 @@ struct SourceCase {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct BlendCase {
     sources: Vec<SourceCase>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    stages: Vec<BlendStage>,
     seed: u64,
     samples: u64,
     #[serde(flatten)]
@@ -62,7 +64,7 @@ fn plan(config: &BlendCase) -> Plan {
             order: OrderParams { version: 1, lanes: source.lanes, window: source.window, shuffle: source.shuffle },
         })
         .collect();
-    Plan::of_sources(&sources, config.samples, config.seed).unwrap()
+    Plan::of_sources(&sources, &config.stages, config.samples, config.seed).unwrap()
 }
 
 fn deliver(config: &BlendCase) -> Value {
@@ -80,7 +82,7 @@ fn random_cases(count: usize, seed: u64) -> Vec<BlendCase> {
     (0..count)
         .map(|i| {
             let shares: Vec<f64> = (0..1 + [0, 1, 1, 2, 6][i % 5]).map(|_| 1.0 + below(1000) as f64).collect();
-            let sources = blend_weights(&shares)
+            let sources: Vec<SourceCase> = blend_weights(&shares)
                 .into_iter()
                 .map(|weight| {
                     let mut blocks: Vec<_> = (0..=below(5)).map(|_| (below(40) as u32, below(5) as usize)).collect();
@@ -91,10 +93,20 @@ fn random_cases(count: usize, seed: u64) -> Vec<BlendCase> {
                 })
                 .collect();
             let samples = if i % 4 == 3 { u64::from(BLEND_PERIOD) * 2 + below(1000) } else { 1 + below(500) };
+            let mut stages = Vec::new();
+            let mut from = 0;
+            for _ in 0..[0, 1, 4][i % 3] {
+                from += 1 + below(samples.min(700));
+                // Some sources give nothing in a stage, but one.
+                let mut shares: Vec<f64> = sources.iter().map(|_| below(4) as f64).collect();
+                shares[below(sources.len() as u64) as usize] = 2.5;
+                stages.push(BlendStage { from, weights: blend_weights(&shares) });
+            }
             let mut position = || (below(3), below(samples));
             let (from, at) = (position(), vec![position(), position(), position()]);
             BlendCase {
                 sources,
+                stages,
                 samples,
                 seed: below(u64::MAX) << 33 | below(u64::MAX),
                 taken: TakenSteps {
@@ -118,6 +130,7 @@ fn the_golden_vectors_of_blends_come_out() {
     for end in [EpochEnd::Drop, EpochEnd::Pad, EpochEnd::Continuous, EpochEnd::Exact, EpochEnd::Partial] {
         assert!(cases.iter().any(|case| case.config.taken.epoch_end == end), "{end:?} is not covered");
     }
+    assert!(cases.iter().any(|case| case.config.stages.len() > 1), "stages are not covered");
     for case in cases {
         assert_eq!(deliver(&case.config), case.delivers, "{:?}", case.config);
     }
@@ -148,7 +161,7 @@ fn source(number: usize, weight: u32, lanes: u32) -> BlendSource<'static> {
 fn three() -> Plan {
     let weights = [5, 2, 1].map(|share| BLEND_PERIOD / 8 * share);
     let sources = [source(0, weights[0], 8), source(1, weights[1], 4), source(2, weights[2], 3)];
-    Plan::of_sources(&sources, 1600, 11).unwrap()
+    Plan::of_sources(&sources, &[], 1600, 11).unwrap()
 }
 
 /// Returns the number of the source that has a sample of `three`.
@@ -181,9 +194,45 @@ fn each_source_goes_through_all_of_its_samples_before_it_begins_again() {
 }
 
 #[test]
+fn a_stage_changes_nothing_before_it_and_sources_go_on_where_they_were() {
+    let weights = [5, 2, 1].map(|share| BLEND_PERIOD / 8 * share);
+    let sources = [source(0, weights[0], 8), source(1, weights[1], 4), source(2, weights[2], 3)];
+    let stage = |from, weights: [u32; 3]| BlendStage { from, weights: weights.map(|of| BLEND_PERIOD / 8 * of).into() };
+    let stages = [stage(1003, [1, 1, 6]), stage(1700, [0, 8, 0]), stage(2500, [4, 0, 4])];
+    let (before, staged) = (three(), Plan::of_sources(&sources, &stages, 1600, 11).unwrap());
+    let mut given = [0_u64; 3];
+    let mut of_stage = [[0_u64; 3]; 4];
+    for sample in 0..3200 {
+        let at = Position::new(sample / 1600, sample % 1600);
+        let located = staged.at(at.epoch, at.offset);
+        if sample < 1003 {
+            assert_eq!(located, before.at(at.epoch, at.offset));
+        }
+        // The source's own stream is the same in both; it comes at other positions.
+        let source = source_of(located.id);
+        assert_eq!(staged.source_epoch(at), given[source] / [2400, 200, 50][source]);
+        given[source] += 1;
+        of_stage[stages.iter().filter(|stage| stage.from <= sample).count()][source] += 1;
+    }
+    assert_eq!(of_stage, [[627, 251, 125], [87, 87, 523], [0, 800, 0], [350, 0, 350]]);
+}
+
+#[test]
+fn a_block_of_a_source_that_ends_is_in_use_no_longer_than_the_source() {
+    let half = BLEND_PERIOD / 2;
+    let stages = [BlendStage { from: 90, weights: vec![BLEND_PERIOD, 0] }];
+    let plan = Plan::of_sources(&[source(0, half, 8), source(1, half, 4)], &stages, 1600, 11).unwrap();
+    for offset in 0..90 {
+        let until = plan.in_use_until(Position::new(0, offset));
+        assert!(until > Position::new(0, offset), "{offset}: {until}");
+        assert!(source_of(plan.at(0, offset).id) == 0 || until <= Position::new(0, 90), "{offset}: {until}");
+    }
+}
+
+#[test]
 fn equal_datasets_come_in_different_orders() {
     let half = BLEND_PERIOD / 2;
-    let plan = Plan::of_sources(&[source(0, half, 8), source(0, half, 8)], 4800, 11).unwrap();
+    let plan = Plan::of_sources(&[source(0, half, 8), source(0, half, 8)], &[], 4800, 11).unwrap();
     let mut orders = [Vec::new(), Vec::new()];
     for offset in 0..plan.samples() {
         let id = plan.at(0, offset).id.0;
@@ -235,7 +284,7 @@ fn ranks_read_blocks_of_their_own_and_the_owner_of_a_block_reads_it() {
     let order = OrderParams { version: 1, lanes: 32, window: 60, shuffle: true };
     let block_samples = &[30_u32; 512][..];
     let sources = [0, 1].map(|number: usize| BlendSource { block_samples, view: None, weight: weights[number], order });
-    let plan = Plan::of_sources(&sources, 20_000, 3).unwrap();
+    let plan = Plan::of_sources(&sources, &[], 20_000, 3).unwrap();
     let batches = BatchParams { global_batch: 256, epochs: 1, epoch_end: EpochEnd::Drop };
     for world in [2, 4, 8] {
         let mut readers: BTreeMap<u32, BTreeSet<u32>> = BTreeMap::new();
@@ -263,7 +312,7 @@ fn a_view_of_a_source_has_the_ids_of_its_dataset() {
     let set = Arc::new(set.finish(200).unwrap());
     let half = BLEND_PERIOD / 2;
     let view = BlendSource { view: Some(&set), ..source(1, half, 4) };
-    let plan = Plan::of_sources(&[view, source(2, half, 3)], 100, 5).unwrap();
+    let plan = Plan::of_sources(&[view, source(2, half, 3)], &[], 100, 5).unwrap();
     let ids: BTreeSet<u64> = (0..100).map(|offset| plan.at(0, offset).id.0).collect();
     assert!(ids.into_iter().eq((100..150).chain(200..250)));
 }
@@ -271,11 +320,11 @@ fn a_view_of_a_source_has_the_ids_of_its_dataset() {
 #[test]
 fn sources_that_make_no_stream_are_refused() {
     let whole = source(0, BLEND_PERIOD, 8);
-    assert_eq!(Plan::of_sources(&[whole], 0, 1).unwrap_err(), PlanError::Empty);
-    let error = Plan::of_sources(&[whole, source(1, 5, 1)], 10, 1).unwrap_err();
+    assert_eq!(Plan::of_sources(&[whole], &[], 0, 1).unwrap_err(), PlanError::Empty);
+    let error = Plan::of_sources(&[whole, source(1, 5, 1)], &[], 10, 1).unwrap_err();
     assert_eq!(error, PlanError::Weights { weights: vec![BLEND_PERIOD, 5] });
     let half = BLEND_PERIOD / 2;
-    let error = Plan::of_sources(&[source(0, half, 8), source(2, half, 51)], 10, 1).unwrap_err();
+    let error = Plan::of_sources(&[source(0, half, 8), source(2, half, 51)], &[], 10, 1).unwrap_err();
     let expected = "source number 2: `lanes` is 51; a dataset of 50 samples has at most 50";
     assert_eq!(error.to_string(), expected);
 }

@@ -12,7 +12,7 @@ use spdl_job::{
     SourceDigest, Speed, TensorColumn, TensorEncoding, TextColumn, TimeMask, TokensColumn, Transform, VideoClip,
     VideoColumn, VideoMaskColumn, VideoTimesColumn,
 };
-use spdl_order::{EpochEnd, MixParams, OrderParams};
+use spdl_order::{BlendStage, EpochEnd, MixParams, OrderParams};
 use spdl_sequence::{LongDocument, PackMethod};
 use spdl_types::{DType, Fingerprint, ImageColor, ImageDepth, ImageLayout, Normalise};
 
@@ -312,6 +312,10 @@ fn source() -> impl Strategy<Value = JobSource> {
     })
 }
 
+fn stage() -> impl Strategy<Value = BlendStage> {
+    (any::<u64>(), vec(any::<u32>(), 0..3)).prop_map(|(from, weights)| BlendStage { from, weights })
+}
+
 pub(super) fn job() -> impl Strategy<Value = Job> {
     let ends = prop_oneof![
         Just(EpochEnd::Drop),
@@ -323,9 +327,10 @@ pub(super) fn job() -> impl Strategy<Value = Job> {
     let bad = prop_oneof![Just(BadSamples::Substitute), Just(BadSamples::Mask), Just(BadSamples::Fail)];
     let names = (text(), text(), any::<u128>(), any::<u64>(), any::<u64>());
     let numbers = (any::<u32>(), any::<u64>(), ends, bad, 0.0..1.0_f64);
-    let parts = (option::of(any::<u128>()), option::of(mix()), option::of(sequence()), vec(source(), 0..3));
+    let parts =
+        (option::of(any::<u128>()), option::of(mix()), option::of(sequence()), vec(source(), 0..3), vec(stage(), 0..3));
     (names, numbers, order(), vec(column(), 0..4), parts).prop_map(
-        |(names, numbers, order, columns, (view, mix, sequence, sources))| Job {
+        |(names, numbers, order, columns, (view, mix, sequence, sources, stages))| Job {
             name: names.0,
             dataset: names.1,
             dataset_fingerprint: Fingerprint(names.2),
@@ -341,6 +346,7 @@ pub(super) fn job() -> impl Strategy<Value = Job> {
             mix,
             sequence: sequence.map(Box::new),
             sources,
+            stages,
             columns,
         },
     )

@@ -49,11 +49,18 @@ fn a_different_job_of_the_same_name_is_refused_with_what_differs_in_words() {
 }
 
 /// Returns a job that blends two datasets of 100 and 50 samples, of which the first has this weight.
-fn blended(weight: f64) -> Job {
+pub(super) fn blended(weight: f64) -> Job {
+    staged(weight, "")
+}
+
+/// Returns that job with more keys, and with tables of stages.
+pub(super) fn staged(weight: f64, stages: &str) -> Job {
+    let keys = if stages.is_empty() { "" } else { "total_samples = 100\nepochs = 9\n" };
     let source =
         |name: &str, weight| format!("[[source]]\nname = \"{name}\"\ndataset = \"/{name}\"\nweight = {weight}\n");
     let column = "[[column]]\nname = \"x\"\nfrom = \"x\"\ndecode = \"int\"";
-    let text = format!("name = \"two\"\nglobal_batch = 8\n{}{}{column}", source("web", weight), source("code", 1.0));
+    let sources = source("web", weight) + &source("code", 1.0);
+    let text = format!("name = \"two\"\nglobal_batch = 8\n{keys}{sources}{stages}{column}");
     let facts = [100, 50].map(|samples| SourceDatasetFacts {
         given: DatasetFacts::new(Fingerprint(samples.into()), samples, 10),
         ids: samples,

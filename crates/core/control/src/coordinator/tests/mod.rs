@@ -16,6 +16,7 @@ mod roles;
 mod runs;
 mod scale;
 mod sessions;
+mod stages;
 mod trace;
 mod world;
 

@@ -15,7 +15,7 @@ use spdl_types::{SessionId, WorkerId};
 fn each_request_is_taken_from_its_roles_only() {
     let submit = ToCoordinator::SubmitJob { toml: String::new(), origin: String::new() };
     let run = RunName { job: "j".to_owned(), run: "j".to_owned() };
-    let cases: [(ToCoordinator, &[Role]); 17] = [
+    let cases: [(ToCoordinator, &[Role]); 18] = [
         (ToCoordinator::WorkerHeartbeat(worker(1, "a")), &[Worker]),
         (ToCoordinator::WorkerLeave { worker: WorkerId(1) }, &[Worker]),
         (ToCoordinator::Join(join(0, 1, 1)), &[Client, Admin]),
@@ -23,6 +23,7 @@ fn each_request_is_taken_from_its_roles_only() {
         (ToCoordinator::RankLeave(heartbeat(1, 0, 1, 0)), &[Client, Admin]),
         (submit, &[Client, Admin]),
         (ToCoordinator::RemoveJob { name: "j".to_owned() }, &[Admin]),
+        (ToCoordinator::SetWeights { job: "j".to_owned(), from: None, weights: Vec::new() }, &[Admin]),
         (ToCoordinator::DescribeJob { name: "j".to_owned() }, &[Coordinator, Worker, Client, Admin]),
         (ToCoordinator::BadSamples { job: "j".to_owned(), after: None }, &[Client, Admin]),
         (ToCoordinator::ResetRun(run), &[Admin]),
