@@ -1,7 +1,7 @@
 //! What the value of a field is, found from its bytes.
 
 use serde_json::Value;
-use spdl_media::{Sound, SoundCodec, SoundScratch};
+use spdl_media::{Sound, SoundCodec, SoundScratch, Video, VideoCodec, VideoReader, VideoRotation};
 use spdl_pixels::{PictureLimits, open};
 use spdl_shard::format::{Array, Content, FieldValue};
 
@@ -12,6 +12,8 @@ pub enum ValueKind {
     Picture(&'static str),
     /// A sound of this format.
     Sound(&'static str),
+    /// A video of this codec.
+    Video(&'static str),
     /// Text of a whole number.
     WholeNumber,
     /// Text of a number.
@@ -36,12 +38,12 @@ pub enum ValueKind {
     Wrong,
 }
 
-/// A value: its kind, and the sides of a picture or an array, or what the head of a sound says.
+/// A value: its kind, and the sides of a picture or an array, or what the head of a sound or a video says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FoundKind {
     /// The kind.
     pub kind: ValueKind,
-    /// Width and height; the shape; or sample rate in Hz, channels and frames.
+    /// Width and height; the shape; sample rate in Hz, channels and frames; or width, height and frames.
     pub sides: Vec<u64>,
 }
 
@@ -112,6 +114,10 @@ impl FoundKind {
             let format = PICTURES.iter().find(|format| begins(format)).map_or("scalable JPEG", |(_, _, name)| name);
             return Self { kind: ValueKind::Picture(format), sides: picture.seen().map(u64::from).to_vec() };
         }
+        // A video may have sound, too.
+        if let Some(video) = of_video(bytes) {
+            return video;
+        }
         if let Ok(sound) = Sound::open(bytes, &mut SoundScratch::default()) {
             let track = sound.track();
             let format = match track.codec {
@@ -149,6 +155,35 @@ fn of_text(text: &str) -> ValueKind {
     }
 }
 
+/// Reads the tables of a video. A file with one frame is taken for a sound with a cover.
+fn of_video(bytes: &[u8]) -> Option<FoundKind> {
+    let mut reader = VideoReader::new(bytes.len() as u64);
+    let Video { track, packets, .. } = loop {
+        let wanted = reader.wants();
+        let wanted = usize::try_from(wanted.start).ok()?..usize::try_from(wanted.end).ok()?;
+        if let Some(video) = reader.read(&bytes[wanted]).ok()? {
+            break video;
+        }
+    };
+    let codec = match track.codec {
+        VideoCodec::H264 => "H.264",
+        VideoCodec::Hevc => "HEVC",
+        VideoCodec::Av1 => "AV1",
+        VideoCodec::Vp8 => "VP8",
+        VideoCodec::Vp9 => "VP9",
+        VideoCodec::Mpeg4 => "MPEG-4",
+        VideoCodec::Mpeg2 => "MPEG-2",
+        VideoCodec::Mpeg1 => "MPEG-1",
+        VideoCodec::Mjpeg => "MJPEG",
+        _ => "video",
+    };
+    let is_turned = matches!(track.rotation, VideoRotation::Quarter | VideoRotation::ThreeQuarters);
+    let [width, height] = if is_turned { [track.height, track.width] } else { [track.width, track.height] };
+    let frames = packets.iter().filter(|packet| packet.is_shown).count();
+    let sides = vec![width.into(), height.into(), frames as u64];
+    (frames > 1).then_some(FoundKind { kind: ValueKind::Video(codec), sides })
+}
+
 /// Reads the header of a NumPy file, as NumPy writes it.
 fn of_npy(bytes: &[u8]) -> Option<FoundKind> {
     let version = *bytes.strip_prefix(b"\x93NUMPY")?.first()?;
@@ -168,7 +203,7 @@ impl ValueKind {
     #[must_use]
     pub fn text(&self) -> String {
         match self {
-            Self::Picture(format) | Self::Sound(format) => (*format).to_owned(),
+            Self::Picture(format) | Self::Sound(format) | Self::Video(format) => (*format).to_owned(),
             Self::WholeNumber => "whole number".to_owned(),
             Self::Number => "number".to_owned(),
             Self::Array(dtype, 0) => format!("number {dtype}"),
@@ -225,6 +260,16 @@ mod tests {
         );
         assert_eq!(kind(b"<annotation><object/></annotation>"), ValueKind::Voc);
         assert_eq!((kind(b"\xff\x00\x01"), kind(b"fLaC\0")), (ValueKind::Other("bytes"), ValueKind::Other("FLAC")));
+    }
+
+    #[test]
+    fn a_video_is_of_a_codec_and_has_a_size_and_frames() {
+        let file: &[u8] = include_bytes!("../../crates/media/tests/videos/vp9.webm");
+        let found = FoundKind::of(&Ok(FieldValue::One(Content::File(file.into()))));
+        assert_eq!((found.kind, found.sides.len()), (ValueKind::Video("VP9"), 3));
+        assert!(found.sides.iter().all(|side| *side > 1), "{:?}", found.sides);
+        let cut = FoundKind::of(&Ok(FieldValue::One(Content::File(file[..300].into()))));
+        assert_eq!(cut.kind, ValueKind::Other("Matroska or WebM"));
     }
 
     #[test]

@@ -62,7 +62,7 @@ _ColumnKeywords = TypedDict("_ColumnKeywords", {"from": "str | None"}, total=Fal
 
 class _ColumnRequired(_ColumnKeywords):
     #: The kind of the column: how the field becomes an array.
-    decode: Literal["image", "int", "json", "bytes", "box_class", "tensor", "float", "text", "category", "mask", "boxes", "box_labels", "one_hot", "geometry", "image_size", "bool", "tokens", "labels", "positions", "document_lengths", "document_ids", "loss_mask", "global_lengths", "audio", "audio_length", "audio_rate", "video"]
+    decode: Literal["image", "int", "json", "bytes", "box_class", "tensor", "float", "text", "category", "mask", "boxes", "box_labels", "one_hot", "geometry", "image_size", "bool", "tokens", "labels", "positions", "document_lengths", "document_ids", "loss_mask", "global_lengths", "audio", "audio_length", "audio_rate", "video", "video_times", "video_mask"]
     #: The column's name in the batch.
     name: str
 
@@ -94,7 +94,7 @@ class Column(_ColumnRequired, total=False):
     encoding: Literal["numpy", "raw"] | None
     #: For audio: features in place of samples, as `{ preset = "kaldi", mels = 80 }`: energies of bands in frames of some 25 ms, as models of speech take them. Needs `rate`, and one channel. Of a segment, the silence behind a short sound is part of it. Default: none; samples.
     features: Features | None
-    #: For mask: the name of the `image` column that the mask is of. Required. For boxes: the name of the `image` column that they are of. Required. For box_labels: the name of the `boxes` column. Required. For geometry and image_size: the name of the `image` column that it is of. Required. For labels, positions, document_lengths, document_ids, loss_mask and global_lengths: the name of the `tokens` column. Required. For audio_length and audio_rate: the name of the `audio` column that it is of. Required.
+    #: For mask: the name of the `image` column that the mask is of. Required. For boxes: the name of the `image` column that they are of. Required. For box_labels: the name of the `boxes` column. Required. For geometry and image_size: the name of the `image` column that it is of. Required. For labels, positions, document_lengths, document_ids, loss_mask and global_lengths: the name of the `tokens` column. Required. For audio_length and audio_rate: the name of the `audio` column that it is of. Required. For video_times: the name of the `video` column that they are of. Required. For video_mask: the name of the `video` column that it is of. Required.
     follows: str | None
     #: For boxes: the numbers that give a box in the batch. Default: `xyxy`.
     format: Literal["xyxy", "xywh", "cxcywh"] | None

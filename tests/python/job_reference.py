@@ -51,6 +51,8 @@ SHOWN = {
     "ten_crop": "columns.md#several-views-of-a-picture",
     "tokens": "columns.md#tokens",
     "video": "video.md#which-frames",
+    "video_mask": "video.md#which-frames",
+    "video_times": "video.md#which-frames",
 }
 #: Headings of tables, as they are written in a job file, and of values.
 HEADINGS = {

@@ -162,12 +162,21 @@ def test_frames_of_a_rate_are_those_that_are_shown_then(ffmpeg: str, tmp_path: p
     for suffix in ("mp4", "mkv"):
         columns.append({**video(frames=15, rate=12.5, pick="start"), "name": suffix, "from": suffix})
         columns.append({**video(frames=5, pick="uniform"), "name": f"{suffix}-uniform", "from": suffix})
+        for follows, kind in [(suffix, "video_times"), (suffix, "video_mask"), (f"{suffix}-uniform", "video_times")]:
+            columns.append({"name": f"{kind}-{follows}", "from": suffix, "decode": kind, "follows": follows})
+        columns.append({**video(frames=8, stride=2, pick="random"), "name": f"{suffix}-long", "from": suffix})
+        columns.append({"name": f"{suffix}-mask", "from": suffix, "decode": "video_mask", "dtype": "u8", "follows": f"{suffix}-long"})
     with spdl_cluster.local(job(tar, *columns, bad_samples="fail", epoch_end="partial"), tensors="numpy") as loader:
         [one] = samples(loader)
     shown = [max(number for number, at in enumerate(kept) if at <= 2 * nth) for nth in range(15)]
     for suffix in ("mp4", "mkv"):
         assert frames_of(one[suffix], theirs[f"varied.{suffix}"]) == shown
         assert frames_of(one[f"{suffix}-uniform"], theirs[f"varied.{suffix}"]) == [1, 3, 5, 7, 9]
+        assert numpy.allclose(one[f"video_times-{suffix}"], [kept[number] / RATE for number in shown], atol=0.001)
+        assert numpy.allclose(one[f"video_times-{suffix}-uniform"], [kept[number] / RATE for number in (1, 3, 5, 7, 9)], atol=0.001)
+        assert one[f"video_mask-{suffix}"].dtype == bool and one[f"video_mask-{suffix}"].all()
+        assert frames_of(one[f"{suffix}-long"], theirs[f"varied.{suffix}"]) == [0, 2, 4, 6, 8, 10, 10, 10]
+        assert one[f"{suffix}-mask"].tolist() == [1, 1, 1, 1, 1, 1, 0, 0]
 
 
 @pytest.fixture(scope="module")
@@ -187,7 +196,7 @@ def clips(ffmpeg: str, tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path
 
 def test_clips_depend_on_seed_epoch_and_sample_and_not_on_the_number_of_ranks(ffmpeg: str, clips: pathlib.Path, cluster: Cluster) -> None:
     crop = {"ops": [{"random_resized_crop": 32}, "random_flip"], "dtype": "f32", "layout": "nchw", "name": "crop"}
-    clip = {"frames": 5, "stride": 3}
+    clip: dict[str, Any] = {"frames": 5, "stride": 3}
     made = job(clips / "tar", video(**clip), {**video(**clip), **crop}, name="random-clips", epochs=2, bad_samples="fail")
     name = cluster.submit(made)
     with spdl_cluster.local(made, tensors="numpy") as loader:
@@ -366,7 +375,12 @@ def test_the_page_on_video_runs_as_it_is_written(ffmpeg: str, tmp_path: pathlib.
         folder.mkdir(exist_ok=True)
         write(ffmpeg, folder / f"{number}.mp4", KINDS["plain.mp4"], 70, "320x240")
     page = Recipe("../guide/video.md", tmp_path, temporary, {}, {})
-    assert "8 samples" in page.run("spdl-ctl index clips")
+    told = page.run("spdl-ctl index clips")
+    assert "8 samples" in told and "H.264 320x240 x70" in told, told
+    suggested = tmp_path / "suggested.toml"
+    ctl("job", "init", tmp_path / "clips", "--out", suggested)
+    assert ctl_json("replay", suggested)["samples"] > 0
+    assert 'decode = "video"\nclip = { frames = 16, stride = 4 }' in suggested.read_text()
     looked = subprocess.run([sys.executable, "look.py"], cwd=tmp_path, capture_output=True, text=True, timeout=LIMIT_S, env=os.environ)
     assert looked.returncode == 0, looked.stderr
     assert looked.stdout.count("(4, 16, 3, 224, 224) float16") == 2, looked.stdout

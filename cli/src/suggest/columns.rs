@@ -63,6 +63,7 @@ impl<'f> SuggestedColumns<'f> {
         }
         let mut done = columns.of_several("image", FieldFacts::is_picture);
         done.extend(columns.of_several("wave", FieldFacts::is_sound));
+        done.extend(columns.of_several("video", FieldFacts::is_video));
         // Masks and boxes follow a picture.
         for (name, field) in facts.fields.iter().filter(|(name, field)| field.is_picture() && !is_mask(name, field)) {
             if !done.contains(&name.as_str()) {
@@ -113,7 +114,7 @@ impl<'f> SuggestedColumns<'f> {
         self.packed = Some(tokens);
     }
 
-    /// Adds a column for fields of pictures, or of sounds, of which each record has one, as some JPEGs and some PNGs; returns
+    /// Adds a column for fields of pictures, sounds or videos, of which each record has one, as some JPEGs and some PNGs; returns
     /// these fields.
     fn of_several(&mut self, column: &'static str, is_one_of: impl Fn(&FieldFacts) -> bool) -> Vec<&'f str> {
         let fields = || self.facts.fields.iter().filter(|(_, field)| is_one_of(field));
@@ -123,6 +124,7 @@ impl<'f> SuggestedColumns<'f> {
         if !names.is_empty() {
             let decode = match column {
                 "image" => format!("image\"\nops = [{}]", self.ops()),
+                "video" => self.of_videos(),
                 _ => of_sounds(fields().map(|(_, field)| field), self.span()),
             };
             self.push(column, &names.join("|"), &decode);
@@ -166,6 +168,9 @@ impl<'f> SuggestedColumns<'f> {
         if field.is_sound() {
             return Ok((self.free("wave"), of_sounds([field], self.span())));
         }
+        if field.is_video() {
+            return Ok((self.free("video"), self.of_videos()));
+        }
         let Some(kind) = field.kind() else {
             let is_number = field.kinds.keys().all(|kind| matches!(kind, ValueKind::WholeNumber | ValueKind::Number));
             let is_text = field.kinds.keys().all(|kind| {
@@ -200,11 +205,22 @@ impl<'f> SuggestedColumns<'f> {
             ValueKind::Text if field.are_classes => "category\"".to_owned(),
             ValueKind::Text | ValueKind::Voc => of_bytes("text", field),
             ValueKind::Other(_) => of_bytes("bytes", field),
-            ValueKind::Picture(_) | ValueKind::Sound(_) | ValueKind::Empty | ValueKind::Wrong | ValueKind::List(_) => {
+            ValueKind::Picture(_)
+            | ValueKind::Sound(_)
+            | ValueKind::Video(_)
+            | ValueKind::Empty
+            | ValueKind::Wrong
+            | ValueKind::List(_) => {
                 return Err(format!("{} in each record, for which there is no suggestion", kind.text()));
             }
         };
         Ok((None, decode))
+    }
+
+    /// Returns a column of clips of videos.
+    fn of_videos(&self) -> String {
+        let pick = if self.purpose == JobPurpose::Training { "" } else { ", pick = \"middle\"" };
+        format!("video\"\nclip = {{ frames = 16, stride = 4{pick} }}\nops = [{}]", self.ops())
     }
 
     /// Returns the fields that say which part of a recording the sound of a record is, as a column has them, if there are such.

@@ -162,6 +162,11 @@ impl FieldFacts {
         self.kinds.keys().all(|kind| matches!(kind, ValueKind::Sound(_)))
     }
 
+    /// Returns whether all values are videos.
+    pub(crate) fn is_video(&self) -> bool {
+        self.kinds.keys().all(|kind| matches!(kind, ValueKind::Video(_)))
+    }
+
     /// Returns the only kind of all values, if there is one.
     pub(crate) fn kind(&self) -> Option<&ValueKind> {
         self.kinds.keys().next().filter(|_| self.kinds.len() == 1)

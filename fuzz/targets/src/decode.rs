@@ -25,10 +25,15 @@ const FOLLOWED: &str = "[[column]]\nname = \"image\"\nfrom = \"jpg\"\ndecode = \
 /// The column that examples of kinds for sounds follow. No field is both a sound and a picture.
 const FOLLOWED_SOUND: &str = "[[column]]\nname = \"audio\"\nfrom = \"jpg\"\ndecode = \"audio\"\nmax_seconds = 1";
 
+/// The column that examples of kinds for videos follow. Its own value is bad: nothing decodes packets here.
+const FOLLOWED_VIDEO: &str = "[[column]]\nname = \"video\"\nfrom = \"jpg\"\ndecode = \"video\"\nclip = { frames = 5, rate = 12 }\n\
+     ops = [{ center_crop = 16 }]";
+
 /// Further columns than the example of each kind.
-const COLUMNS: [&str; 15] = [
+const COLUMNS: [&str; 16] = [
     "decode = \"audio\"\nchannels = \"first\"\ndtype = \"i16\"\nmax_seconds = 1",
     "decode = \"audio\"\nrate = 8000\nsegment = { seconds = 0.1 }\nchannels = 2",
+    "decode = \"video\"\nclip = { frames = 9, rate = 7.5, short = \"bad\" }\nops = [{ center_crop = 16 }]",
     "decode = \"image\"\nops = [{ resize = { size = 20 } }, { center_crop = { size = [9, 31] } }]\ndtype = \"f16\"\n\
      layout = \"nchw\"\nnormalise = { mean = [0.5, 0.4, 0.3], std = [0.2, 0.2, 0.2] }",
     "decode = \"image\"\nops = [{ crop_box = { margin = 0.3 } }, { resize = { size = [8, 8] } }]",
@@ -52,7 +57,11 @@ fn columns() -> Vec<String> {
     // No worker decodes sequences from a record.
     let kinds = ColumnKind::CATALOG.iter().filter(|(_, keys)| !keys.contains("follows = \"tokens\""));
     let columns = kinds.map(example).chain(COLUMNS.map(str::to_owned));
-    let followed = |column: &str| if column.starts_with("decode = \"audio") { FOLLOWED_SOUND } else { FOLLOWED };
+    let followed = |column: &str| match column {
+        column if column.starts_with("decode = \"audio") => FOLLOWED_SOUND,
+        column if column.starts_with("decode = \"video") => FOLLOWED_VIDEO,
+        _ => FOLLOWED,
+    };
     columns.map(|column| format!("{column}\n{}", followed(&column))).collect()
 }
 
@@ -193,6 +202,14 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
             b"\x93NUMPY\x01\x00\x37\x00{'descr': '<u2', 'fortran_order': False, 'shape': (3,)}\x01\x00\xe7\x03\x00\x00",
         ),
     ];
+    let videos: [&[u8]; 3] = [
+        include_bytes!("../../../crates/media/tests/videos/open-gop.mp4"),
+        include_bytes!("../../../crates/media/tests/videos/fragments.mp4"),
+        include_bytes!("../../../crates/media/tests/videos/vp9.webm"),
+    ];
+    for keys in ["\"video\"", "video_times", "video_mask", "7.5"] {
+        seeds.extend(videos.map(|video| seed(keys, "", video)));
+    }
     let boxes = r#"[{"bbox": [3, 2, 9, 7.5], "category_id": 4}, {"bbox": [0, 0, 24, 16], "category_id": "dog"}]"#;
     seeds.push(seed("follows = \"c\"", boxes, &pictures[0]));
     for keys in ["\"image\"", "\"f16\"", "gray\"", "rgba", "background = 9", "gray_alpha"] {

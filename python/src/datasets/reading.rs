@@ -117,7 +117,12 @@ fn native(py: Python<'_>, record: &str, SeenField { name, value }: SeenField) ->
         ValueKind::Number => "float",
         ValueKind::Json => "json",
         ValueKind::Text | ValueKind::Voc => "text",
-        ValueKind::Sound(_) | ValueKind::Empty | ValueKind::Other(_) | ValueKind::List(_) | ValueKind::Wrong => "bytes",
+        ValueKind::Sound(_)
+        | ValueKind::Video(_)
+        | ValueKind::Empty
+        | ValueKind::Other(_)
+        | ValueKind::List(_)
+        | ValueKind::Wrong => "bytes",
     };
     let values = value.into_files().into_iter().map(|file| file.map(|file| PyBytes::new(py, &file).unbind()));
     Ok((name, what, is_list, values.collect()))

@@ -11,7 +11,7 @@ use spdl_job::{
     ImageKeys, ImageOp, ImageSizeKeys, Interpolation, JobFile, JobSourceFile, JobStageFile, JsonKeys, LabelsKeys,
     LossMaskKeys, MaskKeys, NoKeys, NumberOrRange, OneHotKeys, OrderFile, PositionsKeys, RandomFlip, RandomResizedCrop,
     Resize, ReturnedFile, ReturnsFile, SegmentFile, SegmentPick, ShortVideo, Size, SoundOp, SourceDigest, SpanFile,
-    TensorEncoding, TensorKeys, TextKeys, TokensKeys, ValueKeys, VideoKeys,
+    TensorEncoding, TensorKeys, TextKeys, TokensKeys, ValueKeys, VideoKeys, VideoMaskKeys, VideoTimesKeys,
 };
 use spdl_order::{DatasetFacts, EpochEnd};
 use spdl_types::{DType, Fingerprint, ImageColor, ImageDepth, ImageLayout, Normalise};
@@ -114,6 +114,8 @@ fn with_every_key() -> JobFile {
             }),
             ..VideoKeys::default()
         }),
+        DecodeFile::VideoTimes(VideoTimesKeys { follows: Some(String::new()) }),
+        DecodeFile::VideoMask(VideoMaskKeys { follows: Some(String::new()) }),
         DecodeFile::Mask(MaskKeys { follows: Some(String::new()), ignore_index: Some(1) }),
         DecodeFile::Tensor(TensorKeys {
             shape: Some(vec![1]),

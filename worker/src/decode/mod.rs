@@ -15,6 +15,7 @@ mod gzip;
 mod loss_mask;
 mod memory;
 mod number;
+mod parts;
 mod picture_ops;
 mod record;
 mod sequence;
@@ -44,8 +45,6 @@ pub(crate) use memory::{DecodeLimits, NeverFits};
 pub use picture_ops::PictureOps;
 pub(crate) use sequence::{PieceTarget, SequenceWriter, WrittenRow};
 pub use sequence::{count_tokens, read_tokens};
-use spdl_media::Video;
-use spdl_pixels::{Parts, ScalableHead};
 pub use spdl_pixels::{PictureCounts, PictureLimits};
 
 use column::{ColumnDecoder, ColumnSample, ColumnSetup, DecodeResources, DecodeScratch};
@@ -298,49 +297,6 @@ impl Decoder {
     pub(crate) fn write_number(&self, column: usize, dtype: DType, element: &[u8], place: &mut [u8]) -> bool {
         let prepared = self.inner.columns[column].as_ref();
         prepared.is_some_and(|prepared| prepared.decoder.number(dtype, element, &mut FieldTarget::Fixed(place)))
-    }
-
-    /// Returns the parts of the scalable picture in `field` of a record that these samples of it need; `None` if any needs all of the picture.
-    pub(crate) fn picture_parts<'r>(
-        &self,
-        samples: impl IntoIterator<Item = (SampleKey, &'r dyn FieldLookup)>,
-        (field, head): (&str, &ScalableHead<'_>),
-    ) -> Option<Parts> {
-        let mut parts = Parts::default();
-        for (key, fields) in samples {
-            let mut record = SampleRecord::new(fields, key.sample_in_record);
-            for (_, prepared) in self.inner.prepared() {
-                if prepared.fields().any(|name| name == field) {
-                    parts.add(&prepared.decoder.picture_parts(head, (self.inner.seed, key), &mut record)?);
-                }
-            }
-        }
-        Some(parts)
-    }
-
-    /// Returns whether a field is read by columns of videos alone, which may need parts of it.
-    pub(crate) fn reads_video(&self, field: &str) -> bool {
-        let mut reading =
-            self.inner.prepared().filter(|(_, prepared)| prepared.fields().any(|name| name == field)).peekable();
-        reading.peek().is_some() && reading.all(|(_, prepared)| prepared.decoder.reads_video())
-    }
-
-    /// Returns the packets of the video in `field` of a record that these samples of it need, in their order; `None` if any needs all
-    /// of the field.
-    pub(crate) fn video_packets(
-        &self,
-        samples: impl IntoIterator<Item = SampleKey>,
-        (field, video): (&str, &Video),
-    ) -> Option<Vec<usize>> {
-        let mut packets = BTreeSet::new();
-        for key in samples {
-            for (_, prepared) in self.inner.prepared() {
-                if prepared.fields().any(|name| name == field) {
-                    packets.extend(prepared.decoder.video_packets(video, (self.inner.seed, key))?);
-                }
-            }
-        }
-        Some(packets.into_iter().collect())
     }
 
     /// Returns the limits on pictures.

@@ -78,14 +78,16 @@ struct FieldReport {
     min_bytes: Option<u64>,
     median_bytes: Option<u64>,
     max_bytes: Option<u64>,
-    /// Width and height of pictures, the shapes of arrays, or the sample rate, channels and frames of sounds: the shortest and
-    /// the longest sides.
+    /// Width and height of pictures, the shapes of arrays, the sample rate, channels and frames of sounds, or width, height and frames
+    /// of videos: the shortest and the longest sides.
     sides: Option<[Vec<u64>; 2]>,
     problem: Option<String>,
     #[serde(skip)]
     are_pictures: bool,
     #[serde(skip)]
     are_sounds: bool,
+    #[serde(skip)]
+    are_videos: bool,
 }
 
 #[derive(Debug, Serialize)]
@@ -242,14 +244,18 @@ impl FieldReport {
             sides: facts.sides().cloned(),
             are_pictures: facts.is_picture(),
             are_sounds: facts.is_sound(),
+            are_videos: facts.is_video(),
             problem: facts.problem.clone(),
         }
     }
 
-    /// Formats sides: `640x480` of a picture, `16000 Hz x1 2.50 s` of a sound, `[2, 3]` of an array.
+    /// Formats sides: `640x480` of a picture, `16000 Hz x1 2.50 s` of a sound, `640x480 x250` of a video, `[2, 3]` of an array.
     fn sides(&self, sides: &[u64]) -> String {
         if let (true, &[rate, channels, frames]) = (self.are_sounds, sides) {
             return format!("{rate} Hz x{channels} {:.2} s", frames as f64 / rate.max(1) as f64);
+        }
+        if let (true, &[width, height, frames]) = (self.are_videos, sides) {
+            return format!("{width}x{height} x{frames}");
         }
         if !self.are_pictures {
             return format!("{sides:?}");

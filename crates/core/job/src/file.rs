@@ -311,7 +311,7 @@ mod tests {
         (
             "decode = \"int\"",
             "decode = \"integer\"",
-            "column label: decode cannot be `integer`; it can be image, int, json, bytes, box_class, tensor, float, text, category, mask, boxes, box_labels, one_hot, geometry, image_size, bool, tokens, labels, positions, document_lengths, document_ids, loss_mask, global_lengths, audio, audio_length, audio_rate, video",
+            "column label: decode cannot be `integer`; it can be image, int, json, bytes, box_class, tensor, float, text, category, mask, boxes, box_labels, one_hot, geometry, image_size, bool, tokens, labels, positions, document_lengths, document_ids, loss_mask, global_lengths, audio, audio_length, audio_rate, video, video_times, video_mask",
         ),
         ("decode = \"int\"", "", "column label: `decode` is missing"),
         (

@@ -72,6 +72,14 @@ pub(super) fn lock_down(max_pixels: u64) -> Result<(), String> {
     seccompiler::apply_filter_all_threads(&filter).map_err(|error| problem(&error))
 }
 
+/// Frees memory, so that the allocator of glibc gives some back. Where this is not the first thread of the process, it then opens a file of
+/// settings once, which it must not do later.
+pub(super) fn let_allocator_ask() {
+    const BYTES: usize = 64 << 10;
+    let taken: [Vec<u8>; 16] = std::array::from_fn(|_| Vec::with_capacity(BYTES));
+    drop(std::hint::black_box(taken));
+}
+
 /// Makes the filter of system calls.
 fn filter() -> Result<BpfProgram, seccompiler::BackendError> {
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> = ALLOWED.map(|call| (call, Vec::new())).into();

@@ -1,6 +1,7 @@
 //! The program of a child: it loads libavcodec, gives up its rights, and decodes what its parent sends.
 
 mod lock_down;
+mod parameter_sets;
 mod session;
 
 use std::{io::stdin, os::fd::AsFd, process::ExitCode};
@@ -16,7 +17,7 @@ use crate::{
 
 /// Runs the program of a child, until the pool that has started it closes its socket. The socket is standard input.
 ///
-/// A program calls this before it opens files or starts threads: all descriptors but the first three are closed, and once libavcodec is
+/// A program calls this on its first thread, before it opens files or starts others: all descriptors but the first three are closed, and once libavcodec is
 /// loaded the whole process can only compute, answer, and exit. It has no other use from then on, so exit with the result.
 #[must_use]
 pub fn frame_child_main() -> ExitCode {
@@ -54,6 +55,7 @@ fn start(probe: impl FnOnce()) -> Result<(), StartProblem> {
         return Err(foreign("standard input is no socket"));
     }
     system::close_inherited(3);
+    lock_down::let_allocator_ask();
     let message = receive(socket).map_err(|error| StartProblem::Foreign(format!("standard input: {error}")))?;
     if message.bytes.is_empty() {
         return Ok(());

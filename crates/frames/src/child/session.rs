@@ -2,8 +2,9 @@
 
 use std::os::fd::BorrowedFd;
 
+use super::parameter_sets::has_parameter_sets;
 use crate::{
-    library::{CodecContext, CodecLibrary, CodecProblem, H264, Received},
+    library::{CodecContext, CodecLibrary, CodecProblem, H264, HEVC, Received},
     protocol::{
         ChildOrder, ChildReply, FailureKind, FoundFrame, InputReader, MAX_REPLY_FRAMES, NextStep, StartOrder, receive,
         send,
@@ -11,8 +12,8 @@ use crate::{
     system::FrameMemory,
 };
 
-/// The codecs whose decoders, once flushed, decode another part of the same stream as a new one does: H.264, HEVC, AV1, VP8 and VP9. Those
-/// of the others keep tables, and are opened in no time.
+/// The codecs whose decoders, once flushed, decode another part of the same stream as a new one does: H.264 and HEVC, if they have got no
+/// parameter sets with packets, AV1, VP8 and VP9. Those of the others keep tables, and are opened in no time.
 const REUSED: usize = 5;
 /// Frames begin at multiples of this in memory.
 const FRAME_ALIGNMENT: usize = 64;
@@ -74,6 +75,8 @@ struct WantedFrames {
     begin: Option<i64>,
     codec: usize,
     max_pixels: u64,
+    /// Whether packets have parameter sets, which the decoder keeps.
+    has_sets: bool,
 }
 
 impl WantedFrames {
@@ -81,6 +84,7 @@ impl WantedFrames {
         let (codec, max_pixels) = (order.codec, order.max_pixels);
         Self {
             max_pixels,
+            has_sets: false,
             codec: codec.into(),
             is_found: vec![false; times.len()],
             left: times.len(),
@@ -187,8 +191,8 @@ impl<'s> ChildSession<'s> {
             }
         };
         let mut frames = WantedFrames::new(wanted, order);
-        self.decode_packets(&mut context, &mut frames, order, start_bytes)?;
-        if usize::from(order.codec) < REUSED {
+        self.decode_packets(&mut context, &mut frames, order, (start_bytes, &key.extra_data))?;
+        if usize::from(order.codec) < REUSED && !frames.has_sets {
             context.flush();
             self.kept = Some((key, context));
         }
@@ -201,13 +205,14 @@ impl<'s> ChildSession<'s> {
         context: &mut CodecContext<'s>,
         frames: &mut WantedFrames,
         order: &StartOrder,
-        start_bytes: usize,
+        (start_bytes, extra_data): (usize, &[u8]),
     ) -> Result<(), Stop> {
         let (mut count, mut is_last, mut place) = (order.packets, order.is_last, start_bytes);
         loop {
             // While it is read, no other memory can come: the pool sends that only with packets.
             let input = self.input.take().ok_or(SessionEnd::Broken)?;
-            let result = self.decode_window(context, frames, InputReader::new(&input.bytes()[place..]), count);
+            let packets = InputReader::new(&input.bytes()[place..]);
+            let result = self.decode_window(context, frames, packets, (count, extra_data));
             self.input = Some(input);
             result?;
             if frames.left == 0 {
@@ -229,7 +234,7 @@ impl<'s> ChildSession<'s> {
         context: &mut CodecContext<'s>,
         frames: &mut WantedFrames,
         mut packets: InputReader<'_>,
-        count: u32,
+        (count, extra_data): (u32, &[u8]),
     ) -> Result<(), Stop> {
         for _ in 0..count {
             let (pts, begins_anew, bytes) = packets.packet().ok_or(SessionEnd::Broken)?;
@@ -239,6 +244,9 @@ impl<'s> ChildSession<'s> {
             }
             if frames.begin.is_none() || begins_anew {
                 frames.begin = Some(pts);
+            }
+            if frames.codec <= HEVC {
+                frames.has_sets |= has_parameter_sets(frames.codec == HEVC, extra_data, bytes);
             }
             let result = self.decode_packet(context, frames, pts, bytes);
             match result {

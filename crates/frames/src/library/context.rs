@@ -27,6 +27,8 @@ const UNALIGNED: i64 = 1 << 0;
 const OUTPUT_CORRUPT: i64 = 1 << 3;
 /// The number of H.264, the first one in [`DECODERS`].
 pub(crate) const H264: usize = 0;
+/// The number of HEVC.
+pub(crate) const HEVC: usize = 1;
 
 /// A decoder of one stream, which decodes on the thread that calls it.
 pub(crate) struct CodecContext<'l> {

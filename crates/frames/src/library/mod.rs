@@ -12,7 +12,7 @@ mod search;
 
 use std::ffi::{CStr, c_int};
 
-pub(crate) use context::{CodecContext, H264, Received};
+pub(crate) use context::{CodecContext, H264, HEVC, Received};
 pub(crate) use frame::DecodedFrame;
 pub(crate) use search::LibraryFolders;
 

@@ -308,7 +308,8 @@ impl FrameChild {
         status.map_or_else(|| "it closed its socket".to_owned(), |status| format!("it ended with {status}"))
     }
 
-    fn has_ended(&self) -> bool {
+    /// Returns whether it has ended, by itself or by others.
+    pub(super) fn has_ended(&self) -> bool {
         let how = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         !matches!(rustix::process::waitid(WaitId::Pid(Pid::from_child(&self.child)), how), Ok(None))
     }

@@ -29,7 +29,7 @@ struct IdleChildren {
 }
 
 /// Counts a child for as long as it exists outside the idle ones.
-struct TakenPlace<'d> {
+struct ChildPlace<'d> {
     decoders: &'d FrameDecoders,
     child: Option<FrameChild>,
 }
@@ -48,7 +48,7 @@ impl FrameDecoders {
     /// [`FrameDecodeError`], if the program cannot be started or there is no library.
     pub fn check(&self) -> Result<String, FrameDecodeError> {
         let mut place = self.take(|_| true, |_| true);
-        let child = match place.child.take() {
+        let child = match place.child.take().filter(|child| !child.has_ended()) {
             Some(child) => child,
             None => FrameChild::start(&self.command, &self.settings, 0)?,
         };
@@ -73,7 +73,8 @@ impl FrameDecoders {
             return Ok(());
         }
         let mut place = self.take(|child| child.has_open(request), |child| child.may_decode(request));
-        let mut child = match place.child.take() {
+        // One that has ended while it was idle, such as by the system's want of memory, is no fault of this video.
+        let mut child = match place.child.take().filter(|child| !child.has_ended()) {
             Some(child) => child,
             None => FrameChild::start(&self.command, &self.settings, request.max_pixels)?,
         };
@@ -84,30 +85,30 @@ impl FrameDecoders {
     }
 
     /// Takes the place of a child, with an idle one if there is one that may be used, at best one that fits.
-    fn take(&self, fits: impl Fn(&FrameChild) -> bool, may: impl Fn(&FrameChild) -> bool) -> TakenPlace<'_> {
+    fn take(&self, fits: impl Fn(&FrameChild) -> bool, may: impl Fn(&FrameChild) -> bool) -> ChildPlace<'_> {
         let mut idle = self.idle.lock();
         loop {
             let number = idle.children.iter().rposition(|child| fits(child) && may(child));
             if let Some(number) = number.or_else(|| idle.children.iter().rposition(&may)) {
-                return TakenPlace { decoders: self, child: Some(idle.children.remove(number)) };
+                return ChildPlace { decoders: self, child: Some(idle.children.remove(number)) };
             }
             if idle.count < self.settings.children.max(1) {
                 idle.count += 1;
-                return TakenPlace { decoders: self, child: None };
+                return ChildPlace { decoders: self, child: None };
             }
             if !idle.children.is_empty() {
                 let ended = idle.children.remove(0);
                 // The lock is released first, so that other threads need not wait until the child has ended.
                 drop(idle);
                 drop(ended);
-                return TakenPlace { decoders: self, child: None };
+                return ChildPlace { decoders: self, child: None };
             }
             self.is_free.wait(&mut idle);
         }
     }
 }
 
-impl Drop for TakenPlace<'_> {
+impl Drop for ChildPlace<'_> {
     fn drop(&mut self) {
         let mut idle = self.decoders.idle.lock();
         match self.child.take() {

@@ -193,6 +193,20 @@ mod tests {
     }
 
     #[test]
+    fn damaged_replies_are_none_or_have_frames_that_can_be() {
+        let bytes = ChildReply::Frames(vec![frame(0), frame(1)], NextStep::Output(1 << 30)).encode();
+        for place in 0..bytes.len() {
+            for value in 0..=u8::MAX {
+                let mut bytes = bytes.clone();
+                bytes[place] = value;
+                if let Some(ChildReply::Frames(frames, _)) = ChildReply::decode(&bytes) {
+                    assert!(frames.iter().all(|frame| frame.shape.bytes() as u64 <= 6 * frame.shape.pixels()));
+                }
+            }
+        }
+    }
+
+    #[test]
     fn frames_that_cannot_be_are_no_reply() {
         let bytes = ChildReply::Frames(vec![frame(0)], NextStep::Done).encode();
         // The width, the kind, the bits, and the range.

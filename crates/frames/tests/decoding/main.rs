@@ -1,6 +1,9 @@
 //! Videos that `ffmpeg` makes, decoded by children of this program.
 
+mod children;
 mod exact;
+mod hostile;
+mod locked;
 mod videos;
 
 use std::process::ExitCode;

@@ -16,7 +16,8 @@ pub struct VideoPacket {
     pub duration: u32,
     /// Whether decoding can begin here.
     pub is_key: bool,
-    /// Whether the file says that no other picture refers to this one, so that it need not be decoded for others.
+    /// Whether the file says that no other picture refers to this one, so that it need not be decoded for others. Not of AV1, VP8 and VP9,
+    /// whose packets may have several pictures.
     pub is_droppable: bool,
     /// Whether the picture belongs to the video. Others, before its beginning or behind its end, are only decoded.
     pub is_shown: bool,

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::{VideoPacket, VideoTrack};
+use super::{VideoCodec, VideoPacket, VideoTrack};
 use crate::{
     MediaError,
     input::{Cursor, Input},
@@ -119,10 +119,17 @@ impl VideoReader {
                 return Err(MediaError::NotVideo { begins: begins.escape_ascii().to_string() });
             };
         }
-        match &mut self.format {
-            VideoFormat::Unknown => Ok(None),
-            VideoFormat::Mp4(reader) => reader.read(&mut input),
-            VideoFormat::Matroska(reader) => reader.read(&mut input),
+        let mut video = match &mut self.format {
+            VideoFormat::Unknown => None,
+            VideoFormat::Mp4(reader) => reader.read(&mut input)?,
+            VideoFormat::Matroska(reader) => reader.read(&mut input)?,
+        };
+        if let Some(video) = &mut video
+            && matches!(video.track.codec, VideoCodec::Av1 | VideoCodec::Vp8 | VideoCodec::Vp9)
+        {
+            // A packet may have several pictures, and files of SVT-AV1 have the mark of the last one, while others refer to those before it.
+            video.packets.iter_mut().for_each(|packet| packet.is_droppable = false);
         }
+        Ok(video)
     }
 }

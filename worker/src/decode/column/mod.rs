@@ -25,6 +25,7 @@ mod tensor;
 mod text;
 mod tokens;
 mod video;
+mod video_fact;
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -40,6 +41,7 @@ use spdl_shard::format::{Content, FieldValue};
 use spdl_types::DType;
 pub use tensor::read_numpy;
 pub(super) use tokens::{MAX_DOCUMENT_BYTES, TokenRange, can_be_ids, whole_numbers};
+use video_fact::{VideoFact, VideoFactDecoder};
 
 use super::{
     BadSampleProblem, DecodeMemory, DecoderError, FieldTarget, PictureCounts, PictureLimits, SampleKey,
@@ -78,6 +80,8 @@ pub(super) fn decoder(setup: &ColumnSetup<'_>) -> Result<Box<dyn ColumnDecoder>,
         ColumnKind::AudioLength(column) => Box::new(AudioFactDecoder::new(&column.follows, AudioFact::Length, setup)),
         ColumnKind::AudioRate(column) => Box::new(AudioFactDecoder::new(&column.follows, AudioFact::Rate, setup)),
         ColumnKind::Video(column) => Box::new(video::VideoDecoder::new(column, setup)),
+        ColumnKind::VideoTimes(column) => Box::new(VideoFactDecoder::new(&column.follows, VideoFact::Times, setup)),
+        ColumnKind::VideoMask(column) => Box::new(VideoFactDecoder::new(&column.follows, VideoFact::Mask, setup)),
         ColumnKind::Labels(_)
         | ColumnKind::Positions(_)
         | ColumnKind::DocumentLengths(_)

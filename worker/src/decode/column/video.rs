@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use spdl_frames::{
     FrameDecodeError, FrameDecoders, FramePlanes, FrameRequest, PacketBytes, PlaneFormat, PlaneKind, RgbConversion,
 };
-use spdl_job::{PicturePlan, ShownTimes, VideoClip, VideoColumn};
+use spdl_job::{ClipFrames, PicturePlan, ShownTimes, VideoClip, VideoColumn};
 use spdl_media::{OpenVideo, Video, VideoBlocks, VideoBytes, VideoColor, VideoRotation, VideoTrack, is_reference};
 use spdl_pixels::{Orientation, PictureLimits};
 use spdl_types::Draw;
@@ -47,15 +47,14 @@ pub(super) struct VideoDecoder {
     each: ImageColumnDecoder,
 }
 
-/// A video, and what of it is decoded.
-struct TakenVideo<'b> {
+/// A video, and which of its frames are taken.
+pub(super) struct TakenVideo {
     track: VideoTrack,
-    /// The packets that are needed, in the order in which they are decoded.
-    packets: Vec<NeededPacket<'b>>,
-    /// When the wanted frames are shown, ascending and without doubles.
-    wanted: Vec<i64>,
-    /// For each frame of the clip, its number among the wanted ones.
-    clip: Vec<usize>,
+    /// All packets.
+    blocks: VideoBlocks,
+    /// When each frame of the video is shown, in units of the track's time base.
+    begins: Vec<i64>,
+    clip: ClipFrames,
 }
 
 /// A packet that is needed.
@@ -73,7 +72,7 @@ impl NeededPacket<'_> {
 }
 
 /// The frames of a sample while they are written.
-struct FrameWriter<'a> {
+struct ClipWriter<'a> {
     decoder: &'a VideoDecoder,
     field: &'a str,
     track: &'a VideoTrack,
@@ -93,62 +92,6 @@ struct FrameWriter<'a> {
 impl VideoDecoder {
     pub(super) fn new(column: &VideoColumn, setup: &ColumnSetup<'_>) -> Self {
         Self { clip: column.clip, each: ImageColumnDecoder::new(&column.each, setup) }
-    }
-
-    /// Reads the tables of the file, and chooses what is decoded of it.
-    fn open<'b>(
-        &self,
-        (field, file): (&str, &'b [u8]),
-        (seed, key): (u64, SampleKey),
-        limits: PictureLimits,
-    ) -> Result<TakenVideo<'b>, BadSampleProblem> {
-        if file.is_empty() {
-            return Err(BadSampleProblem::Empty { field: field.to_owned() });
-        }
-        let problem = |problem: String| BadSampleProblem::Video { field: field.to_owned(), problem };
-        let OpenVideo { video, bytes } = OpenVideo::open(file).map_err(|error| problem(reason(error)))?;
-        let Video { track, packets, .. } = video;
-        let [width, height] = [track.width, track.height];
-        let (side_pixels, pixels) = (limits.side_pixels, limits.pixels);
-        if width == 0 || height == 0 {
-            return Err(problem(format!("is a video of {width}x{height}")));
-        }
-        if width.max(height) > side_pixels || u64::from(width) * u64::from(height) > pixels {
-            return Err(problem(format!(
-                "is a video of {width}x{height}; the limits are {side_pixels} a side and {pixels} in all"
-            )));
-        }
-        let blocks = VideoBlocks::of_all(packets);
-        let begins: Vec<i64> = blocks.begins().collect();
-        let frames = self.choose(field, (&blocks, &begins, track.time_base), (seed, key))?;
-        let mut wanted: Vec<i64> = frames.iter().map(|frame| begins[*frame]).collect();
-        wanted.dedup();
-        let mut clip = Vec::with_capacity(frames.len());
-        for frame in &frames {
-            clip.push(wanted.binary_search(&begins[*frame]).expect("the time of the frame"));
-        }
-        let packets = needed_packets(&blocks, &frames, &track, &bytes).map_err(problem)?;
-        Ok(TakenVideo { track, packets, wanted, clip })
-    }
-
-    /// Returns the numbers of the frames of a clip, in their order, of a video whose frames begin at these times.
-    fn choose(
-        &self,
-        field: &str,
-        (blocks, begins, time_base): (&VideoBlocks, &[i64], [u32; 2]),
-        (seed, key): (u64, SampleKey),
-    ) -> Result<Vec<usize>, BadSampleProblem> {
-        if begins.is_empty() {
-            return Err(BadSampleProblem::Video { field: field.to_owned(), problem: "has no frames".to_owned() });
-        }
-        let end = |frame: u64| {
-            let packet = &blocks.packets()[blocks.packet_of(frame)?];
-            Some(packet.pts + i64::from(packet.duration))
-        };
-        let end = end(begins.len() as u64 - 1).unwrap_or_default();
-        let drawn = || Draw::of_part(seed, key.epoch, key.id.0, CLIP_PART).bits();
-        let too_short = || BadSampleProblem::VideoTooShort { field: field.to_owned(), frames: begins.len() };
-        self.clip.frames_of(&ShownTimes { begins, end, time_base }, drawn).ok_or_else(too_short)
     }
 
     /// Plans the operations for frames of this stored size, which are the same for all frames of a clip.
@@ -175,6 +118,82 @@ impl VideoDecoder {
     }
 }
 
+impl TakenVideo {
+    /// Reads what a file says of a video, and chooses the frames of a clip. Also returns the bytes of its packets.
+    pub(super) fn open<'b>(
+        clip: &VideoClip,
+        (field, file): (&str, &'b [u8]),
+        of: (u64, SampleKey),
+        limits: PictureLimits,
+    ) -> Result<(Self, VideoBytes<'b>), BadSampleProblem> {
+        if file.is_empty() {
+            return Err(BadSampleProblem::Empty { field: field.to_owned() });
+        }
+        let problem = |problem: String| BadSampleProblem::Video { field: field.to_owned(), problem };
+        let OpenVideo { video, bytes } = OpenVideo::open(file).map_err(|error| problem(reason(error)))?;
+        let [width, height] = [video.track.width, video.track.height];
+        let (side_pixels, pixels) = (limits.side_pixels, limits.pixels);
+        if width == 0 || height == 0 {
+            return Err(problem(format!("is a video of {width}x{height}")));
+        }
+        if width.max(height) > side_pixels || u64::from(width) * u64::from(height) > pixels {
+            return Err(problem(format!(
+                "is a video of {width}x{height}; the limits are {side_pixels} a side and {pixels} in all"
+            )));
+        }
+        Ok((Self::choose(clip, field, video, of)?, bytes))
+    }
+
+    /// Chooses the frames of a clip.
+    fn choose(
+        clip: &VideoClip,
+        field: &str,
+        Video { track, packets, .. }: Video,
+        (seed, key): (u64, SampleKey),
+    ) -> Result<Self, BadSampleProblem> {
+        let blocks = VideoBlocks::of_all(packets);
+        let begins: Vec<i64> = blocks.begins().collect();
+        if begins.is_empty() {
+            return Err(BadSampleProblem::Video { field: field.to_owned(), problem: "has no frames".to_owned() });
+        }
+        let last = blocks.packet_of(begins.len() as u64 - 1).map(|packet| &blocks.packets()[packet]);
+        let end = last.map_or(0, |packet| packet.pts + i64::from(packet.duration));
+        let times = ShownTimes { begins: &begins, end, time_base: track.time_base };
+        let drawn = || Draw::of_part(seed, key.epoch, key.id.0, CLIP_PART).bits();
+        let too_short = || BadSampleProblem::VideoTooShort { field: field.to_owned(), frames: begins.len() };
+        let clip = clip.frames_of(&times, drawn).ok_or_else(too_short)?;
+        Ok(Self { track, blocks, begins, clip })
+    }
+
+    /// Returns the numbers of the frames of the clip, each once.
+    fn numbers(&self) -> Vec<u64> {
+        let mut numbers: Vec<u64> = self.clip.numbers.iter().map(|frame| *frame as u64).collect();
+        numbers.dedup();
+        numbers
+    }
+
+    /// Returns when the frames of the clip are shown, in seconds.
+    pub(super) fn seconds(&self) -> impl Iterator<Item = f64> {
+        let [numerator, denominator] = self.track.time_base.map(f64::from);
+        self.clip.numbers.iter().map(move |frame| self.begins[*frame] as f64 * numerator / denominator)
+    }
+
+    /// Returns for each frame of the clip whether the video has it.
+    pub(super) fn mask(&self) -> impl Iterator<Item = bool> {
+        (0..self.clip.numbers.len()).map(|nth| nth < self.clip.real)
+    }
+
+    /// Returns when the frames are shown that have to be decoded, ascending and without doubles; and for each frame of the clip its
+    /// number among them.
+    fn wanted(&self) -> (Vec<i64>, Vec<usize>) {
+        let times = || self.clip.numbers.iter().map(|frame| self.begins[*frame]);
+        let mut wanted: Vec<i64> = times().collect();
+        wanted.dedup();
+        let places = times().map(|time| wanted.binary_search(&time).expect("the time of the frame")).collect();
+        (wanted, places)
+    }
+}
+
 impl ColumnDecoder for VideoDecoder {
     fn fields(&self) -> Vec<&str> {
         self.each.fields()
@@ -185,17 +204,18 @@ impl ColumnDecoder for VideoDecoder {
     }
 
     fn video_packets(&self, video: &Video, of: (u64, SampleKey)) -> Option<Vec<usize>> {
-        let blocks = VideoBlocks::of_all(video.packets.clone());
-        let begins: Vec<i64> = blocks.begins().collect();
-        let frames = self.choose("", (&blocks, &begins, video.track.time_base), of).ok()?;
-        blocks.needed(&numbers_once(&frames))
+        let taken = TakenVideo::choose(&self.clip, "", video.clone(), of).ok()?;
+        taken.blocks.needed(&taken.numbers())
     }
 
     fn decode(&self, sample: ColumnSample<'_, '_>, target: &mut FieldTarget<'_>) -> Result<(), BadSampleProblem> {
         let ColumnSample { field, content, seed, key, record, resources, scratch } = sample;
         let file = content.into_file();
         let limits = resources.limits;
-        let taken = self.open((field, &file), (seed, key), limits)?;
+        let (taken, bytes) = TakenVideo::open(&self.clip, (field, &file), (seed, key), limits)?;
+        let problem = |problem: String| BadSampleProblem::Video { field: field.to_owned(), problem };
+        let packets = needed_packets(&taken, &bytes).map_err(problem)?;
+        let (wanted, places) = taken.wanted();
         let frames = resources
             .frames
             .as_deref()
@@ -210,11 +230,11 @@ impl ColumnDecoder for VideoDecoder {
             let ([width, height], field) = (of_track, field.to_owned());
             BadSampleProblem::VideoMemory { field, width, height, needed_bytes, max_bytes }
         })?;
-        let mut writer = FrameWriter {
+        let mut writer = ClipWriter {
             decoder: self,
             field,
             track: &taken.track,
-            clip: &taken.clip,
+            clip: &places,
             orientation,
             resources,
             scratch,
@@ -225,7 +245,10 @@ impl ColumnDecoder for VideoDecoder {
         };
         let max_pixels = u64::from(width) * u64::from(height);
         let mut on_frame = |number, planes: FramePlanes<'_>| writer.write(number, &planes, &mut plan_of);
-        let outcome = decode(frames, (field, &taken), max_pixels, &mut on_frame);
+        let VideoTrack { codec, extra_data, .. } = &taken.track;
+        let packets: Vec<PacketBytes<'_>> = packets.iter().map(NeededPacket::as_bytes).collect();
+        let request = FrameRequest { codec, extra_data, packets: &packets, wanted: &wanted, max_pixels };
+        let outcome = decode(frames, &request, field, &mut on_frame);
         let kept_bytes = resources.memory.kept_bytes();
         if writer.scratch.frame.capacity() > kept_bytes {
             writer.scratch.frame = Vec::new();
@@ -234,7 +257,7 @@ impl ColumnDecoder for VideoDecoder {
     }
 }
 
-impl FrameWriter<'_> {
+impl ClipWriter<'_> {
     /// Writes wanted frame number `number` to each of its places.
     fn write(
         &mut self,
@@ -293,15 +316,12 @@ impl FrameWriter<'_> {
 /// Has the wanted frames decoded, and calls `on_frame` with each and its number.
 fn decode(
     frames: &FrameDecoders,
-    (field, taken): (&str, &TakenVideo<'_>),
-    max_pixels: u64,
+    request: &FrameRequest<'_>,
+    field: &str,
     on_frame: &mut dyn FnMut(usize, FramePlanes<'_>) -> Result<(), BadSampleProblem>,
 ) -> Result<(), BadSampleProblem> {
-    let packets: Vec<PacketBytes<'_>> = taken.packets.iter().map(NeededPacket::as_bytes).collect();
-    let VideoTrack { codec, extra_data, .. } = &taken.track;
-    let request = FrameRequest { codec, extra_data, packets: &packets, wanted: &taken.wanted, max_pixels };
     let mut failed = None;
-    let outcome = frames.decode(&request, &mut |number, planes| {
+    let outcome = frames.decode(request, &mut |number, planes| {
         if failed.is_none() {
             failed = on_frame(number, planes).err();
         }
@@ -321,21 +341,10 @@ fn of_decoding(field: &str, error: &FrameDecodeError) -> BadSampleProblem {
     BadSampleProblem::VideoDecoder { problem: error.to_string() }
 }
 
-/// Returns the numbers of frames, which are in their order, each once.
-fn numbers_once(frames: &[usize]) -> Vec<u64> {
-    let mut numbers: Vec<u64> = frames.iter().map(|frame| *frame as u64).collect();
-    numbers.dedup();
-    numbers
-}
-
-/// Returns the packets that decoding some frames takes: not those that no other picture refers to.
-fn needed_packets<'b>(
-    blocks: &VideoBlocks,
-    frames: &[usize],
-    track: &VideoTrack,
-    bytes: &VideoBytes<'b>,
-) -> Result<Vec<NeededPacket<'b>>, String> {
-    let numbers = numbers_once(frames);
+/// Returns the packets that decoding the frames of a clip takes, in the order in which they are decoded: not those that no other
+/// picture refers to.
+fn needed_packets<'b>(taken: &TakenVideo, bytes: &VideoBytes<'b>) -> Result<Vec<NeededPacket<'b>>, String> {
+    let (TakenVideo { track, blocks, .. }, numbers) = (taken, taken.numbers());
     let needed = blocks.needed(&numbers).ok_or("has a frame without a key frame before it")?;
     let mut wanted: Vec<usize> = numbers.iter().filter_map(|frame| blocks.packet_of(*frame)).collect();
     wanted.sort_unstable();

@@ -22,6 +22,7 @@ mod plan_numbers;
 mod scalable;
 mod sounds;
 mod tokens;
+mod videos;
 mod views;
 
 use std::io::Cursor;

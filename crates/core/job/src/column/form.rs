@@ -5,15 +5,36 @@ use std::fmt;
 
 use serde::{
     Deserialize, Deserializer, Serialize, Serializer,
-    de::{EnumAccess, Error, VariantAccess, Visitor},
+    de::{EnumAccess, Error, VariantAccess, Visitor, value::UnitDeserializer},
 };
 
-use super::{Column, ColumnKind, ColumnValue, DefaultValue, ENUM};
+use super::{Column, ColumnKind, ColumnValue, DefaultValue, Kind};
 use crate::{Arguments, Callable, Returns, SourceDigest, Transform};
 use spdl_types::DType;
 
+/// The name of the enum for serde, which JSON does not contain.
+const ENUM: &str = "ColumnKind";
 /// The name of the variant of a column with a function.
 const TRANSFORMED: &str = "transformed";
+
+/// Writes a kind under its name, or its name alone.
+pub(super) fn write_kind<S: Serializer, K: Kind>(serializer: S, kind: &K) -> Result<S::Ok, S::Error> {
+    if K::IS_UNIT {
+        serializer.serialize_unit_variant(ENUM, 0, K::NAME)
+    } else {
+        serializer.serialize_newtype_variant(ENUM, 0, K::NAME, kind)
+    }
+}
+
+/// Reads a kind whose name has been read.
+pub(super) fn read_kind<'de, A: VariantAccess<'de>, K: Kind>(variant: A) -> Result<K, A::Error> {
+    if K::IS_UNIT {
+        variant.unit_variant()?;
+        K::deserialize(UnitDeserializer::new())
+    } else {
+        variant.newtype_variant()
+    }
+}
 
 #[derive(Serialize, Deserialize)]
 #[serde(rename = "Column")]

@@ -167,7 +167,7 @@ macro_rules! follower {
             pub follows: String,
             $($(#[$value_doc])* pub $key: $Value,)*
             $(
-                /// The tokens of a sequence: those of the column that it follows.
+                /// The length of a value: that of the column that it follows, such as the tokens of a sequence.
                 pub $seq_len: u32,
             )?
         }

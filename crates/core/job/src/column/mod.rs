@@ -15,22 +15,20 @@ mod video_clip;
 
 use serde::{
     Deserialize, Serialize, Serializer,
-    de::{
-        Error, MapAccess, VariantAccess,
-        value::{MapAccessDeserializer, UnitDeserializer},
-    },
+    de::{Error, MapAccess, VariantAccess, value::MapAccessDeserializer},
 };
 
 pub use self::returned::{FunctionCall, ReturnedColumn, ReturnedValue};
 pub use audio_features::{AudioFeatures, FeaturesFile, FeaturesKind, FeaturesPreset};
 pub use audio_span::{AudioSpan, SpanFile};
 pub use file::ColumnFile;
+use form::{read_kind, write_kind};
 pub use kind::{Kind, KindKeys, NoKeys};
 pub(crate) use valid::decoded_named;
 pub use valid::{Column, decoded_columns};
 pub(super) use value::ValueKeysSchema;
 pub use value::{ClassesFile, ColumnValue, DefaultFile, DefaultValue, ValueKeys};
-pub use video_clip::{ClipFile, ClipPick, ClipStep, ShortVideo, ShownTimes, VideoClip};
+pub use video_clip::{ClipFile, ClipFrames, ClipPick, ClipStep, ShortVideo, ShownTimes, VideoClip};
 
 use super::{KeyProblem, reader::shown};
 use spdl_types::{DType, SampleShape};
@@ -417,6 +415,20 @@ column_kinds! {
     /// Frames are in the order in which they are shown, and turned as the file says; pixels that are not square stay so. A file that
     /// is cut off or damaged where frames of it are taken, or that has no pictures, is a bad sample.
     video::Video(VideoColumn),
+    /// When the frames of a clip are shown.
+    ///
+    /// - Field: the video of the column that it follows.
+    /// - Result: for each frame of the `video` column's value its time, in seconds from the beginning of the video.
+    /// - Shape: `[frames]`.
+    /// - Types: `f64`, `f32`.
+    video_times::VideoTimes(VideoTimesColumn),
+    /// Which frames of a clip the video has.
+    ///
+    /// - Field: the video of the column that it follows.
+    /// - Result: for each frame of the `video` column's value 1, and 0 if it is behind the end of the video, which repeats its last frame.
+    /// - Shape: `[frames]`.
+    /// - Types: `bool`, `u8`, `f32`.
+    video_mask::VideoMask(VideoMaskColumn),
 }
 
 impl ColumnKind {
@@ -475,26 +487,5 @@ impl ColumnKind {
 impl Serialize for ColumnKind {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         of_kind!(self, column => write_kind(serializer, column))
-    }
-}
-
-/// The name of the enum for serde, which JSON does not contain.
-const ENUM: &str = "ColumnKind";
-
-/// Writes a kind under its name, or its name alone.
-fn write_kind<S: Serializer, K: Kind>(serializer: S, kind: &K) -> Result<S::Ok, S::Error> {
-    if K::IS_UNIT {
-        serializer.serialize_unit_variant(ENUM, 0, K::NAME)
-    } else {
-        serializer.serialize_newtype_variant(ENUM, 0, K::NAME, kind)
-    }
-}
-
-fn read_kind<'de, A: VariantAccess<'de>, K: Kind>(variant: A) -> Result<K, A::Error> {
-    if K::IS_UNIT {
-        variant.unit_variant()?;
-        K::deserialize(UnitDeserializer::new())
-    } else {
-        variant.newtype_variant()
     }
 }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{ClipFile, ImageColumn, ImageKeys, Kind, KindKeys, VideoClip};
+use super::{ClipFile, ColumnKind, ImageColumn, ImageKeys, Kind, KindKeys, VideoClip, kind::not_of_kind};
 use crate::{ImageOp, KeyProblem, check::MAX_SAMPLE_BYTES, operation::step};
 use spdl_types::{DType, ImageColor, ImageLayout, Normalise, SampleShape};
 
@@ -84,10 +84,21 @@ impl Kind for VideoColumn {
     }
 }
 
+/// Returns the frames of a clip of the `video` column `name`, which a column follows.
+///
+/// # Errors
+/// The problem of a column that follows another kind.
+pub(super) fn followed_video(name: &str, followed: &ColumnKind) -> Result<u32, KeyProblem> {
+    let ColumnKind::Video(video) = followed else {
+        return Err(not_of_kind(name, followed, "video"));
+    };
+    Ok(video.clip.frames)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::column::testing::job_of;
+    use crate::column::testing::{job_of, job_with};
 
     const CROP: &str = "ops = [{ center_crop = [8, 9] }]";
 
@@ -122,6 +133,20 @@ mod tests {
             assert_eq!(back, job, "{keys}");
             assert!(!known.contains(&job.fingerprint()), "{keys}");
             known.push(job.fingerprint());
+        }
+    }
+
+    #[test]
+    fn times_and_the_mask_have_a_number_for_each_frame() {
+        for (kind, dtype) in [("video_times", DType::F64), ("video_mask", DType::Bool)] {
+            let more = format!(
+                "name = \"c\"\nfrom = \"mp4\"\ndecode = \"video\"\nclip = {{ frames = 7 }}\n{CROP}\n[[column]]\nname = \"d\"\n\
+                 from = \"mp4\"\ndecode = \"{kind}\"\nfollows = \"c\""
+            );
+            let job = job_with(&more).unwrap();
+            assert_eq!((job.columns[1].sample_shape(), job.columns[1].dtype), (Some(vec![7]), dtype));
+            let error = job_with(&more.replace("decode = \"video\"\nclip = { frames = 7 }", "decode = \"image\"")).unwrap_err();
+            assert!(error.to_string().contains("it has to be of decode = \"video\""), "{error}");
         }
     }
 

@@ -93,6 +93,16 @@ pub struct ShownTimes<'t> {
     pub time_base: [u32; 2],
 }
 
+/// The frames of a video that a clip has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClipFrames {
+    /// Their numbers, in order.
+    pub numbers: Vec<usize>,
+    /// How many of them, from the first one on, the video has where the clip wants them. Those behind repeat its last frame, since
+    /// it has ended.
+    pub real: usize,
+}
+
 impl VideoClip {
     /// Takes over the keys of a job file.
     pub(super) fn read(ClipFile { frames, stride, rate, pick, short }: ClipFile) -> Result<Self, KeyProblem> {
@@ -133,12 +143,12 @@ impl VideoClip {
         }
     }
 
-    /// Returns the numbers of the frames that a clip of a video has, in order; `None` if the video is too short, or has no frames.
+    /// Returns the frames that a clip of a video has; `None` if the video is too short, or has no frames.
     /// `drawn` are random bits of the sample.
     ///
     /// All is computed in whole numbers: of frames, or of the unit of times.
     #[must_use]
-    pub fn frames_of(&self, shown: &ShownTimes<'_>, drawn: impl FnOnce() -> u64) -> Option<Vec<usize>> {
+    pub fn frames_of(&self, shown: &ShownTimes<'_>, drawn: impl FnOnce() -> u64) -> Option<ClipFrames> {
         let count = shown.begins.len();
         let last = count.checked_sub(1)?;
         let wanted = self.frames as usize;
@@ -146,7 +156,7 @@ impl VideoClip {
         if self.pick == ClipPick::Uniform {
             let middle = |nth: usize| (2 * nth as u128 + 1) * count as u128 / (2 * wanted as u128);
             let frames = (0..wanted).map(|nth| usize::try_from(middle(nth)).expect("a frame of the video"));
-            return (!is_strict || count >= wanted).then(|| frames.collect());
+            return (!is_strict || count >= wanted).then(|| ClipFrames { numbers: frames.collect(), real: wanted });
         }
         let starts = self.starts(shown);
         if starts == 0 && is_strict {
@@ -161,16 +171,20 @@ impl VideoClip {
             ClipPick::Middle => rest / 2,
             _ => 0,
         };
+        // The frame, and whether the video has one there.
         let frame = |nth: u32| match self.step {
             ClipStep::Stride(stride) => {
                 let ahead = usize::try_from(u64::from(nth) * u64::from(stride)).unwrap_or(usize::MAX);
-                first.saturating_add(ahead).min(last)
+                let number = first.saturating_add(ahead);
+                (number.min(last), number <= last)
             }
             ClipStep::Millirate(rate) => {
-                shown.frame_at(shown.first_time(first, rate) + shown.units(nth, rate)).max(first)
+                let time = shown.first_time(first, rate) + shown.units(nth, rate);
+                (shown.frame_at(time).max(first), time < shown.last_end())
             }
         };
-        Some((0..self.frames).map(frame).collect())
+        let (numbers, is_real): (Vec<usize>, Vec<bool>) = (0..self.frames).map(frame).unzip();
+        Some(ClipFrames { numbers, real: is_real.into_iter().filter(|is_real| *is_real).count() })
     }
 
     /// Returns at how many frames, from the first one on, a whole clip can begin.
@@ -238,7 +252,8 @@ mod tests {
     #[test]
     fn a_clip_begins_where_its_pick_says_and_has_every_so_many_frames() {
         let begins: Vec<i64> = (0..20).collect();
-        let of = |pick, drawn| clip(4, ClipStep::Stride(3), pick).frames_of(&shown(&begins, 20), || drawn).unwrap();
+        let of =
+            |pick, drawn| clip(4, ClipStep::Stride(3), pick).frames_of(&shown(&begins, 20), || drawn).unwrap().numbers;
         assert_eq!(of(ClipPick::Start, 9), [0, 3, 6, 9]);
         assert_eq!(of(ClipPick::Middle, 9), [5, 8, 11, 14]);
         assert_eq!(of(ClipPick::Random, 0), [0, 3, 6, 9]);
@@ -252,7 +267,7 @@ mod tests {
         let of = |frames, rate: f64, pick| {
             let file =
                 ClipFile { frames, stride: None, rate: Some(rate), pick: Some(pick), short: Some(ShortVideo::Bad) };
-            VideoClip::read(file).unwrap().frames_of(&shown(&begins, 3000), || u64::MAX).unwrap()
+            VideoClip::read(file).unwrap().frames_of(&shown(&begins, 3000), || u64::MAX).unwrap().numbers
         };
         assert_eq!(of(90, 30.0, ClipPick::Start), Vec::from_iter(0..90));
         assert_eq!(of(30, 30.0, ClipPick::Random), Vec::from_iter(60..90));
@@ -265,7 +280,7 @@ mod tests {
         let unit = ShownTimes { begins: &begins, end: 10, time_base: [1, 30] };
         let every = clip(10, ClipStep::Millirate(30_000), ClipPick::Start);
         assert_eq!(
-            every.frames_of(&unit, || 0).unwrap(),
+            every.frames_of(&unit, || 0).unwrap().numbers,
             begins.iter().map(|begin| *begin as usize).collect::<Vec<_>>()
         );
     }
@@ -274,7 +289,7 @@ mod tests {
     fn frames_that_are_shown_for_long_are_there_more_than_once_with_a_rate() {
         // Pages of slides, of 2, 5 and 3 seconds.
         let times = shown(&[0, 2000, 7000], 10_000);
-        let frames = clip(10, ClipStep::Millirate(1000), ClipPick::Start).frames_of(&times, || 0).unwrap();
+        let frames = clip(10, ClipStep::Millirate(1000), ClipPick::Start).frames_of(&times, || 0).unwrap().numbers;
         assert_eq!(frames, [0, 0, 1, 1, 1, 1, 1, 2, 2, 2]);
     }
 
@@ -282,17 +297,18 @@ mod tests {
     fn a_video_that_is_too_short_repeats_frames_or_is_bad() {
         let begins = rounded(5);
         let times = shown(&begins, 167);
-        for (step, pick, expected) in [
-            (ClipStep::Stride(2), ClipPick::Random, [0, 2, 4, 4, 4, 4]),
-            (ClipStep::Stride(u32::MAX), ClipPick::Middle, [0, 4, 4, 4, 4, 4]),
-            (ClipStep::Millirate(15_000), ClipPick::Random, [0, 2, 4, 4, 4, 4]),
-            (ClipStep::Millirate(1), ClipPick::Start, [0, 4, 4, 4, 4, 4]),
-            (ClipStep::Stride(1), ClipPick::Uniform, [0, 1, 2, 2, 3, 4]),
+        for (step, pick, real, expected) in [
+            (ClipStep::Stride(2), ClipPick::Random, 3, [0, 2, 4, 4, 4, 4]),
+            (ClipStep::Stride(u32::MAX), ClipPick::Middle, 1, [0, 4, 4, 4, 4, 4]),
+            (ClipStep::Millirate(15_000), ClipPick::Random, 3, [0, 2, 4, 4, 4, 4]),
+            (ClipStep::Millirate(1), ClipPick::Start, 1, [0, 4, 4, 4, 4, 4]),
+            (ClipStep::Stride(1), ClipPick::Uniform, 6, [0, 1, 2, 2, 3, 4]),
         ] {
             let clip = clip(6, step, pick);
             assert_eq!(clip.frames_of(&times, || 0), None, "{clip:?}");
             let lenient = VideoClip { short: ShortVideo::RepeatLast, ..clip };
-            assert_eq!(lenient.frames_of(&times, || u64::MAX).unwrap(), expected, "{clip:?}");
+            let taken = lenient.frames_of(&times, || u64::MAX).unwrap();
+            assert_eq!((&taken.numbers[..], taken.real), (&expected[..], real), "{clip:?}");
             assert_eq!(lenient.frames_of(&shown(&[], 0), || 0), None, "no frames");
         }
     }
@@ -321,11 +337,13 @@ mod tests {
             let mut begins = begins;
             begins.sort_unstable();
             let times = ShownTimes { begins: &begins, end, time_base };
-            let Some(frames) = clip.frames_of(&times, || drawn) else {
+            let Some(ClipFrames { numbers: frames, real }) = clip.frames_of(&times, || drawn) else {
                 prop_assert!(begins.is_empty() || clip.short == ShortVideo::Bad);
                 return Ok(());
             };
             prop_assert_eq!(frames.len(), clip.frames as usize);
+            prop_assert!(real >= 1 && real <= frames.len() && (real == frames.len() || clip.short == ShortVideo::RepeatLast));
+            prop_assert!(frames[real..].iter().all(|frame| *frame == begins.len() - 1), "{:?}", frames);
             prop_assert!(frames.is_sorted() && frames.iter().all(|frame| *frame < begins.len()), "{:?}", frames);
             if let (ClipStep::Stride(stride), ShortVideo::Bad) = (clip.step, clip.short)
                 && clip.pick != ClipPick::Uniform

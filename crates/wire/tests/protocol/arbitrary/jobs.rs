@@ -10,7 +10,7 @@ use spdl_job::{
     LabelsColumn, LossMaskColumn, MaskColumn, Mix, Noise, NumberOrRange, OneHotColumn, PictureList, PositionsColumn,
     RandomResizedCrop, ReturnedColumn, ReturnedValue, Returns, SegmentPick, Sequence, ShortVideo, Size, SoundOp,
     SourceDigest, Speed, TensorColumn, TensorEncoding, TextColumn, TimeMask, TokensColumn, Transform, VideoClip,
-    VideoColumn,
+    VideoColumn, VideoMaskColumn, VideoTimesColumn,
 };
 use spdl_order::{BlendStage, EpochEnd, MixParams, OrderParams};
 use spdl_sequence::{LongDocument, PackMethod};
@@ -157,6 +157,9 @@ fn kind() -> impl Strategy<Value = ColumnKind> {
         text().prop_map(|follows| ColumnKind::AudioLength(AudioLengthColumn { follows })),
         text().prop_map(|follows| ColumnKind::AudioRate(AudioRateColumn { follows })),
         video().prop_map(ColumnKind::Video),
+        (text(), any::<u32>())
+            .prop_map(|(follows, frames)| ColumnKind::VideoTimes(VideoTimesColumn { follows, frames })),
+        (text(), any::<u32>()).prop_map(|(follows, frames)| ColumnKind::VideoMask(VideoMaskColumn { follows, frames })),
         (text(), any::<u16>(), any::<[u32; 2]>())
             .prop_map(|(follows, ignore_index, size)| { ColumnKind::Mask(MaskColumn { follows, ignore_index, size }) }),
         (function_call(), any::<u32>())

@@ -1,0 +1,65 @@
+//! The kinds `video_times` and `video_mask`: what the tables of a video say about the frames of a `video` column's value.
+
+use spdl_job::{Column, ColumnKind, VideoClip};
+use spdl_media::Video;
+use spdl_types::DType;
+
+use super::{ColumnDecoder, ColumnSample, ColumnSetup, FieldTarget, video::TakenVideo};
+use crate::decode::{SampleKey, cause::BadSampleProblem};
+
+/// Decodes to a number for each frame of a clip.
+pub(super) struct VideoFactDecoder {
+    dtype: DType,
+    clip: VideoClip,
+    fact: VideoFact,
+}
+
+/// What a column has of the frames.
+#[derive(Clone, Copy)]
+pub(super) enum VideoFact {
+    /// When they are shown, in seconds.
+    Times,
+    /// Whether the video has them.
+    Mask,
+}
+
+impl VideoFactDecoder {
+    /// Finds the column that is followed, which a valid job has.
+    pub(super) fn new(follows: &str, fact: VideoFact, setup: &ColumnSetup<'_>) -> Self {
+        let followed = setup.columns.iter().find_map(|column: &Column| match &column.kind {
+            ColumnKind::Video(video) if column.name == follows => Some(video.clip),
+            _ => None,
+        });
+        let clip = followed.unwrap_or_else(|| panic!("a valid job has a video column `{follows}` that others follow"));
+        Self { dtype: setup.column.decoded_dtype(), clip, fact }
+    }
+}
+
+impl ColumnDecoder for VideoFactDecoder {
+    fn reads_video(&self) -> bool {
+        true
+    }
+
+    /// Nothing is decoded: the tables are enough.
+    fn video_packets(&self, _: &Video, _: (u64, SampleKey)) -> Option<Vec<usize>> {
+        Some(Vec::new())
+    }
+
+    fn decode(&self, sample: ColumnSample<'_, '_>, target: &mut FieldTarget<'_>) -> Result<(), BadSampleProblem> {
+        let ColumnSample { field, content, seed, key, resources, .. } = sample;
+        let file = content.into_file();
+        let (taken, _) = TakenVideo::open(&self.clip, (field, &file), (seed, key), resources.limits)?;
+        let values: Vec<f64> = match self.fact {
+            VideoFact::Times => taken.seconds().collect(),
+            VideoFact::Mask => taken.mask().map(f64::from).collect(),
+        };
+        for (value, place) in values.iter().zip(target.fixed().chunks_exact_mut(self.dtype.bytes())) {
+            match self.dtype {
+                DType::F64 => place.copy_from_slice(&value.to_le_bytes()),
+                DType::F32 => place.copy_from_slice(&(*value as f32).to_le_bytes()),
+                _ => place.copy_from_slice(&[u8::from(*value > 0.0)]),
+            }
+        }
+        Ok(())
+    }
+}
