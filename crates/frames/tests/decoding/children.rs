@@ -163,7 +163,8 @@ fn without_a_library_one_line_says_how_to_get_it() {
     let error = missing.check().unwrap_err();
     assert!(matches!(error, FrameDecodeError::Library { .. }) && !error.is_of_video(), "{error:?}");
     let error = error.to_string();
-    for what in [&*folder.path().to_string_lossy(), "SPDL_LIBAV=", "apt install", "pip install av"] {
+    let named = format!("`{}` has no file libavcodec.so.59 to .63; set SPDL_LIBAV=", folder.path().display());
+    for what in [&*named, "apt install", "pip install av"] {
         assert!(error.contains(what) && !error.contains('\n'), "{error}");
     }
     // One that is not what its name says.
