@@ -124,6 +124,28 @@ fn requests_that_do_not_fit_into_memory_at_once_go_in_parts() {
 }
 
 #[test]
+fn an_idle_child_keeps_little_memory() {
+    let folder = TempDir::new().unwrap();
+    let encoded = "-c:v mjpeg -q:v 9 -pix_fmt yuvj420p";
+    let made = video("large frames", &folder, "testsrc2=size=4096x2304:rate=2:duration=1", encoded);
+    let Some((video, decoders)) = made else { return };
+    // Other tests have at most 8 MiB mapped at a time.
+    let largest = || {
+        let maps = fs::read_to_string("/proc/self/maps").unwrap();
+        let shared = maps.lines().filter(|line| line.contains("memfd:spdl-frames"));
+        let bytes = shared.filter_map(|line| {
+            let (start, end) = line.split_once(' ')?.0.split_once('-')?;
+            Some(u64::from_str_radix(end, 16).ok()? - u64::from_str_radix(start, 16).ok()?)
+        });
+        bytes.max().unwrap()
+    };
+    for _ in 0..2 {
+        video.check(&[0, 1], &video.decode(&decoders, &[0, 1]).unwrap());
+        assert!(largest() <= 8 << 20, "{} bytes", largest());
+    }
+}
+
+#[test]
 fn one_that_takes_too_long_or_too_much_is_ended() {
     let folder = TempDir::new().unwrap();
     let made = video("limits", &folder, "testsrc2=size=64x48:duration=1", H264);
