@@ -21,5 +21,7 @@ pub use child::{frame_child_main, frame_child_with};
 pub use error::FrameDecodeError;
 pub use planes::{FramePlanes, Plane, PlaneFormat, PlaneKind};
 pub use pool::FrameDecoders;
+#[doc(hidden)]
+pub use protocol::rewritten_reply;
 pub use request::{FrameRequest, PacketBytes};
 pub use settings::{FrameChildCommand, FrameSettings};
