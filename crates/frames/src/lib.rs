@@ -23,5 +23,7 @@ pub use convert::{ConvertProblem, RgbConversion, RgbRows};
 pub use error::FrameDecodeError;
 pub use planes::{FramePlanes, Plane, PlaneFormat, PlaneKind};
 pub use pool::FrameDecoders;
+#[doc(hidden)]
+pub use protocol::rewritten_reply;
 pub use request::{FrameRequest, PacketBytes};
 pub use settings::{FrameChildCommand, FrameSettings};

@@ -10,6 +10,7 @@ mod coordinator;
 mod decode;
 mod files;
 mod formats;
+mod frames;
 pub mod heap;
 mod indexes;
 mod input;
@@ -102,6 +103,7 @@ pub const ALL: &[FuzzTarget] = &[
     FuzzTarget { max_bytes: 16 << 20, ..target("sound", sound::read, sound::seeds) },
     // A packet may have one byte, and 40 bytes tell of it; the target has them several times.
     FuzzTarget { max_bytes_per_byte: 512, ..target("video", video::read, video::seeds) },
+    target("frame_reply", frames::reply, frames::reply_seeds),
     // In columns, many packets that are alike take next to no bytes: a block has at most 4,096, and some are read at once.
     target("video_table", video::table, video::table_seeds),
     FuzzTarget { max_bytes: 32 << 20, ..target("scalable", scalable::read, scalable::seeds) },

@@ -114,6 +114,8 @@ impl<'s> ChildSession<'s> {
         loop {
             let result = match self.order() {
                 Ok(ChildOrder::Start(order)) => self.request(&order),
+                // Smaller memory, after a request with large frames.
+                Ok(ChildOrder::Output(_)) => Ok(()),
                 Ok(_) => Err(SessionEnd::Broken),
                 Err(end) => Err(end),
             };

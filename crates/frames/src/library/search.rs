@@ -37,8 +37,9 @@ pub(super) struct LoadedLibrary {
 pub(super) fn load(folders: &LibraryFolders) -> Result<LoadedLibrary, String> {
     let mut problems = Vec::new();
     if let Some(folder) = &folders.only {
-        return load_from(folder)
-            .unwrap_or_else(|| Err(format!("`{}` has no libavcodec.so of them", folder.display())));
+        let (oldest, newest) = (MAJORS.start(), MAJORS.end());
+        let none = || format!("`{}` has no file libavcodec.so.{oldest} to .{newest}", folder.display());
+        return load_from(folder).unwrap_or_else(|| Err(none()));
     }
     for major in MAJORS.rev() {
         let file = PathBuf::from(format!("libavcodec.so.{major}"));
@@ -126,6 +127,31 @@ fn words(error: &libloading::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_folder_of_packages_is_looked_into() {
+        let system = fs::read_dir("/usr/lib").into_iter().flatten().flatten().map(|entry| entry.path());
+        let in_folder =
+            |folder: PathBuf| fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+        let mut files = system.flat_map(in_folder);
+        let Some(file) = files.find(|file| file.file_name().and_then(major).is_some()) else {
+            eprintln!("skipped: the system has no libavcodec");
+            return;
+        };
+        let packages = tempfile::tempdir().unwrap();
+        assert!(load_from(&packages.path().join("av.libs")).is_none());
+        let folder = packages.path().join("av.libs");
+        fs::create_dir(&folder).unwrap();
+        // The newest one is taken, and what is no library is named.
+        let major = major(file.file_name().unwrap()).unwrap();
+        let found = folder.join(format!("libavcodec-0123abcd.so.{major}.1.100"));
+        std::os::unix::fs::symlink(&file, &found).unwrap();
+        fs::write(folder.join("libavcodec.so.58"), "").unwrap();
+        assert_eq!(load_from(&folder).unwrap().map_err(drop).unwrap().file, found);
+        fs::write(folder.join("libavcodec.so.63"), "").unwrap();
+        let problem = load_from(&folder).unwrap().map(|_| ()).unwrap_err();
+        assert!(problem.contains("libavcodec.so.63` cannot be loaded"), "{problem}");
+    }
 
     #[test]
     fn names_of_files_say_the_version() {

@@ -38,6 +38,9 @@ const END_TIMEOUT: Duration = Duration::from_secs(1);
 const LEAST_MEMORY: usize = 1 << 20;
 /// The memory for several frames, in bytes, if one alone does not take more.
 const FRAMES_MEMORY: usize = 4 << 20;
+/// The most memory for packets, and for frames, that a child keeps while it is idle, in bytes. When lowered, large frames take new pages
+/// for each request; when raised, children that have once decoded such keep them.
+const KEPT_MEMORY: usize = 8 << 20;
 /// The least number of pixels of frames that a child may have. The limit of its memory grows with it.
 const LEAST_PIXELS: u64 = 1 << 21;
 
@@ -172,12 +175,12 @@ impl FrameChild {
             }
             order = match next {
                 NextStep::Done => {
-                    self.is_usable = true;
+                    self.give_back()?;
                     let missing = is_found.iter().position(|is_found| !is_found);
                     return missing.map_or(Ok(()), |nth| Err(FrameDecodeError::Missing { pts: request.wanted[nth] }));
                 }
                 NextStep::Failed(kind, text) => {
-                    self.is_usable = true;
+                    self.give_back()?;
                     return Err(match kind {
                         FailureKind::Codec => no_decoder(&self.library),
                         FailureKind::Format => FrameDecodeError::Format { name: text },
@@ -230,6 +233,21 @@ impl FrameChild {
     fn is_more(&self, bytes: usize, request: &FrameRequest<'_>) -> bool {
         let most = request.max_pixels.saturating_mul(6);
         bytes > self.output.as_ref().map_or(0, FrameMemory::len) && bytes as u64 <= most
+    }
+
+    /// Ends a request. Replaces large memory by small, here and in the child.
+    fn give_back(&mut self) -> Result<(), FrameDecodeError> {
+        if self.input.as_ref().is_some_and(|memory| memory.len() > KEPT_MEMORY) {
+            self.input = None;
+            self.make_input(0)?;
+        }
+        if self.output.as_ref().is_some_and(|memory| memory.len() > KEPT_MEMORY) {
+            let (bytes, memory) = self.make_output(0, 0)?;
+            // A child that has ended is noticed when it is asked.
+            let _ = send(&self.socket, &ChildOrder::Output(bytes).encode(), Some(memory.as_fd()));
+        }
+        self.is_usable = true;
+        Ok(())
     }
 
     /// Makes room for orders.

@@ -69,3 +69,10 @@ impl<'m> MessageBytes<'m> {
         self.0.is_empty().then_some(value)
     }
 }
+
+/// Reads what a child answers, as the pool does, and writes it again; `None` if it is no answer. For the fuzzer.
+#[doc(hidden)]
+#[must_use]
+pub fn rewritten_reply(bytes: &[u8]) -> Option<Vec<u8>> {
+    ChildReply::decode(bytes).map(|reply| reply.encode())
+}

@@ -20,7 +20,7 @@ pub(crate) enum ChildOrder {
     Load(LoadOrder),
     /// The memory in which orders lie. Not answered.
     Input(usize),
-    /// The memory into which frames go. Goes on with the request, if there is one that has asked for it.
+    /// The memory into which frames go. Goes on with the request that has asked for it; between requests, it is not answered.
     Output(usize),
     /// Begins a request.
     Start(StartOrder),

@@ -124,6 +124,28 @@ fn requests_that_do_not_fit_into_memory_at_once_go_in_parts() {
 }
 
 #[test]
+fn an_idle_child_keeps_little_memory() {
+    let folder = TempDir::new().unwrap();
+    let encoded = "-c:v mjpeg -q:v 9 -pix_fmt yuvj420p";
+    let made = video("large frames", &folder, "testsrc2=size=4096x2304:rate=2:duration=1", encoded);
+    let Some((video, decoders)) = made else { return };
+    // Other tests have at most 8 MiB mapped at a time.
+    let largest = || {
+        let maps = fs::read_to_string("/proc/self/maps").unwrap();
+        let shared = maps.lines().filter(|line| line.contains("memfd:spdl-frames"));
+        let bytes = shared.filter_map(|line| {
+            let (start, end) = line.split_once(' ')?.0.split_once('-')?;
+            Some(u64::from_str_radix(end, 16).ok()? - u64::from_str_radix(start, 16).ok()?)
+        });
+        bytes.max().unwrap()
+    };
+    for _ in 0..2 {
+        video.check(&[0, 1], &video.decode(&decoders, &[0, 1]).unwrap());
+        assert!(largest() <= 8 << 20, "{} bytes", largest());
+    }
+}
+
+#[test]
 fn one_that_takes_too_long_or_too_much_is_ended() {
     let folder = TempDir::new().unwrap();
     let made = video("limits", &folder, "testsrc2=size=64x48:duration=1", H264);
@@ -163,7 +185,8 @@ fn without_a_library_one_line_says_how_to_get_it() {
     let error = missing.check().unwrap_err();
     assert!(matches!(error, FrameDecodeError::Library { .. }) && !error.is_of_video(), "{error:?}");
     let error = error.to_string();
-    for what in [&*folder.path().to_string_lossy(), "SPDL_LIBAV=", "apt install", "pip install av"] {
+    let named = format!("`{}` has no file libavcodec.so.59 to .63; set SPDL_LIBAV=", folder.path().display());
+    for what in [&*named, "apt install", "pip install av"] {
         assert!(error.contains(what) && !error.contains('\n'), "{error}");
     }
     // One that is not what its name says.
