@@ -10,10 +10,7 @@ use spdl_types::{
 };
 
 use super::{
-    Change, ClusterNote, CoordinatorCore, Effect, JobRecord, MAX_JOBS, NAMED_SAMPLES,
-    ledger::Ledger,
-    over_limit,
-    stages::{stages_reached, stages_text},
+    Change, ClusterNote, CoordinatorCore, Effect, JobRecord, MAX_JOBS, NAMED_SAMPLES, ledger::Ledger, over_limit,
 };
 
 /// The largest number of job files whose problems are kept for the status.
@@ -343,4 +340,22 @@ fn differences(existing: &JobState, submitted: &Job) -> String {
         .collect();
     differences.extend(column_differences(&ours.columns, &submitted.columns));
     differences.join(", ")
+}
+
+/// Describes the stages of a job.
+fn stages_text(job: &Job) -> String {
+    if job.stages.is_empty() {
+        return "none".to_owned();
+    }
+    job.stages.iter().map(|stage| format!("from {}: {:?}", stage.from, stage.weights)).collect::<Vec<_>>().join("; ")
+}
+
+/// Builds the refusal for a replacement with other stages before a position that a run has reached.
+fn stages_reached(submitted: &Job, at: Position, run: &str) -> Refusal {
+    let sample = submitted.samples_before(at);
+    let cause = format!(
+        "run `{run}` has reached sample {sample} ({at}), and its `stage` tables differ before that; stages may change that begin with \
+         `from = {sample}` or later: change only these, or give the job another name"
+    );
+    Refusal::JobInvalid { job: submitted.name.clone(), cause }
 }

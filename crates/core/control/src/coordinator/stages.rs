@@ -1,7 +1,6 @@
 //! The stages of a job's sources: other weights from a position on that no run has reached.
 
 use crate::messages::{JobReplacement, Refusal};
-use spdl_job::Job;
 use spdl_order::BlendStage;
 use spdl_types::Position;
 
@@ -44,22 +43,4 @@ impl CoordinatorCore {
         };
         state.runs.iter().filter_map(of_run).max().filter(|(at, _)| *at > Position::START)
     }
-}
-
-/// Describes the stages of a job.
-pub(super) fn stages_text(job: &Job) -> String {
-    if job.stages.is_empty() {
-        return "none".to_owned();
-    }
-    job.stages.iter().map(|stage| format!("from {}: {:?}", stage.from, stage.weights)).collect::<Vec<_>>().join("; ")
-}
-
-/// Builds the refusal for a replacement with other stages before a position that a run has reached.
-pub(super) fn stages_reached(submitted: &Job, at: Position, run: &str) -> Refusal {
-    let sample = submitted.samples_before(at);
-    let cause = format!(
-        "run `{run}` has reached sample {sample} ({at}), and its `stage` tables differ before that; stages may change that begin with \
-         `from = {sample}` or later: change only these, or give the job another name"
-    );
-    Refusal::JobInvalid { job: submitted.name.clone(), cause }
 }
