@@ -360,7 +360,7 @@ fn index_of(file: &[u8]) -> Result<(Bytes, Fingerprint), String> {
     let footer = ParquetFooter::parse(&file[start..file.len() - 8], file.len() as u64)?;
     let read = |range: Range<u64>| file.get(range.start as usize..range.end as usize).map(Bytes::copy_from_slice);
     let partitions = [("split".into(), "train".into())];
-    let of_rows = RowFacts { key_prefix: "split=train/a/", partitions: &partitions };
+    let of_rows = RowFacts { key_prefix: "split=train/a/", partitions: &partitions, series: None };
     let made = footer.index(&read, &PagesByHeader::default(), of_rows, 4000)?;
     Ok((made.index, made.hash))
 }
