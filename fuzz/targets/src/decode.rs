@@ -25,6 +25,10 @@ const FOLLOWED: &str = "[[column]]\nname = \"image\"\nfrom = \"jpg\"\ndecode = \
 /// The column that examples of kinds for sounds follow. No field is both a sound and a picture.
 const FOLLOWED_SOUND: &str = "[[column]]\nname = \"audio\"\nfrom = \"jpg\"\ndecode = \"audio\"\nmax_seconds = 1";
 
+/// The column that the example of `is_pad` follows.
+const FOLLOWED_SERIES: &str =
+    "[[column]]\nname = \"deltas\"\nfrom = \"jpg\"\ndecode = \"int\"\ndeltas = [-1, 0, 2]\ndefault = 3";
+
 /// Further columns than the example of each kind.
 const COLUMNS: [&str; 15] = [
     "decode = \"audio\"\nchannels = \"first\"\ndtype = \"i16\"\nmax_seconds = 1",
@@ -52,7 +56,11 @@ fn columns() -> Vec<String> {
     // No worker decodes sequences from a record.
     let kinds = ColumnKind::CATALOG.iter().filter(|(_, keys)| !keys.contains("follows = \"tokens\""));
     let columns = kinds.map(example).chain(COLUMNS.map(str::to_owned));
-    let followed = |column: &str| if column.starts_with("decode = \"audio") { FOLLOWED_SOUND } else { FOLLOWED };
+    let followed = |column: &str| match column {
+        sound if sound.starts_with("decode = \"audio") => FOLLOWED_SOUND,
+        series if series.starts_with("decode = \"is_pad") => FOLLOWED_SERIES,
+        _ => FOLLOWED,
+    };
     columns.map(|column| format!("{column}\n{}", followed(&column))).collect()
 }
 

@@ -264,12 +264,21 @@ impl Decoder {
         names.into_iter()
     }
 
+    /// Returns the fields of which columns have the values of several records of a series, with the places of these.
+    pub(crate) fn series_fields(&self) -> impl Iterator<Item = (&str, &[i32])> {
+        let of_series = self.inner.prepared().map(|(_, prepared)| &prepared.column);
+        let of_series = of_series.filter(|column| !column.value.deltas.is_empty());
+        of_series.flat_map(|column| column.from.iter().map(|name| (name.as_str(), &column.value.deltas[..])))
+    }
+
     /// Returns for each column of the job the field that it is decoded from, if its values can be numbers.
     pub(crate) fn number_fields(&self) -> impl Iterator<Item = Option<&str>> {
         self.inner.columns.iter().map(|prepared| {
             let Prepared { column, decoder, .. } = prepared.as_ref()?;
             match &column.from[..] {
-                [name] if decoder.takes_numbers() && column.path().is_empty() => Some(name.as_str()),
+                [name] if decoder.takes_numbers() && column.path().is_empty() && column.value.deltas.is_empty() => {
+                    Some(name.as_str())
+                }
                 _ => None,
             }
         })
@@ -429,7 +438,7 @@ impl DecoderInner {
 impl Prepared {
     fn new(setup: &ColumnSetup<'_>) -> Result<Self, DecoderError> {
         let (column, decoder) = (setup.column.clone(), column::decoder(setup)?);
-        let is_ragged = !matches!(column.kind.shape(), SampleShape::Fixed(_));
+        let is_ragged = !matches!(column.decoded_shape(), SampleShape::Fixed(_));
         let mut prepared = Self { column, decoder, default: None, is_ragged };
         if let Some(default) = &prepared.column.value.default {
             let value = prepared.default_value(default).map_err(|problem| {
@@ -462,6 +471,28 @@ impl Prepared {
 
 impl Decoder {
     fn decode_value(
+        &self,
+        prepared: &Prepared,
+        key: SampleKey,
+        record: &mut SampleRecord<'_>,
+        scratch: &mut DecodeScratch,
+        target: &mut FieldTarget<'_>,
+    ) -> Result<(), BadSampleProblem> {
+        let deltas = &prepared.column.value.deltas;
+        if deltas.is_empty() {
+            return self.decode_one(prepared, key, record, scratch, target);
+        }
+        let place = target.fixed();
+        let bytes = place.len() / deltas.len();
+        for (delta, place) in deltas.iter().zip(place.chunks_exact_mut(bytes)) {
+            let fields = record.fields_at(*delta);
+            let mut record = SampleRecord::new(&fields, record.sample());
+            self.decode_one(prepared, key, &mut record, scratch, &mut FieldTarget::Fixed(place))?;
+        }
+        Ok(())
+    }
+
+    fn decode_one(
         &self,
         Prepared { column, decoder, default, .. }: &Prepared,
         key: SampleKey,

@@ -16,6 +16,7 @@ mod geometry;
 mod image;
 mod image_size;
 mod int;
+mod is_pad;
 mod json;
 mod listed;
 mod mask;
@@ -75,6 +76,7 @@ pub(super) fn decoder(setup: &ColumnSetup<'_>) -> Result<Box<dyn ColumnDecoder>,
         ColumnKind::Audio(column) => Box::new(audio::AudioDecoder::new(column, dtype)),
         ColumnKind::AudioLength(column) => Box::new(AudioFactDecoder::new(&column.follows, AudioFact::Length, setup)),
         ColumnKind::AudioRate(column) => Box::new(AudioFactDecoder::new(&column.follows, AudioFact::Rate, setup)),
+        ColumnKind::IsPad(column) => Box::new(is_pad::IsPadDecoder::new(column)),
         ColumnKind::Labels(_)
         | ColumnKind::Positions(_)
         | ColumnKind::DocumentLengths(_)
