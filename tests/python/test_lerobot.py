@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import pickle
 import subprocess
 import sys
 from typing import Any
@@ -14,6 +15,7 @@ import lerobot_files
 import numpy
 import pytest
 import spdl_cluster
+import stores
 from conftest import LIMIT_S, Cluster, ctl, ctl_json
 from lerobot_files import ACTION, STATE, TASKS, write, write_episodes, write_info
 from numpy.typing import NDArray
@@ -31,7 +33,7 @@ TASK = {"name": "task", "from": "task", "decode": "text"}
 COLUMNS = [INDEX, STATES, ACTIONS, PADDED, REWARDS, DONE, FRAMES, TASK]
 
 
-def job(dataset: pathlib.Path, *columns: dict[str, Any], **keys: Any) -> dict[str, Any]:
+def job(dataset: pathlib.Path | str, *columns: dict[str, Any], **keys: Any) -> dict[str, Any]:
     return {"name": "robot", "dataset": dataset, "seed": 5, "global_batch": 4, **keys, "column": list(columns)}
 
 
@@ -40,7 +42,7 @@ def samples(loader: Any) -> dict[int, dict[str, Any]]:
     found = {}
     for batch in loader:
         texts = batch["task"].text()
-        for entry in range(batch.samples):
+        for entry in numpy.flatnonzero(batch.valid):
             of_entry = {name: numpy.array(values[entry]) for name, values in batch.items() if name != "task"}
             found[int(of_entry["index"])] = {**of_entry, "task": texts[entry]}
     return found
@@ -159,6 +161,73 @@ def test_a_batch_has_the_keys_that_policies_expect(tmp_path: pathlib.Path) -> No
     made = as_lerobot(pictures)
     assert made["observation.images.top"].shape == (2, 3, 5, 6) and torch.allclose(made["observation.images.top"], torch.tensor(0.2))
     assert made["depth"] is pictures["depth"]
+
+
+def test_samples_are_those_of_lerobots_own_reader_of_what_its_own_writer_wrote(tmp_path: pathlib.Path) -> None:
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("lerobot", reason=os.environ.get("SPDL_TEST_NO_FRAMEWORKS", "lerobot is not installed"))
+    from spdl_cluster.lerobot import as_lerobot
+
+    deltas = {"action": list(range(8)), "observation.state": [-1, 0], "grid": [-1, 0, 1]}
+    program = [sys.executable, str(pathlib.Path(__file__).with_name("lerobot_program.py"))]
+    done = subprocess.run(
+        [*program, str(tmp_path / "robot"), str(tmp_path / "items.pt"), json.dumps(deltas)], capture_output=True, text=True, timeout=LIMIT_S
+    )
+    assert done.returncode == 0, done.stderr
+    items = torch.load(tmp_path / "items.pt", weights_only=False)
+    ctl("index", tmp_path / "robot")
+    shapes = {"action": [3], "observation.state": [4], "grid": [2, 3]}
+    columns = [{"name": name, "from": name, "decode": "tensor", "shape": shape, "deltas": deltas[name]} for name, shape in shapes.items()]
+    columns += [{"name": f"{name}_is_pad", "from": name, "decode": "is_pad", "follows": name} for name in shapes]
+    columns += [{"name": name, "from": name, "decode": "int"} for name in ("index", "episode_index", "frame_index", "task_index")]
+    columns += [{"name": "timestamp", "from": "timestamp", "decode": "float"}, TASK]
+    columns += [{"name": "observation.image", "from": "observation.image.bytes", "decode": "image", "ops": [{"resize": [24, 32]}]}]
+    seen = set()
+    with spdl_cluster.local(job(tmp_path / "robot", *columns, epoch_end="pad")) as loader:
+        for batch in map(as_lerobot, loader):
+            for entry, index in enumerate(batch["index"].tolist()):
+                item = items[index]
+                assert item.keys() == batch.keys()
+                for name, theirs in item.items():
+                    ours = batch[name][entry]
+                    if name == "task":
+                        assert ours == theirs
+                    else:
+                        assert ours.dtype == theirs.dtype and torch.equal(ours, theirs), (index, name)
+                seen.add(index)
+    assert sorted(seen) == list(range(len(items)))
+
+
+def test_a_dataset_in_a_bucket_is_read_there(tmp_path: pathlib.Path) -> None:
+    episodes = write(tmp_path / "bucket/robot", LENGTHS)
+    (tmp_path / "read.py").write_text(
+        "import pickle, sys, spdl_cluster, test_lerobot\n"
+        "with spdl_cluster.local(test_lerobot.job(sys.argv[1], *test_lerobot.COLUMNS), tensors='numpy') as loader:\n"
+        "    pickle.dump(test_lerobot.samples(loader), open(sys.argv[2], 'wb'))\n"
+    )
+    with stores.bucket("bucket", tmp_path / "bucket") as variables:
+        environment = {**os.environ, **variables, "PYTHONPATH": str(pathlib.Path(__file__).parent)}
+        for command in (
+            [os.environ["SPDL_TEST_CTL"], "index", "s3://bucket/robot", "--out", str(tmp_path / "index")],
+            [sys.executable, str(tmp_path / "read.py"), str(tmp_path / "index"), str(tmp_path / "samples")],
+        ):
+            done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, env=environment)
+            assert done.returncode == 0, done.stderr
+    check(pickle.loads((tmp_path / "samples").read_bytes()), tmp_path / "bucket/robot", episodes)
+
+
+def test_a_view_of_some_episodes_has_whole_episodes_around_its_samples(tmp_path: pathlib.Path) -> None:
+    episodes = write(tmp_path / "robot", LENGTHS)
+    ctl("index", tmp_path / "robot")
+    # Frames behind the first ones of an episode are not in the view.
+    chosen = job(tmp_path / "robot", *COLUMNS, epoch_end="exact", view={"where": "frame_index < 4 and episode_index >= 1"})
+    table = lerobot_files.rows(tmp_path / "robot")
+    with spdl_cluster.local(chosen, tensors="numpy") as loader:
+        found = samples(loader)
+    assert len(found) > 10
+    for row, sample in found.items():
+        values, is_pad = expected(table, episodes, "action", row, list(range(8)))
+        assert numpy.array_equal(sample["action"], values.astype("float32")) and numpy.array_equal(sample["action_is_pad"], is_pad)
 
 
 def test_the_page_on_robots_runs_as_it_is_written(tmp_path: pathlib.Path, temporary: pathlib.Path) -> None:
