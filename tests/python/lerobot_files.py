@@ -107,3 +107,16 @@ def write(folder: pathlib.Path, files: list[list[int]], row_group_size: int | No
 def rows(folder: pathlib.Path) -> Any:
     """Returns all rows of a dataset, in order."""
     return pyarrow.concat_tables([parquet.read_table(path) for path in sorted(folder.glob("data/*/*.parquet"))])
+
+
+def add_video(folder: pathlib.Path, episodes: list[dict[str, Any]], video: pathlib.Path, starts: list[float], fps: float) -> None:
+    """Adds a feature whose frames lie in a copy of this video: those of each episode begin at one of these frames."""
+    path = folder / "videos/observation.images.top/chunk-000/file-000.mp4"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(video.read_bytes())
+    for one, start in zip(episodes, starts, strict=True):
+        of_video = {"chunk_index": 0, "file_index": 0, "from_timestamp": start / fps, "to_timestamp": (start + one["length"]) / fps}
+        one.update({f"videos/observation.images.top/{name}": value for name, value in of_video.items()})
+    write_episodes(folder, episodes)
+    features = {"observation.images.top": {"dtype": "video", "shape": [48, 64, 3], "names": None}}
+    write_info(folder, fps=fps, features=features)

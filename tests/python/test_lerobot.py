@@ -17,7 +17,7 @@ import pytest
 import spdl_cluster
 import stores
 from conftest import LIMIT_S, Cluster, ctl, ctl_json
-from lerobot_files import ACTION, STATE, TASKS, write, write_episodes, write_info
+from lerobot_files import ACTION, STATE, TASKS, add_video, write, write_episodes, write_info
 from numpy.typing import NDArray
 from test_recipes import Recipe
 
@@ -135,6 +135,25 @@ def test_totals_that_are_wrong_are_noted(tmp_path: pathlib.Path) -> None:
     write(tmp_path / "robot", LENGTHS)
     write_info(tmp_path / "robot", total_episodes=7)
     assert "`total_episodes` is 7, and the dataset has 6" in ctl("index", tmp_path / "robot").stdout
+
+
+def test_videos_that_contradict_the_episodes_are_noted(tmp_path: pathlib.Path) -> None:
+    # It has 40 frames, 10 a second.
+    video = pathlib.Path(__file__).parents[2] / "crates/media/tests/videos/tables.mp4"
+    episodes = write(tmp_path / "robot", [[7, 12], [21]])
+    add_video(tmp_path / "robot", episodes, video, [0, 7, 19], 10)
+    assert "observation.images.top" not in ctl("index", tmp_path / "robot").stdout
+    told = "`videos/observation.images.top/chunk-000/file-000.mp4`: episode "
+    for starts, expected in (
+        ([0, 6, 19], "1 has frames 6 to 18, of which others have those up to 7"),
+        ([0, 7, 20], "2 has frames 20 to 41, and the video has 40"),
+        ([0, 7.01, 19], "1 begins at 0.701 s, which is 0.001000 s from frame 7"),
+    ):
+        add_video(tmp_path / "robot", episodes, video, starts, 10)
+        found = ctl("index", tmp_path / "robot", "--force").stdout
+        assert told + expected in found, found
+    (tmp_path / "robot/videos/observation.images.top/chunk-000/file-000.mp4").unlink()
+    assert "file-000.mp4` is not there, which episodes from 0 to 2 name" in ctl("index", tmp_path / "robot", "--force").stdout
 
 
 def test_deltas_need_a_dataset_of_series(tmp_path: pathlib.Path) -> None:

@@ -139,7 +139,8 @@ mod tests {
     const PATH: &str = "data/chunk-000/file-000.parquet";
 
     fn meta() -> LeRobotMeta {
-        let episode = |length, from| EpisodeMeta { length, frames: [from, from + length], file: PATH.to_owned() };
+        let episode =
+            |length, from| EpisodeMeta { length, frames: [from, from + length], file: PATH.to_owned(), videos: vec![] };
         let tasks = vec!["push".to_owned(), "pull".to_owned()];
         LeRobotMeta { fps: 10, tasks, episodes: [(0, episode(3, 0)), (1, episode(2, 3))].into() }
     }

@@ -20,11 +20,7 @@ pub(super) struct ReadColumns {
 
 impl ReadColumns {
     /// Reads those of the columns `names` that the file has.
-    pub(super) async fn read(
-        file: &FooterFile,
-        made: &MadeIndex,
-        names: &'static [&'static str],
-    ) -> Result<Self, DatasetError> {
+    pub(super) async fn read(file: &FooterFile, made: &MadeIndex, names: Vec<String>) -> Result<Self, DatasetError> {
         let index = Parquet.open_index(made.index.clone(), made.hash);
         let index = index.map_err(|source| DatasetError::Unwritable { url: file.path().to_owned(), source })?;
         let shard = Shard {
@@ -39,7 +35,6 @@ impl ReadColumns {
             index_hash: Fingerprint(0),
             place: MetadataPlace::Hidden,
         };
-        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
         let ranges = index.project(0..index.shard_bytes(), &names);
         let mut read: Vec<(u64, Bytes)> = Vec::with_capacity(ranges.len());
         for range in &ranges {

@@ -27,9 +27,32 @@ struct InfoJson {
     codebase_version: String,
     fps: f64,
     data_path: Option<String>,
+    video_path: Option<String>,
+    #[serde(default)]
+    features: BTreeMap<String, FeatureJson>,
     total_episodes: Option<u64>,
     total_frames: Option<u64>,
     total_tasks: Option<u64>,
+}
+
+#[derive(Debug, Deserialize)]
+struct FeatureJson {
+    dtype: String,
+}
+
+/// A feature whose frames lie in videos.
+struct VideoFeature {
+    key: String,
+    /// The path of its files.
+    path: String,
+}
+
+/// Where the frames of an episode lie in a video, as `meta/episodes` says.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct EpisodeVideo {
+    pub(super) file: String,
+    /// Seconds of the file.
+    pub(super) seconds: [f64; 2],
 }
 
 /// What `meta/` says.
@@ -44,13 +67,15 @@ pub(super) struct LeRobotMeta {
 }
 
 /// What `meta/episodes` says about an episode.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) struct EpisodeMeta {
     pub(super) length: i64,
     /// The numbers of its frames in the dataset.
     pub(super) frames: [i64; 2],
     /// The file that has its rows.
     pub(super) file: String,
+    /// Its frames in the videos of each feature that has some.
+    pub(super) videos: Vec<EpisodeVideo>,
 }
 
 impl LeRobotMeta {
@@ -83,17 +108,20 @@ impl LeRobotMeta {
         }
         let mut task_texts = Vec::new();
         for file in of_tasks {
-            let columns = read(&file, &TASK_COLUMNS).await?;
+            let columns = read(&file, TASK_COLUMNS.map(str::to_owned).to_vec()).await?;
             task_texts = tasks(&columns).map_err(|problem| file.wrong(problem))?;
         }
         if of_episodes.is_empty() {
             return Err(wrong(EPISODES, "has no file of episodes: copy it from where the dataset was made".to_owned()));
         }
         let data_path = info.data_path.as_deref().unwrap_or(DATA_PATH);
+        let videos = info.videos();
         let mut by_number: BTreeMap<i64, EpisodeMeta> = BTreeMap::new();
         for file in of_episodes {
-            let columns = read(&file, &EPISODE_COLUMNS).await?;
-            for (number, episode) in episodes_of(&columns, data_path).map_err(|problem| file.wrong(problem))? {
+            let columns = read(&file, episode_columns(&videos)).await?;
+            for (number, episode) in
+                episodes_of(&columns, data_path, &videos, notes).map_err(|problem| file.wrong(problem))?
+            {
                 if by_number.insert(number, episode).is_some() {
                     return Err(wrong(EPISODES, format!("has episode {number} twice")));
                 }
@@ -155,6 +183,7 @@ impl LeRobotMeta {
 
 /// Where the files of frames lie, if `info.json` does not say it.
 const DATA_PATH: &str = "data/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet";
+const VIDEO_PATH: &str = "videos/{video_key}/chunk-{chunk_index:03d}/file-{file_index:03d}.mp4";
 
 impl InfoJson {
     fn read(bytes: &[u8]) -> Result<Self, String> {
@@ -177,10 +206,17 @@ impl InfoJson {
         }
         Ok(info)
     }
+
+    /// Returns the features whose frames lie in videos.
+    fn videos(&self) -> Vec<VideoFeature> {
+        let form = self.video_path.as_deref().unwrap_or(VIDEO_PATH);
+        let video = |key: &String| VideoFeature { key: key.clone(), path: form.replace("{video_key}", key) };
+        self.features.iter().filter(|(_, feature)| feature.dtype == "video").map(|(key, _)| video(key)).collect()
+    }
 }
 
 /// Reads columns of a file of `meta/`.
-async fn read(file: &FooterFile, names: &'static [&'static str]) -> Result<ReadColumns, DatasetError> {
+async fn read(file: &FooterFile, names: Vec<String>) -> Result<ReadColumns, DatasetError> {
     let open = OpenParquet::open(file, META_BLOCK_BYTES).await?;
     ReadColumns::read(file, &open.index(file, META_BLOCK_BYTES, None)?, names).await
 }
@@ -201,22 +237,54 @@ fn tasks(columns: &ReadColumns) -> Result<Vec<String>, String> {
 const EPISODE_COLUMNS: [&str; 6] =
     ["episode_index", "length", "dataset_from_index", "dataset_to_index", "data/chunk_index", "data/file_index"];
 
-/// Returns the episodes of a file, with their numbers.
-fn episodes_of(columns: &ReadColumns, data_path: &str) -> Result<Vec<(i64, EpisodeMeta)>, String> {
-    let [numbers, lengths, from, to, chunks, files] = EPISODE_COLUMNS.map(|name| columns.integers(name));
-    let (numbers, lengths, from, to, chunks, files) = (numbers?, lengths?, from?, to?, chunks?, files?);
-    let episode = |row: usize| {
-        let file = data_file(data_path, chunks[row], files[row])?;
-        Ok((numbers[row], EpisodeMeta { length: lengths[row], frames: [from[row], to[row]], file }))
-    };
-    (0..numbers.len()).map(episode).collect()
+/// The columns that say where an episode lies in the videos of a feature: `videos/KEY/` and one of these.
+const VIDEO_COLUMNS: [&str; 4] = ["chunk_index", "file_index", "from_timestamp", "to_timestamp"];
+
+/// Returns the columns of the episodes that are read.
+fn episode_columns(videos: &[VideoFeature]) -> Vec<String> {
+    let of_videos = videos.iter().flat_map(|video| VIDEO_COLUMNS.map(|name| video_column(video, name)));
+    EPISODE_COLUMNS.map(str::to_owned).into_iter().chain(of_videos).collect()
 }
 
-/// Returns the path of a file of frames by its numbers.
-fn data_file(data_path: &str, chunk: i64, file: i64) -> Result<String, String> {
-    let path = data_path
-        .replace("{chunk_index:03d}", &format!("{chunk:03}"))
-        .replace("{file_index:03d}", &format!("{file:03}"));
+fn video_column(video: &VideoFeature, name: &str) -> String {
+    format!("videos/{}/{name}", video.key)
+}
+
+/// Returns the episodes of a file, with their numbers.
+fn episodes_of(
+    columns: &ReadColumns,
+    data_path: &str,
+    videos: &[VideoFeature],
+    notes: &mut Vec<String>,
+) -> Result<Vec<(i64, EpisodeMeta)>, String> {
+    let [numbers, lengths, from, to, chunks, files] = EPISODE_COLUMNS.map(|name| columns.integers(name));
+    let (numbers, lengths, from, to, chunks, files) = (numbers?, lengths?, from?, to?, chunks?, files?);
+    let mut found = Vec::with_capacity(numbers.len());
+    for row in 0..numbers.len() {
+        let file = numbered_path(data_path, chunks[row], files[row])?;
+        let frames = [from[row], to[row]];
+        found.push((numbers[row], EpisodeMeta { length: lengths[row], frames, file, videos: Vec::new() }));
+    }
+    for video in videos {
+        let [chunk, file, from, to] = VIDEO_COLUMNS.map(|name| video_column(video, name));
+        let numbers = [columns.integers(&chunk), columns.integers(&file)];
+        let seconds = [columns.floats(&from), columns.floats(&to)];
+        let ([Ok(chunks), Ok(files)], [Ok(from), Ok(to)]) = (numbers, seconds) else {
+            notes.push(format!("episodes do not say where they lie in the videos of `{}`", video.key));
+            continue;
+        };
+        for (row, (_, episode)) in found.iter_mut().enumerate() {
+            let file = numbered_path(&video.path, chunks[row], files[row])?;
+            episode.videos.push(EpisodeVideo { file, seconds: [from[row], to[row]] });
+        }
+    }
+    Ok(found)
+}
+
+/// Returns the path of a file by its numbers.
+fn numbered_path(form: &str, chunk: i64, file: i64) -> Result<String, String> {
+    let path =
+        form.replace("{chunk_index:03d}", &format!("{chunk:03}")).replace("{file_index:03d}", &format!("{file:03}"));
     if path.contains(['{', '}']) || !is_relative_path(&path) {
         return Err(format!("has its frames in `{}`, as `{INFO}` says, which is no path", path.escape_debug()));
     }
@@ -270,7 +338,8 @@ mod tests {
     #[test]
     fn spans_of_episodes_follow_each_other() {
         let of = |spans: &[(i64, i64, i64)]| {
-            let episode = |(length, from, to)| EpisodeMeta { length, frames: [from, to], file: String::new() };
+            let episode =
+                |(length, from, to)| EpisodeMeta { length, frames: [from, to], file: String::new(), videos: vec![] };
             spans_of(&(0..).zip(spans.iter().map(|span| episode(*span))).collect())
         };
         assert_eq!(of(&[(3, 0, 3), (2, 3, 5)]), [""; 0]);
@@ -281,9 +350,9 @@ mod tests {
 
     #[test]
     fn files_have_the_names_that_info_json_says() {
-        assert_eq!(data_file(DATA_PATH, 0, 12), Ok("data/chunk-000/file-012.parquet".to_owned()));
+        assert_eq!(numbered_path(DATA_PATH, 0, 12), Ok("data/chunk-000/file-012.parquet".to_owned()));
         for path in ["../{file_index:03d}", "data/{episode_chunk}", "/a"] {
-            assert!(data_file(path, 0, 0).is_err(), "{path}");
+            assert!(numbered_path(path, 0, 0).is_err(), "{path}");
         }
     }
 }

@@ -4,6 +4,7 @@
 mod check;
 mod columns;
 mod meta;
+mod videos;
 
 use std::sync::{Arc, Mutex};
 
@@ -59,6 +60,9 @@ impl FormatScan for LeRobotScan {
 async fn shards(mut scan: Scan<'_>) -> Result<BoxStream<'_, Result<ShardResult, DatasetError>>, DatasetError> {
     let mut notes = Vec::new();
     let meta = LeRobotMeta::read(&scan, &mut notes).await?;
+    if !scan.is_chosen {
+        notes.extend(videos::odd_videos(&scan, &meta).await?);
+    }
     meta.choose(&mut scan, &mut notes)?;
     let indexer = EpisodeIndexer {
         meta: Arc::new(meta),
@@ -92,7 +96,7 @@ impl FileIndexer for EpisodeIndexer {
         let open = OpenParquet::open(file, block_bytes).await?;
         let as_rows = open.index(file, block_bytes, None)?;
         let _memory = self.memory.take(u64::from(as_rows.records).saturating_mul(ROW_BYTES)).await;
-        let columns = ReadColumns::read(file, &as_rows, FileRows::COLUMNS).await?;
+        let columns = ReadColumns::read(file, &as_rows, FileRows::COLUMNS.map(str::to_owned).to_vec()).await?;
         let rows = FileRows::of(&columns).map_err(|problem| file.wrong(problem))?;
         let checked = check_file(&self.meta, file.path(), &rows).map_err(|problem| file.wrong(problem))?;
         for note in checked.notes {
