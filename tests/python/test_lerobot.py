@@ -22,14 +22,14 @@ from numpy.typing import NDArray
 from test_recipes import Recipe
 
 LENGTHS = [[7, 12, 3], [1, 30, 11]]
-INDEX = {"name": "index", "from": "index", "decode": "int"}
-STATES = {"name": "observation.state", "from": "observation.state", "decode": "tensor", "shape": [STATE], "deltas": [-1, 0]}
-ACTIONS = {"name": "action", "from": "action", "decode": "tensor", "shape": [ACTION], "deltas": {"from": 0, "to": 8}}
-PADDED = {"name": "action_is_pad", "from": "action", "decode": "is_pad", "follows": "action"}
-REWARDS = {"name": "next.reward", "from": "next.reward", "decode": "float", "deltas": [-40, 0, 2, 2, 1]}
-DONE = {"name": "next.done", "from": "next.done", "decode": "bool", "deltas": [-1, 0]}
-FRAMES = {"name": "frame_index", "from": "frame_index", "decode": "int", "dtype": "i32", "deltas": [-3, 3]}
-TASK = {"name": "task", "from": "task", "decode": "text"}
+INDEX: dict[str, Any] = {"name": "index", "from": "index", "decode": "int"}
+STATES: dict[str, Any] = {"name": "observation.state", "from": "observation.state", "decode": "tensor", "shape": [STATE], "deltas": [-1, 0]}
+ACTIONS: dict[str, Any] = {"name": "action", "from": "action", "decode": "tensor", "shape": [ACTION], "deltas": {"from": 0, "to": 8}}
+PADDED: dict[str, Any] = {"name": "action_is_pad", "from": "action", "decode": "is_pad", "follows": "action"}
+REWARDS: dict[str, Any] = {"name": "next.reward", "from": "next.reward", "decode": "float", "deltas": [-40, 0, 2, 2, 1]}
+DONE: dict[str, Any] = {"name": "next.done", "from": "next.done", "decode": "bool", "deltas": [-1, 0]}
+FRAMES: dict[str, Any] = {"name": "frame_index", "from": "frame_index", "decode": "int", "dtype": "i32", "deltas": [-3, 3]}
+TASK: dict[str, Any] = {"name": "task", "from": "task", "decode": "text"}
 COLUMNS = [INDEX, STATES, ACTIONS, PADDED, REWARDS, DONE, FRAMES, TASK]
 
 
@@ -144,11 +144,12 @@ def test_videos_that_contradict_the_episodes_are_noted(tmp_path: pathlib.Path) -
     add_video(tmp_path / "robot", episodes, video, [0, 7, 19], 10)
     assert "observation.images.top" not in ctl("index", tmp_path / "robot").stdout
     told = "`videos/observation.images.top/chunk-000/file-000.mp4`: episode "
-    for starts, expected in (
+    cases: list[tuple[list[float], str]] = [
         ([0, 6, 19], "1 has frames 6 to 18, of which others have those up to 7"),
         ([0, 7, 20], "2 has frames 20 to 41, and the video has 40"),
         ([0, 7.01, 19], "1 begins at 0.701 s, which is 0.001000 s from frame 7"),
-    ):
+    ]
+    for starts, expected in cases:
         add_video(tmp_path / "robot", episodes, video, starts, 10)
         found = ctl("index", tmp_path / "robot", "--force").stdout
         assert told + expected in found, found
@@ -171,7 +172,9 @@ def test_a_batch_has_the_keys_that_policies_expect(tmp_path: pathlib.Path) -> No
     write(tmp_path / "robot", LENGTHS)
     ctl("index", tmp_path / "robot")
     with spdl_cluster.local(job(tmp_path / "robot", *COLUMNS)) as loader:
-        batch = as_lerobot(loader.next())
+        first = loader.next()
+        assert first is not None
+        batch = as_lerobot(first)
     assert set(batch) == {column["name"] for column in COLUMNS}
     assert all(task in TASKS for task in batch["task"]) and len(batch["task"]) == 4
     assert (batch["action"].shape, batch["action"].dtype) == ((4, 8, ACTION), torch.float32)
@@ -196,7 +199,7 @@ def test_samples_are_those_of_lerobots_own_reader_of_what_its_own_writer_wrote(t
     items = torch.load(tmp_path / "items.pt", weights_only=False)
     ctl("index", tmp_path / "robot")
     shapes = {"action": [3], "observation.state": [4], "grid": [2, 3]}
-    columns = [{"name": name, "from": name, "decode": "tensor", "shape": shape, "deltas": deltas[name]} for name, shape in shapes.items()]
+    columns: list[dict[str, Any]] = [{"name": name, "from": name, "decode": "tensor", "shape": shape, "deltas": deltas[name]} for name, shape in shapes.items()]
     columns += [{"name": f"{name}_is_pad", "from": name, "decode": "is_pad", "follows": name} for name in shapes]
     columns += [{"name": name, "from": name, "decode": "int"} for name in ("index", "episode_index", "frame_index", "task_index")]
     columns += [{"name": "timestamp", "from": "timestamp", "decode": "float"}, TASK]

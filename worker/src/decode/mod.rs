@@ -18,6 +18,7 @@ mod number;
 mod picture_ops;
 mod record;
 mod sequence;
+mod series;
 
 #[cfg(test)]
 mod tests;
@@ -264,13 +265,6 @@ impl Decoder {
         names.into_iter()
     }
 
-    /// Returns the fields of which columns have the values of several records of a series, with the places of these.
-    pub(crate) fn series_fields(&self) -> impl Iterator<Item = (&str, &[i32])> {
-        let of_series = self.inner.prepared().map(|(_, prepared)| &prepared.column);
-        let of_series = of_series.filter(|column| !column.value.deltas.is_empty());
-        of_series.flat_map(|column| column.from.iter().map(|name| (name.as_str(), &column.value.deltas[..])))
-    }
-
     /// Returns for each column of the job the field that it is decoded from, if its values can be numbers.
     pub(crate) fn number_fields(&self) -> impl Iterator<Item = Option<&str>> {
         self.inner.columns.iter().map(|prepared| {
@@ -470,28 +464,6 @@ impl Prepared {
 }
 
 impl Decoder {
-    fn decode_value(
-        &self,
-        prepared: &Prepared,
-        key: SampleKey,
-        record: &mut SampleRecord<'_>,
-        scratch: &mut DecodeScratch,
-        target: &mut FieldTarget<'_>,
-    ) -> Result<(), BadSampleProblem> {
-        let deltas = &prepared.column.value.deltas;
-        if deltas.is_empty() {
-            return self.decode_one(prepared, key, record, scratch, target);
-        }
-        let place = target.fixed();
-        let bytes = place.len() / deltas.len();
-        for (delta, place) in deltas.iter().zip(place.chunks_exact_mut(bytes)) {
-            let fields = record.fields_at(*delta);
-            let mut record = SampleRecord::new(&fields, record.sample());
-            self.decode_one(prepared, key, &mut record, scratch, &mut FieldTarget::Fixed(place))?;
-        }
-        Ok(())
-    }
-
     fn decode_one(
         &self,
         Prepared { column, decoder, default, .. }: &Prepared,

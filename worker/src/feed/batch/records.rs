@@ -302,3 +302,18 @@ fn reason_of(name: &str, error: OpenError) -> Reason {
         error => panic!("field `{name}` is none of those that the decoder names: {error:?}"),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_outside_of_a_series_is_its_first_or_last() {
+        let places = |record| [i32::MIN, -3, -1, 0, 1, 3, i32::MAX].map(|delta| place_in(&(10..14), record, delta));
+        assert_eq!(places(10), [0, 0, 0, 0, 1, 3, 3]);
+        assert_eq!(places(12), [-2, -2, -1, 0, 1, 1, 1]);
+        assert_eq!(places(13), [-3, -3, -1, 0, 0, 0, 0]);
+        assert_eq!(place_in(&(0..u32::MAX), 1 << 31, i32::MIN), i32::MIN);
+        assert_eq!(place_in(&(3..4), 7, -1), -1, "a record that is not of its series, in an odd index");
+    }
+}

@@ -77,16 +77,7 @@ macro_rules! column_kinds {
 
             /// Returns the names of the keys that the kind shares with others of single values.
             pub(super) const fn value_keys(self) -> &'static [&'static str] {
-                match self { $(Self::$Kind => match ($Column::IS_PLAIN, $Column::TAKES_CLASSES, $Column::TAKES_DELTAS) {
-                    (true, true, true) => &["path", "default", "classes", "deltas"],
-                    (true, false, true) => &["path", "default", "deltas"],
-                    (false, true, true) => &["classes", "deltas"],
-                    (false, false, true) => &["deltas"],
-                    (true, true, false) => &["path", "default", "classes"],
-                    (true, false, false) => &["path", "default"],
-                    (false, true, false) => &["classes"],
-                    (false, false, false) => &[],
-                },)* }
+                match self { $(Self::$Kind => value::keys_of::<$Column>(),)* }
             }
 
             fn read_keys<'de, A: MapAccess<'de>>(self, keys: A) -> Result<DecodeFile, A::Error> {

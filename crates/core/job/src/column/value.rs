@@ -100,6 +100,20 @@ impl ValueKeys {
     }
 }
 
+/// Returns the names of those of the keys that columns of this kind have.
+pub(super) const fn keys_of<K: Kind>() -> &'static [&'static str] {
+    match (K::IS_PLAIN, K::TAKES_CLASSES, K::TAKES_DELTAS) {
+        (true, true, true) => &["path", "default", "classes", "deltas"],
+        (true, false, true) => &["path", "default", "deltas"],
+        (false, true, true) => &["classes", "deltas"],
+        (false, false, true) => &["deltas"],
+        (true, true, false) => &["path", "default", "classes"],
+        (true, false, false) => &["path", "default"],
+        (false, true, false) => &["classes"],
+        (false, false, false) => &[],
+    }
+}
+
 /// Returns the keys of a `path`.
 pub(super) fn path_of(path: Option<&str>) -> Vec<String> {
     let path = path.filter(|path| !path.is_empty());
