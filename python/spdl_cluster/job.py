@@ -62,7 +62,7 @@ _ColumnKeywords = TypedDict("_ColumnKeywords", {"from": "str | None"}, total=Fal
 
 class _ColumnRequired(_ColumnKeywords):
     #: The kind of the column: how the field becomes an array.
-    decode: Literal["image", "int", "json", "bytes", "box_class", "tensor", "float", "text", "category", "mask", "boxes", "box_labels", "one_hot", "geometry", "image_size", "bool", "tokens", "labels", "positions", "document_lengths", "document_ids", "loss_mask", "global_lengths", "audio", "audio_length", "audio_rate", "video", "video_times", "video_mask"]
+    decode: Literal["image", "int", "json", "bytes", "box_class", "tensor", "float", "text", "category", "mask", "boxes", "box_labels", "one_hot", "geometry", "image_size", "bool", "tokens", "labels", "positions", "document_lengths", "document_ids", "loss_mask", "global_lengths", "audio", "audio_length", "audio_rate", "video", "video_times", "video_mask", "is_pad"]
     #: The column's name in the batch.
     name: str
 
@@ -86,6 +86,8 @@ class Column(_ColumnRequired, total=False):
     color: Literal["rgb", "bgr", "rgba", "gray", "gray_alpha"] | None
     #: For int, json, float, text, category, one_hot and bool: the value of samples whose field is missing or null, or that have nothing or null at the `path`. Default: none; such a sample is a bad sample.
     default: float | str | bool | None
+    #: For int, tensor, float and bool: the places of the values that a sample has, counted from its record, for datasets whose records belong to series, such as the frames of an episode: `[-1, 0]`, or `{ from = 0, to = 50 }` for 0 to 49. The value has one more dimension, before all others. A place before or behind the series has the value of its first or last record; `is_pad` says which these are. Default: none; the value of the record.
+    deltas: Sequence[int] | DeltaRun | None
     #: For image: the bits of a value. Default: 8 for `u8`, 16 for `u16`, and for floats that of the picture.
     depth: Literal[8, 16, 32] | None
     #: The type of the elements, one of those of the column's kind. Default: the kind's first.
@@ -94,7 +96,7 @@ class Column(_ColumnRequired, total=False):
     encoding: Literal["numpy", "raw"] | None
     #: For audio: features in place of samples, as `{ preset = "kaldi", mels = 80 }`: energies of bands in frames of some 25 ms, as models of speech take them. Needs `rate`, and one channel. Of a segment, the silence behind a short sound is part of it. Default: none; samples.
     features: Features | None
-    #: For mask: the name of the `image` column that the mask is of. Required. For boxes: the name of the `image` column that they are of. Required. For box_labels: the name of the `boxes` column. Required. For geometry and image_size: the name of the `image` column that it is of. Required. For labels, positions, document_lengths, document_ids, loss_mask and global_lengths: the name of the `tokens` column. Required. For audio_length and audio_rate: the name of the `audio` column that it is of. Required. For video_times: the name of the `video` column that they are of. Required. For video_mask: the name of the `video` column that it is of. Required.
+    #: For mask: the name of the `image` column that the mask is of. Required. For boxes: the name of the `image` column that they are of. Required. For box_labels: the name of the `boxes` column. Required. For geometry and image_size: the name of the `image` column that it is of. Required. For labels, positions, document_lengths, document_ids, loss_mask and global_lengths: the name of the `tokens` column. Required. For audio_length and audio_rate: the name of the `audio` column that it is of. Required. For video_times: the name of the `video` column that they are of. Required. For video_mask: the name of the `video` column that it is of. Required. For is_pad: the name of the column with `deltas` that it is of. Required.
     follows: str | None
     #: For boxes: the numbers that give a box in the batch. Default: `xyxy`.
     format: Literal["xyxy", "xywh", "cxcywh"] | None
@@ -166,6 +168,20 @@ class Clip(_ClipRequired, total=False):
     short: Literal["repeat_last", "bad"] | None
     #: How many frames of the video one frame of the clip is behind the one before. Default: 1, unless there is a `rate`.
     stride: int | None
+
+
+_DeltaRunKeywords = TypedDict("_DeltaRunKeywords", {"from": "int"}, total=True)
+
+
+class _DeltaRunRequired(_DeltaRunKeywords):
+    #: The place behind the last. Required.
+    to: int
+
+
+class DeltaRun(_DeltaRunRequired, total=False):
+    """The places from one up to another, which is not among them."""
+
+    pass
 
 
 class _FeaturesRequired(TypedDict):

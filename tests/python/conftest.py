@@ -126,7 +126,7 @@ def mypy_config(folder: pathlib.Path) -> pathlib.Path:
     lines = ["[mypy]", "strict = True", f"cache_dir = {folder / 'cache'}"]
     lines += ["warn_unused_ignores = False", "disallow_subclassing_any = False"]
     modules = ["torch", "torchvision", "lightning", "torchmetrics", "timm", "accelerate", "transformers", "spdl", "ml_dtypes", "maturin", "ray", "tqdm", "webdataset"]
-    for module in [*modules, "megatron", "torchtitan", "datasets", "trl", "tokenizers", "lhotse"]:
+    for module in [*modules, "megatron", "torchtitan", "datasets", "trl", "tokenizers", "lhotse", "lerobot"]:
         lines += [f"[mypy-{module}.*]", "follow_imports = skip", "ignore_missing_imports = True"]
     path = folder / "mypy.ini"
     path.write_text("\n".join(lines))

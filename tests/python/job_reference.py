@@ -44,6 +44,7 @@ SHOWN = {
     "geometry": "job.md#back-to-the-picture",
     "image": "columns.md#lists-of-pictures",
     "image_size": "job.md#back-to-the-picture",
+    "is_pad": "robots.md#several-frames-in-a-sample",
     "mask": "job.md#masks",
     "one_hot": "job.md#a-mix",
     "operations": "job.md#operations",
@@ -118,7 +119,10 @@ class Reference:
         self._operations("SoundOperation", "## Operations on sounds", form, "sound operations")
         self._add("## Values", "What several keys have as their value, or one of several words.")
         for name in sorted(self._values, key=lambda name: anchor(heading(name))):
+            known = len(self._tables)
             self._value(name)
+            for part in self._tables[known:]:
+                self._table(part, "###")
         shown_here = {*self._tables, *self._values, *PLACES, "ImageOp", "SoundOp"}
         if missing := self._definitions.keys() - shown_here:
             raise SystemExit(f"these definitions are not on the page: {sorted(missing)}")

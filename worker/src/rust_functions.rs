@@ -65,7 +65,7 @@ impl RustFunctions {
 fn declared(column: &Column) -> Option<(&Callable, Vec<ValueType>, Vec<ValueType>)> {
     let of = |column: &Column| ValueType { name: column.name.clone(), dtype: column.dtype, shape: column.shape() };
     if let Some(transform) = &column.transform {
-        let takes = ValueType { name: column.name.clone(), dtype: transform.takes, shape: column.kind.shape() };
+        let takes = ValueType { name: column.name.clone(), dtype: transform.takes, shape: column.decoded_shape() };
         return Some((&transform.function, vec![takes], vec![of(column)]));
     }
     let call = &column.returned().filter(|returned| returned.number == 0)?.call;

@@ -62,7 +62,8 @@ pub async fn misfits(
     job: &Job,
     view: Option<&SampleSet>,
 ) -> Result<Misfits, StoreError> {
-    let error = decoded_columns(&job.columns).find_map(|column| unknown_class(job, column, manifest));
+    let unknown = |column| unknown_class(job, column, manifest).or_else(|| missing_series(job, column, manifest));
+    let error = decoded_columns(&job.columns).find_map(unknown);
     let mut misfits = Misfits { error, warnings: Vec::new() };
     if misfits.error.is_some() {
         return Ok(misfits);
@@ -89,6 +90,18 @@ fn unknown_class(job: &Job, column: &Column, manifest: &Manifest) -> Option<JobE
         Some(DefaultValue::Text(name)) if column.reads_classes() && is_unknown(&name) => Some(wrong("default", name)),
         _ => None,
     }
+}
+
+/// Returns the error of a column of several records of a series, for a dataset that has no series.
+fn missing_series(job: &Job, column: &Column, manifest: &Manifest) -> Option<JobError> {
+    if column.value.deltas.is_empty() || manifest.format().has_series() {
+        return None;
+    }
+    let problem = format!(
+        "needs records that belong together in series, which a dataset of the format `{}` does not have; one of LeRobot's has them",
+        manifest.format().name()
+    );
+    Some(JobError::Key { job: job.name.clone(), key: key_of(column, "deltas"), problem })
 }
 
 /// Returns the key of a column, as errors name it.

@@ -29,6 +29,10 @@ const FOLLOWED_SOUND: &str = "[[column]]\nname = \"audio\"\nfrom = \"jpg\"\ndeco
 const FOLLOWED_VIDEO: &str = "[[column]]\nname = \"video\"\nfrom = \"jpg\"\ndecode = \"video\"\nclip = { frames = 5, rate = 12 }\n\
      ops = [{ center_crop = 16 }]";
 
+/// The column that the example of `is_pad` follows.
+const FOLLOWED_SERIES: &str =
+    "[[column]]\nname = \"deltas\"\nfrom = \"jpg\"\ndecode = \"int\"\ndeltas = [-1, 0, 2]\ndefault = 3";
+
 /// Further columns than the example of each kind.
 const COLUMNS: [&str; 16] = [
     "decode = \"audio\"\nchannels = \"first\"\ndtype = \"i16\"\nmax_seconds = 1",
@@ -60,6 +64,7 @@ fn columns() -> Vec<String> {
     let followed = |column: &str| match column {
         column if column.starts_with("decode = \"audio") => FOLLOWED_SOUND,
         column if column.starts_with("decode = \"video") => FOLLOWED_VIDEO,
+        series if series.starts_with("decode = \"is_pad") => FOLLOWED_SERIES,
         _ => FOLLOWED,
     };
     columns.map(|column| format!("{column}\n{}", followed(&column))).collect()

@@ -33,7 +33,7 @@ fn made(footer: &ParquetFooter, file: &[u8]) -> Result<MadeIndex, String> {
     footer.index(
         &|range| part(file, range),
         &PagesByHeader::default(),
-        RowFacts { key_prefix: "split=train/rows/", partitions: &partitions },
+        RowFacts { key_prefix: "split=train/rows/", partitions: &partitions, series: None },
         1 << 10,
     )
 }

@@ -11,6 +11,7 @@ mod checksum;
 mod compressed;
 mod content;
 pub mod files;
+pub mod lerobot;
 mod made_index;
 pub mod mds;
 pub mod megatron;
@@ -39,9 +40,10 @@ use spdl_types::Fingerprint;
 use crate::{FormatError, manifest::Shard};
 
 /// All formats.
-static FORMATS: [&dyn Format; 9] = [
+static FORMATS: [&dyn Format; 10] = [
     &tar::Tar,
     &mds::Mds,
+    &lerobot::LeRobot,
     &parquet::Parquet,
     &tfrecord::TfRecord,
     &array_record::ArrayRecord,
@@ -68,6 +70,11 @@ pub trait Format: fmt::Debug + Send + Sync {
     /// Returns whether the records of a block are decoded when the block arrives. If so, a job reads only the fields
     /// that its columns name, where these lie apart in the store.
     fn is_columnar(&self) -> bool {
+        false
+    }
+
+    /// Returns whether [records belong together](ShardIndex::series), so that columns can have values of the records around a sample.
+    fn has_series(&self) -> bool {
         false
     }
 

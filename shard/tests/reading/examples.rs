@@ -6,12 +6,13 @@ use serde_json::Value;
 use spdl_job::{
     ArgumentsFile, AudioChannels, AudioKeys, AudioLengthKeys, AudioRateKeys, BadSamples, BoxFormat, BoxLabelsKeys,
     BoxStorage, BoxesKeys, BytesColumn, BytesKeys, CategoryKeys, CenterCrop, ClassesFile, ClipFile, ClipPick,
-    ColumnFile, ColumnKind, CropBox, DEFAULT_BAD_FRACTION, DecodeFile, DefaultFile, DocumentIdsKeys,
-    DocumentLengthsKeys, FeaturesFile, FeaturesPreset, Fill, FunctionFile, Gain, GeometryKeys, GlobalLengthsKeys,
-    ImageKeys, ImageOp, ImageSizeKeys, Interpolation, JobFile, JobSourceFile, JobStageFile, JsonKeys, LabelsKeys,
-    LossMaskKeys, MaskKeys, NoKeys, NumberOrRange, OneHotKeys, OrderFile, PositionsKeys, RandomFlip, RandomResizedCrop,
-    Resize, ReturnedFile, ReturnsFile, SegmentFile, SegmentPick, ShortVideo, Size, SoundOp, SourceDigest, SpanFile,
-    TensorEncoding, TensorKeys, TextKeys, TokensKeys, ValueKeys, VideoKeys, VideoMaskKeys, VideoTimesKeys,
+    ColumnFile, ColumnKind, CropBox, DEFAULT_BAD_FRACTION, DecodeFile, DefaultFile, DeltaRunFile, DeltasFile,
+    DocumentIdsKeys, DocumentLengthsKeys, FeaturesFile, FeaturesPreset, Fill, FunctionFile, Gain, GeometryKeys,
+    GlobalLengthsKeys, ImageKeys, ImageOp, ImageSizeKeys, Interpolation, IsPadKeys, JobFile, JobSourceFile,
+    JobStageFile, JsonKeys, LabelsKeys, LossMaskKeys, MaskKeys, NoKeys, NumberOrRange, OneHotKeys, OrderFile,
+    PositionsKeys, RandomFlip, RandomResizedCrop, Resize, ReturnedFile, ReturnsFile, SegmentFile, SegmentPick,
+    ShortVideo, Size, SoundOp, SourceDigest, SpanFile, TensorEncoding, TensorKeys, TextKeys, TokensKeys, ValueKeys,
+    VideoKeys, VideoMaskKeys, VideoTimesKeys,
 };
 use spdl_order::{DatasetFacts, EpochEnd};
 use spdl_types::{DType, Fingerprint, ImageColor, ImageDepth, ImageLayout, Normalise};
@@ -116,6 +117,7 @@ fn with_every_key() -> JobFile {
         }),
         DecodeFile::VideoTimes(VideoTimesKeys { follows: Some(String::new()) }),
         DecodeFile::VideoMask(VideoMaskKeys { follows: Some(String::new()) }),
+        DecodeFile::IsPad(IsPadKeys { follows: Some(String::new()) }),
         DecodeFile::Mask(MaskKeys { follows: Some(String::new()), ignore_index: Some(1) }),
         DecodeFile::Tensor(TensorKeys {
             shape: Some(vec![1]),
@@ -144,6 +146,7 @@ fn with_every_key() -> JobFile {
             path: Some(String::new()),
             default: Some(DefaultFile::Integer(0)),
             classes: Some(ClassesFile::Count(1)),
+            deltas: Some(DeltasFile::Run(DeltaRunFile { from: 0, to: 1 })),
         },
         transform: Some(String::new()),
         arguments: Some(ArgumentsFile::default()),

@@ -37,7 +37,7 @@ enum CallArgument {
 impl CallArgument {
     fn decoded(prepared: Prepared) -> Self {
         let column = &prepared.column;
-        let bytes = column.kind.shape().max_bytes(column.decoded_dtype());
+        let bytes = column.decoded_shape().max_bytes(column.decoded_dtype());
         Self::Decoded(Box::new(prepared), usize::try_from(bytes).expect("a checked job has small samples"))
     }
 }

@@ -19,6 +19,7 @@ mod parts;
 mod picture_ops;
 mod record;
 mod sequence;
+mod series;
 
 #[cfg(test)]
 mod tests;
@@ -275,7 +276,9 @@ impl Decoder {
         self.inner.columns.iter().map(|prepared| {
             let Prepared { column, decoder, .. } = prepared.as_ref()?;
             match &column.from[..] {
-                [name] if decoder.takes_numbers() && column.path().is_empty() => Some(name.as_str()),
+                [name] if decoder.takes_numbers() && column.path().is_empty() && column.value.deltas.is_empty() => {
+                    Some(name.as_str())
+                }
                 _ => None,
             }
         })
@@ -423,7 +426,7 @@ impl DecoderInner {
 impl Prepared {
     fn new(setup: &ColumnSetup<'_>) -> Result<Self, DecoderError> {
         let (column, decoder) = (setup.column.clone(), column::decoder(setup)?);
-        let is_ragged = !matches!(column.kind.shape(), SampleShape::Fixed(_));
+        let is_ragged = !matches!(column.decoded_shape(), SampleShape::Fixed(_));
         let mut prepared = Self { column, decoder, default: None, is_ragged };
         if let Some(default) = &prepared.column.value.default {
             let value = prepared.default_value(default).map_err(|problem| {
@@ -455,7 +458,7 @@ impl Prepared {
 }
 
 impl Decoder {
-    fn decode_value(
+    fn decode_one(
         &self,
         Prepared { column, decoder, default, .. }: &Prepared,
         key: SampleKey,

@@ -53,6 +53,17 @@ pub(crate) trait FieldLookup {
         Some(ReadElements::whole(self.value(name)?))
     }
 
+    /// Returns which place of the record's series is `delta` records away, counted from this one: at most the first or last place. 0
+    /// if the record is of no series.
+    fn place(&self, _delta: i32) -> i32 {
+        0
+    }
+
+    /// Returns the value of the field `name` of the record at a place of the series, as [`place`](Self::place) returns it.
+    fn value_at(&self, _place: i32, name: &str) -> Option<FieldValue> {
+        self.value(name)
+    }
+
     /// Returns the names of the record's fields, if they are known.
     fn names(&self) -> Vec<String> {
         Vec::new()
@@ -68,6 +79,22 @@ pub(crate) trait FieldLookup {
 impl<F: Fn(&str) -> Option<FieldValue>> FieldLookup for F {
     fn value(&self, name: &str) -> Option<FieldValue> {
         self(name)
+    }
+}
+
+/// The fields of the record at a place of a record's series.
+pub(super) struct FieldsAt<'r> {
+    fields: &'r dyn FieldLookup,
+    place: i32,
+}
+
+impl FieldLookup for FieldsAt<'_> {
+    fn value(&self, name: &str) -> Option<FieldValue> {
+        self.fields.value_at(self.place, name)
+    }
+
+    fn names(&self) -> Vec<String> {
+        self.fields.names()
     }
 }
 
@@ -122,6 +149,21 @@ impl<'r> SampleRecord<'r> {
             large_bytes: Cell::new(0),
             memory_bytes: 0,
         }
+    }
+
+    /// Returns the fields of the record that is `delta` records away in the series, or of the first or last of it.
+    pub(super) fn fields_at(&self, delta: i32) -> FieldsAt<'r> {
+        FieldsAt { fields: self.fields, place: self.fields.place(delta) }
+    }
+
+    /// Returns whether no record of the series is `delta` records away.
+    pub(super) fn is_pad(&self, delta: i32) -> bool {
+        self.fields.place(delta) != delta
+    }
+
+    /// Returns the number of the sample in the record.
+    pub(super) const fn sample(&self) -> u32 {
+        self.sample
     }
 
     /// Returns the content of the first of these fields that the record has, with its name.

@@ -85,7 +85,7 @@ impl Function {
     pub(crate) fn of_column(column: &Column) -> Option<Self> {
         let Transform { function, takes, .. } =
             column.transform.as_ref().filter(|made| made.function.rust().is_none())?;
-        let takes = ValueLayout::default().add(&column.name, *takes, column.kind.shape());
+        let takes = ValueLayout::default().add(&column.name, *takes, column.decoded_shape());
         let returns = ValueLayout::default().add(&column.name, column.dtype, column.shape());
         Some(Self::new(function, false, takes, returns))
     }

@@ -154,7 +154,7 @@ impl JobFile {
         let sequence = self.sequence_keys()?;
         let kinds = self.kinds(sequence.as_ref())?;
         let read = |(column, (_, kind)): (&ColumnFile, &(&str, ColumnKind))| {
-            column.read(kind.clone(), &kinds).map_err(|problem| of_column(&self.name, column, problem))
+            column.read(kind.clone(), (&self.column, &kinds)).map_err(|problem| of_column(&self.name, column, problem))
         };
         let decoded = self.column.iter().zip(&kinds).map(read).collect::<Result<Vec<_>, _>>()?;
         let mut columns = decoded.clone();
@@ -311,7 +311,7 @@ mod tests {
         (
             "decode = \"int\"",
             "decode = \"integer\"",
-            "column label: decode cannot be `integer`; it can be image, int, json, bytes, box_class, tensor, float, text, category, mask, boxes, box_labels, one_hot, geometry, image_size, bool, tokens, labels, positions, document_lengths, document_ids, loss_mask, global_lengths, audio, audio_length, audio_rate, video, video_times, video_mask",
+            "column label: decode cannot be `integer`; it can be image, int, json, bytes, box_class, tensor, float, text, category, mask, boxes, box_labels, one_hot, geometry, image_size, bool, tokens, labels, positions, document_lengths, document_ids, loss_mask, global_lengths, audio, audio_length, audio_rate, video, video_times, video_mask, is_pad",
         ),
         ("decode = \"int\"", "", "column label: `decode` is missing"),
         (

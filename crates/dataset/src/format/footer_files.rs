@@ -14,7 +14,7 @@ use spdl_shard::{
     manifest::ShardFacts,
     store::DatasetStore,
 };
-use spdl_store::StoreError;
+use spdl_store::{ListedObject, StoreError};
 
 use crate::{DatasetError, DatasetOddities, Scan, ScannedShard, ShardResult};
 
@@ -36,6 +36,12 @@ pub(super) struct FooterFile {
 }
 
 impl FooterFile {
+    pub(super) fn new(from: &DatasetStore, listed: &ListedObject<'_>) -> Self {
+        let (url, etag) = (listed.name.to_owned(), listed.etag.map(str::to_owned));
+        let object = StoredObject { url, bytes: listed.bytes, etag, role: ObjectRole::File };
+        Self { from: from.clone(), object }
+    }
+
     /// Returns its path, relative to the dataset's folder.
     pub(super) fn path(&self) -> &str {
         &self.object.url
@@ -64,12 +70,7 @@ pub(super) fn index_files<'s>(
     let folder = std::mem::take(&mut scan.folder);
     scan.meter.expect_bytes(folder.iter().map(|object| object.bytes).sum());
     let (from, meter, block_bytes, bad_shards) = (scan.from, scan.meter, scan.block_bytes, scan.bad_shards());
-    let files = (0..folder.len()).map(move |number| {
-        let file = folder.get(number);
-        let (url, etag) = (file.name.to_owned(), file.etag.map(str::to_owned));
-        let object = StoredObject { url, bytes: file.bytes, etag, role: ObjectRole::File };
-        FooterFile { from: from.clone(), object }
-    });
+    let files = (0..folder.len()).map(move |number| FooterFile::new(from, &folder.get(number)));
     let (indexer, counts) = (Arc::new(indexer), meter.counts());
     let shards = stream::iter(files).map(move |file| {
         let (indexer, counts) = (Arc::clone(&indexer), Arc::clone(&counts));

@@ -6,6 +6,7 @@
 mod array_record;
 mod files;
 mod footer_files;
+mod lerobot;
 mod mds;
 mod megatron;
 mod members;
@@ -27,9 +28,10 @@ use spdl_shard::{format::Format, index::is_index};
 use crate::{DatasetError, Listing, Scan, ShardResult, hidden::is_hidden_shard};
 
 /// All formats. A folder for which no format is given has the first format of this table that recognises it.
-static SCANS: [&dyn FormatScan; 9] = [
+static SCANS: [&dyn FormatScan; 10] = [
     &tar::TarScan,
     &mds::MdsScan,
+    &lerobot::LeRobotScan,
     &parquet::ParquetScan,
     &tfrecord::TfRecordScan,
     &array_record::ArrayRecordScan,

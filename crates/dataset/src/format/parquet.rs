@@ -63,7 +63,7 @@ impl FormatScan for ParquetScan {
 
 /// Makes the indexes of Parquet files.
 #[derive(Default)]
-struct PageIndexer {
+pub(super) struct PageIndexer {
     /// The columns that were reported as left out.
     noted: Mutex<BTreeSet<String>>,
 }
@@ -75,6 +75,36 @@ impl FileIndexer for PageIndexer {
         block_bytes: u64,
         odd: &mut DatasetOddities,
     ) -> Result<MadeIndex, DatasetError> {
+        let open = OpenParquet::open(file, block_bytes).await?;
+        let made = open.index(file, block_bytes, None)?;
+        self.note(file, &open, odd);
+        Ok(made)
+    }
+}
+
+impl PageIndexer {
+    /// Notes what is odd about a file, and the classes that it states.
+    pub(super) fn note(&self, file: &FooterFile, open: &OpenParquet, odd: &mut DatasetOddities) {
+        odd.class_lists.extend(open.footer.class_names());
+        for (column, reason) in open.footer.left_out() {
+            if self.noted.lock().expect("nothing panics with it").insert(column.to_owned()) {
+                odd.note(|| format!("column `{column}` of `{}` is left out: {reason}", file.path()));
+            }
+        }
+    }
+}
+
+/// A file whose footer and page index were read.
+pub(super) struct OpenParquet {
+    footer: ParquetFooter,
+    /// Parts of the page index, by their place in the file.
+    page_index: Vec<(u64, Bytes)>,
+    by_header: PagesByHeader,
+}
+
+impl OpenParquet {
+    /// Reads what an index with blocks of about `block_bytes` is made of.
+    pub(super) async fn open(file: &FooterFile, block_bytes: u64) -> Result<Self, DatasetError> {
         let wrong = |problem: String| file.wrong(problem);
         let footer = footer(file).await?.map_err(wrong)?;
         let footer = ParquetFooter::parse(&footer, file.bytes()).map_err(wrong)?;
@@ -82,25 +112,32 @@ impl FileIndexer for PageIndexer {
         for range in footer.page_index() {
             page_index.push((range.start, file.read(range).await?));
         }
-        let read = |range: Range<u64>| {
-            let at = page_index.partition_point(|(start, _)| *start <= range.start).checked_sub(1)?;
-            let (start, bytes) = &page_index[at];
-            let place = usize::try_from(range.start - start).ok()?..usize::try_from(range.end - start).ok()?;
-            bytes.get(place.clone())?;
-            Some(bytes.slice(place))
-        };
-        let by_header = pages_by_header(file, footer.unknown_pages(&read, block_bytes)).await?;
-        let key_prefix = format!("{}/", file.path().strip_suffix(SUFFIX).unwrap_or(file.path()));
-        let of_rows = RowFacts { key_prefix: &key_prefix, partitions: &partitions(file.path()) };
-        let made = footer.index(&read, &by_header, of_rows, block_bytes).map_err(wrong)?;
-        odd.class_lists.extend(footer.class_names());
-        for (column, reason) in footer.left_out() {
-            if self.noted.lock().expect("nothing panics with it").insert(column.to_owned()) {
-                odd.note(|| format!("column `{column}` of `{}` is left out: {reason}", file.path()));
-            }
-        }
-        Ok(made)
+        let unknown = footer.unknown_pages(&|range| part(&page_index, &range), block_bytes);
+        let by_header = pages_by_header(file, unknown).await?;
+        Ok(Self { footer, page_index, by_header })
     }
+
+    /// Makes the index of the file. `series` has the first rows of series of rows, if they belong together.
+    pub(super) fn index(
+        &self,
+        file: &FooterFile,
+        block_bytes: u64,
+        series: Option<&[u32]>,
+    ) -> Result<MadeIndex, DatasetError> {
+        let key_prefix = format!("{}/", file.path().strip_suffix(SUFFIX).unwrap_or(file.path()));
+        let of_rows = RowFacts { key_prefix: &key_prefix, partitions: &partitions(file.path()), series };
+        let read = |range: Range<u64>| part(&self.page_index, &range);
+        self.footer.index(&read, &self.by_header, of_rows, block_bytes).map_err(|problem| file.wrong(problem))
+    }
+}
+
+/// Returns the bytes of a range of a file, if these parts of it have them.
+fn part(parts: &[(u64, Bytes)], range: &Range<u64>) -> Option<Bytes> {
+    let at = parts.partition_point(|(start, _)| *start <= range.start).checked_sub(1)?;
+    let (start, bytes) = &parts[at];
+    let place = usize::try_from(range.start - start).ok()?..usize::try_from(range.end - start).ok()?;
+    bytes.get(place.clone())?;
+    Some(bytes.slice(place))
 }
 
 /// Reads the footer of a file. The inner error is what is wrong with the file.

@@ -24,6 +24,7 @@ use spdl_dataset::{DatasetProgress, DatasetReport, IndexOptions, VerifyOptions, 
 use spdl_shard::{
     format::{
         Array, FieldValue, Format, OpenError, ShardIndex, format_called,
+        lerobot::{EpisodeFacts, TASK},
         parquet::{PagesByHeader, ParquetFooter, RowFacts},
     },
     store::DatasetStore,
@@ -360,7 +361,7 @@ fn index_of(file: &[u8]) -> Result<(Bytes, Fingerprint), String> {
     let footer = ParquetFooter::parse(&file[start..file.len() - 8], file.len() as u64)?;
     let read = |range: Range<u64>| file.get(range.start as usize..range.end as usize).map(Bytes::copy_from_slice);
     let partitions = [("split".into(), "train".into())];
-    let of_rows = RowFacts { key_prefix: "split=train/a/", partitions: &partitions };
+    let of_rows = RowFacts { key_prefix: "split=train/a/", partitions: &partitions, series: None };
     let made = footer.index(&read, &PagesByHeader::default(), of_rows, 4000)?;
     Ok((made.index, made.hash))
 }
@@ -445,5 +446,34 @@ proptest! {
             let opened = format().open_index(index, hash).unwrap();
             read_all(&damaged, &*opened);
         }
+    }
+}
+
+#[test]
+fn the_index_of_a_file_of_frames_has_its_episodes_and_tasks_or_is_refused() {
+    let parquet = Bytes::from(fs::read(GOLDEN[1]).unwrap());
+    let tasks = ["push", "öffne", ""];
+    let facts = |episodes, task_runs| EpisodeFacts { parquet: &parquet, episodes, task_runs, tasks: &tasks };
+    let format = format_called("lerobot").unwrap();
+    let (bytes, hash) = facts(&[0, 30], &[(0, 1), (5, 0), (30, 2)]).index().unwrap();
+    let index = format.open_index(bytes.clone(), hash).unwrap();
+    assert_eq!([0, 29, 30, 40].map(|record| index.series(record)), [0..30, 0..30, 30..41, 30..41].map(Some));
+    let task = |record| index.record(record).field(TASK).unwrap().value.unwrap().to_vec();
+    let expected = ["öffne", "öffne", "push", "push", ""].map(|task| task.as_bytes().to_vec());
+    assert_eq!([0, 4, 5, 29, 30].map(task), expected);
+    assert_eq!(read_all(&fs::read(GOLDEN[0]).unwrap(), &*index), 0);
+    let (without, hash) = facts(&[0], &[]).index().unwrap();
+    assert!(format.open_index(without, hash).unwrap().record(0).field(TASK).is_none());
+    for episodes in [&[][..], &[1], &[0, 41], &[0, 5, 5]] {
+        let error = facts(episodes, &[]).index().unwrap_err().to_string();
+        assert!(error.contains("its episodes are out of order"), "{episodes:?}: {error}");
+    }
+    for task_runs in [&[(0, 3)][..], &[(1, 0)], &[(0, 0), (41, 1)], &[(0, 0), (0, 1)]] {
+        let error = facts(&[0], task_runs).index().unwrap_err().to_string();
+        assert!(error.contains("its tasks are out of order"), "{task_runs:?}: {error}");
+    }
+    for end in 0..bytes.len() {
+        let cut = bytes.slice(..end);
+        assert!(format.open_index(cut.clone(), Fingerprint::of(&cut)).is_err(), "{end} bytes");
     }
 }

@@ -50,6 +50,16 @@ pub(super) struct RowGroup {
     pub(super) chunks: Vec<ColumnChunk>,
 }
 
+impl RowGroup {
+    /// Returns the row at which the first of the `series` begins of a group that begins, at row `first_row` of the file, within another
+    /// one: so that a block can begin there. `None` if the group begins with one, or cannot be cut.
+    fn border_within(&self, first_row: u32, series: &[u32]) -> Option<u32> {
+        let next = series.binary_search(&first_row).err()?;
+        let border = series.get(next)? - first_row;
+        (border < self.rows && self.chunks.iter().all(ColumnChunk::can_be_cut)).then_some(border)
+    }
+}
+
 /// The segments of a file, with what belongs to them.
 #[derive(Debug, Default)]
 pub(super) struct FileSegments {
@@ -62,12 +72,26 @@ pub(super) struct FileSegments {
 }
 
 impl FileSegments {
-    /// Adds row group number `number`, cut into segments of about `target_bytes`.
-    pub(super) fn add(&mut self, number: u32, group: &RowGroup, target_bytes: u64) -> Result<(), String> {
+    /// Adds row group number `number`, cut into segments of about `target_bytes`; in `series`, if there are any, only where one
+    /// begins.
+    pub(super) fn add(
+        &mut self,
+        number: u32,
+        group: &RowGroup,
+        target_bytes: u64,
+        series: Option<&[u32]>,
+    ) -> Result<(), String> {
         let first_row = self.records;
         let too_many = || "has more than 4 294 967 295 rows".to_owned();
         let end = first_row.checked_add(group.rows).ok_or_else(too_many)?;
-        for rows in cut_rows(group, target_bytes) {
+        let mut cuts = cut_rows(group, target_bytes, |rows| cut_between(rows, first_row, series));
+        if let Some(at) = series.and_then(|series| group.border_within(first_row, series))
+            && let Some(within) = cuts.iter().position(|rows| rows.start < at && at < rows.end)
+        {
+            let Range { start, end } = cuts[within].clone();
+            cuts.splice(within..=within, [start..at, at..end]);
+        }
+        for rows in cuts {
             self.segment(number, group, first_row, rows)?;
         }
         self.records = end;
@@ -114,8 +138,12 @@ impl FileSegments {
         ))
     }
 
-    /// Returns the blocks: neighbouring segments of at most `target_bytes` together, unless one alone has more.
-    pub(super) fn blocks(&self, target_bytes: u64) -> Vec<BlockFacts> {
+    /// Returns the blocks: neighbouring segments of at most `target_bytes` together, unless one alone has more. The rows of one of
+    /// the `series`, if there are any, are of one block.
+    ///
+    /// # Errors
+    /// If the rows of a series take too many bytes.
+    pub(super) fn blocks(&self, target_bytes: u64, series: Option<&[u32]>) -> Result<Vec<BlockFacts>, String> {
         let mut blocks: Vec<BlockFacts> = Vec::new();
         for (number, segment) in self.segments.iter().enumerate() {
             let (end, end_row) = match self.segments.get(number + 1) {
@@ -123,8 +151,17 @@ impl FileSegments {
                 None => (self.bytes, self.records),
             };
             let records = end_row - segment.first_row;
+            let is_inside = series.is_some_and(|series| series.binary_search(&segment.first_row).is_err());
             match blocks.last_mut() {
-                Some(last) if end - last.offset <= target_bytes => {
+                Some(last) if is_inside && end - last.offset > MAX_SEGMENT_BYTES => {
+                    return Err(format!(
+                        "has rows around row {} that belong together and take {} bytes, more than the {MAX_SEGMENT_BYTES} that \
+                         a block can have",
+                        segment.first_row,
+                        end - last.offset
+                    ));
+                }
+                Some(last) if is_inside || end - last.offset <= target_bytes => {
                     last.bytes = (end - last.offset) as u32;
                     last.records += records;
                     last.samples += records;
@@ -138,14 +175,24 @@ impl FileSegments {
                 }),
             }
         }
-        blocks
+        Ok(blocks)
     }
+}
+
+/// Returns where rows of a row group, which begins at row `first_row` of the file, are cut that would be cut at the end of `rows`:
+/// there, or where the last of the `series` before it begins, or else the first behind it. `None` if there is none.
+fn cut_between(rows: Range<u32>, first_row: u32, series: Option<&[u32]>) -> Option<u32> {
+    let Some(series) = series else { return Some(rows.end) };
+    let [start, end] = [rows.start, rows.end].map(|row| first_row + row);
+    let behind = series.partition_point(|row| *row <= end);
+    let before = behind.checked_sub(1).map(|before| series[before]).filter(|row| *row > start);
+    before.or_else(|| series.get(behind).copied()).map(|row| row - first_row)
 }
 
 /// Cuts the rows of a row group at the borders between the pages of its largest column, if its pages are known. One cut
 /// is where that column's values no longer refer to its dictionary, so that later values are read without the
-/// dictionary.
-fn cut_rows(group: &RowGroup, target_bytes: u64) -> Vec<Range<u32>> {
+/// dictionary. `cut` returns where the group is cut that should be cut at the end of some rows.
+fn cut_rows(group: &RowGroup, target_bytes: u64, cut: impl Fn(Range<u32>) -> Option<u32>) -> Vec<Range<u32>> {
     if group.rows == 0 {
         return Vec::new();
     }
@@ -163,8 +210,9 @@ fn cut_rows(group: &RowGroup, target_bytes: u64) -> Vec<Range<u32>> {
         let share = share as u64;
         let is_full = used > 0 && used + share > target_bytes;
         if (is_full || number == largest.coded_pages) && page.first_row > start {
-            cuts.push(start..page.first_row);
-            (start, used) = (page.first_row, 0);
+            let at = cut(start..page.first_row).filter(|at| *at < group.rows);
+            cuts.extend(at.map(|at| start..at));
+            (start, used) = (at.unwrap_or(start), 0);
         }
         used += share;
         before = page.end;
@@ -192,7 +240,7 @@ mod tests {
     fn cut(groups: &[RowGroup], target_bytes: u64) -> FileSegments {
         let mut segments = FileSegments::default();
         for (number, group) in (0..).zip(groups) {
-            segments.add(number, group, target_bytes).unwrap();
+            segments.add(number, group, target_bytes, None).unwrap();
         }
         segments
     }
@@ -210,7 +258,8 @@ mod tests {
         assert_eq!((more_labels.file_at, more_labels.pages), (5030, 2), "rows 8..16 lie in both pages");
         let ends: Vec<_> = segments.pages.iter().map(|page| (page.end, page.first_row)).collect();
         assert_eq!(ends, [(400, 0), (800, 4), (10, 0), (400, 8), (800, 12), (10, 0), (20, 10)]);
-        let blocks: Vec<_> = segments.blocks(1000).iter().map(|block| (block.first_record, block.records)).collect();
+        let blocks: Vec<_> =
+            segments.blocks(1000, None).unwrap().iter().map(|block| (block.first_record, block.records)).collect();
         assert_eq!(blocks, [(0, 8), (8, 8)]);
     }
 
@@ -223,19 +272,46 @@ mod tests {
         assert_eq!(segments.segments.iter().map(|segment| segment.first_row).collect::<Vec<_>>(), [0, 4]);
         let dictionaries: Vec<_> = segments.runs.iter().map(|run| run.dictionary_bytes).collect();
         assert_eq!(dictionaries, [1000, 30, 0, 30]);
-        assert_eq!(segments.blocks(10_000).len(), 1);
+        assert_eq!(segments.blocks(10_000, None).unwrap().len(), 1);
     }
 
     #[test]
     fn small_row_groups_are_one_block_and_one_of_unknown_pages_stays_whole() {
         let group = || RowGroup { rows: 4, chunks: vec![chunk(&[(100, 0)], 0..0)] };
         let segments = cut(&[group(), group(), group()], 250);
-        let blocks: Vec<_> = segments.blocks(250).iter().map(|block| (block.offset, block.records)).collect();
+        let blocks: Vec<_> =
+            segments.blocks(250, None).unwrap().iter().map(|block| (block.offset, block.records)).collect();
         assert_eq!(blocks, [(0, 8), (200, 4)]);
         let mut large = chunk(&[(400 << 10, 0), (800 << 10, 4)], 0..0);
         large.are_known = false;
         let segments = cut(&[RowGroup { rows: 8, chunks: vec![large] }], 100);
         assert_eq!(segments.segments.len(), 1);
+    }
+
+    #[test]
+    fn the_rows_of_a_series_are_of_one_block() {
+        let pictures = || chunk(&[(400, 0), (800, 4), (1200, 8), (1600, 12)], 0..0);
+        let group = || RowGroup { rows: 16, chunks: vec![pictures()] };
+        let of = |series: &[u32]| {
+            let mut segments = FileSegments::default();
+            segments.add(0, &group(), 500, Some(series)).unwrap();
+            segments.add(1, &group(), 500, Some(series)).unwrap();
+            let blocks = segments.blocks(500, Some(series)).unwrap();
+            let firsts: Vec<u32> = segments.segments.iter().map(|segment| segment.first_row).collect();
+            (firsts, blocks.iter().map(|block| (block.first_record, block.records)).collect::<Vec<_>>())
+        };
+        assert_eq!(of(&[0, 3, 6, 16, 30]), (vec![0, 3, 6, 16, 30], vec![(0, 3), (3, 3), (6, 10), (16, 14), (30, 2)]));
+        // One that goes on in the next row group.
+        assert_eq!(of(&[0, 14, 18]), (vec![0, 14, 16, 18], vec![(0, 14), (14, 4), (18, 14)]));
+        assert_eq!(of(&[0, 14, 31]), (vec![0, 14, 16, 31], vec![(0, 14), (14, 17), (31, 1)]));
+        assert_eq!(of(&[0]), (vec![0, 16], vec![(0, 32)]));
+        let huge = || ColumnChunk { decoded_bytes: 700 << 20, ..chunk(&[(10, 0)], 0..0) };
+        let mut segments = FileSegments::default();
+        for number in 0..2 {
+            segments.add(number, &RowGroup { rows: 7, chunks: vec![huge()] }, 5000, Some(&[0])).unwrap();
+        }
+        let error = segments.blocks(5000, Some(&[0])).unwrap_err();
+        assert!(error.contains("around row 7 that belong together"), "{error}");
     }
 
     #[test]
@@ -246,7 +322,7 @@ mod tests {
         assert_eq!((segments.segments.len(), segments.bytes), (2, 8000));
         let mut huge = chunk(&[(10, 0)], 0..0);
         huge.decoded_bytes = 2 << 30;
-        let error = FileSegments::default().add(3, &RowGroup { rows: 7, chunks: vec![huge] }, 5000).unwrap_err();
+        let error = FileSegments::default().add(3, &RowGroup { rows: 7, chunks: vec![huge] }, 5000, None).unwrap_err();
         assert!(error.contains("7 rows in row group 3") && error.contains("write_page_index=True"), "{error}");
     }
 }

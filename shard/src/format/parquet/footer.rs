@@ -46,13 +46,15 @@ pub struct ParquetFooter {
     file_bytes: u64,
 }
 
-/// The key prefix and the fields that all rows of a file have in common.
+/// The key prefix and the fields that all rows of a file have in common, and which rows belong together.
 #[derive(Clone, Copy, Debug)]
 pub struct RowFacts<'a> {
     /// The prefix of their keys.
     pub key_prefix: &'a str,
     /// Fields with the same value in all rows: names and values.
     pub partitions: &'a [(String, String)],
+    /// The first rows of series of rows that belong together, row 0 first, if there are such: the rows of one are of one block.
+    pub series: Option<&'a [u32]>,
 }
 
 /// The pages of chunks, by where the chunks begin in the file.
@@ -167,7 +169,7 @@ impl ParquetFooter {
             }
             let group =
                 self.row_group(group, read, by_header).map_err(|problem| format!("{problem} in row group {number}"))?;
-            cut.add(number, &group, block_bytes)?;
+            cut.add(number, &group, block_bytes, of_rows.series)?;
         }
         let is_column = |name: &str| columns.iter().any(|column| column.name == name);
         let partitions: Vec<_> = of_rows.partitions.iter().filter(|(name, _)| !is_column(name)).cloned().collect();
@@ -178,7 +180,7 @@ impl ParquetFooter {
             .iter()
             .map(|(number, column)| (column.name.clone(), self.rows_with(*number, column, rows)));
         let fields = in_columns.chain(partitions.iter().map(|(name, _)| (name.clone(), Some(rows)))).collect();
-        let blocks = cut.blocks(block_bytes);
+        let blocks = cut.blocks(block_bytes, of_rows.series)?;
         let index = ParquetIndex {
             bytes: Bytes::new(),
             file_bytes: self.file_bytes,

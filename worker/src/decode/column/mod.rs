@@ -16,6 +16,7 @@ mod geometry;
 mod image;
 mod image_size;
 mod int;
+mod is_pad;
 mod json;
 mod listed;
 mod mask;
@@ -82,6 +83,7 @@ pub(super) fn decoder(setup: &ColumnSetup<'_>) -> Result<Box<dyn ColumnDecoder>,
         ColumnKind::Video(column) => Box::new(video::VideoDecoder::new(column, setup)),
         ColumnKind::VideoTimes(column) => Box::new(VideoFactDecoder::new(&column.follows, VideoFact::Times, setup)),
         ColumnKind::VideoMask(column) => Box::new(VideoFactDecoder::new(&column.follows, VideoFact::Mask, setup)),
+        ColumnKind::IsPad(column) => Box::new(is_pad::IsPadDecoder::new(column)),
         ColumnKind::Labels(_)
         | ColumnKind::Positions(_)
         | ColumnKind::DocumentLengths(_)

@@ -35,6 +35,15 @@ impl<'g> GroupFields<'g> {
         })
     }
 
+    fn value_of(&self, record: &Record<'_>, name: &str) -> Option<FieldValue> {
+        let value = self.group.field(record, name).unwrap_or_else(|reason| {
+            self.wrong.set(Some(reason));
+            None
+        })?;
+        self.count(value.size());
+        Some(value)
+    }
+
     fn count(&self, bytes: usize) {
         self.read_bytes.set(self.read_bytes.get() + bytes as u64);
     }
@@ -42,12 +51,15 @@ impl<'g> GroupFields<'g> {
 
 impl FieldLookup for GroupFields<'_> {
     fn value(&self, name: &str) -> Option<FieldValue> {
-        let value = self.group.field(&self.record, name).unwrap_or_else(|reason| {
-            self.wrong.set(Some(reason));
-            None
-        })?;
-        self.count(value.size());
-        Some(value)
+        self.value_of(&self.record, name)
+    }
+
+    fn place(&self, delta: i32) -> i32 {
+        self.group.place(&self.record, delta)
+    }
+
+    fn value_at(&self, place: i32, name: &str) -> Option<FieldValue> {
+        self.value_of(&self.group.record_at(&self.record, place), name)
     }
 
     fn elements(&self, name: &str, wanted: Range<u64>) -> Option<ReadElements> {

@@ -4,7 +4,10 @@ use std::{ops::Range, sync::Arc};
 
 use bytes::Bytes;
 use smallvec::SmallVec;
-use spdl_shard::format::{Field, FieldValue, KEY_NAME, NumberRun, OpenError, Record, SHARD_NAME, ShardIndex};
+use spdl_shard::{
+    format::{Field, FieldValue, KEY_NAME, NumberRun, OpenError, Record, SHARD_NAME, ShardIndex},
+    manifest::Block,
+};
 use spdl_types::DType;
 
 use super::{
@@ -24,6 +27,8 @@ pub(super) struct FetchedGroup {
     shard: Option<Bytes>,
     bytes: BlockBytes,
     index: IndexHold,
+    /// The block that has their records.
+    block: Block,
     samples: SampleGroup,
     /// For each column of the job the number of the field that it is decoded from, if the column can take the field's
     /// number as it is; empty if the records are not decoded.
@@ -77,7 +82,8 @@ pub(super) async fn fetch(
     if let Some((bytes, cut)) = parts::fetch(&feed, &*index, &samples, &fields).await? {
         return Ok(FetchedGroup::new(&feed, bytes, index, samples).with_cut(cut));
     }
-    let mut records: Vec<u32> = samples.iter().map(|found| found.record).collect();
+    let of_fields = fields.iter().map(|field| field.record);
+    let mut records: Vec<u32> = samples.iter().map(|found| found.record).chain(of_fields).collect();
     records.sort_unstable();
     records.dedup();
     let ranges = fields.into_iter().map(|field| field.range).collect();
@@ -129,9 +135,37 @@ fn find(
             }
             wanted(&sample, WantedField { record: sample.record, nth, range: start..end });
         }
+        for (name, deltas) in feed.decoder.series_fields() {
+            let Some(series) = series_in(index, sample.record, &facts) else { continue };
+            for place in deltas.iter().map(|delta| place_in(&series, sample.record, *delta)).filter(|place| *place != 0)
+            {
+                let record = index.record(sample.record.saturating_add_signed(place));
+                let Some(nth) = index.field_number(&record, name) else { continue };
+                let field = index.field(&record, nth);
+                sample.bytes += u64::from(field.bytes / field.shared_by.max(1));
+                let Some(Range { start, end }) = field.range() else { continue };
+                if start < facts.offset || end > facts.offset + facts.bytes {
+                    return Err(FeedError::Span { shard: shard(), block, start, end });
+                }
+                wanted(&sample, WantedField { record: record.number(), nth, range: start..end });
+            }
+        }
         found.push(sample);
     }
     Ok(found)
+}
+
+/// Returns the records of the series of a record that lie in its block.
+fn series_in(index: &dyn ShardIndex, record: u32, block: &Block) -> Option<Range<u32>> {
+    let Range { start, end } = index.series(record)?;
+    Some(start.max(block.first_record)..end.min(block.first_record + block.records))
+}
+
+/// Returns which place of its series is `delta` records away from a record: at most the first or last one.
+fn place_in(series: &Range<u32>, record: u32, delta: i32) -> i32 {
+    let [first, last] = [series.start, series.end - 1].map(|other| i64::from(other) - i64::from(record));
+    // A value between an `i32` and 0 is one, too.
+    i64::from(delta).clamp(first.min(0), last.max(0)) as i32
 }
 
 impl FetchedGroup {
@@ -145,7 +179,8 @@ impl FetchedGroup {
         let numbers = numbers.unwrap_or_default();
         let takes_shard = feed.fields.iter().any(|name| name == SHARD_NAME);
         let shard = takes_shard.then(|| Bytes::copy_from_slice(feed.datasets.shard_url(samples[0].block).as_bytes()));
-        Self { shard, bytes, index, samples, numbers, cut: Vec::new() }
+        let block = feed.datasets.of(samples[0].block).facts();
+        Self { shard, bytes, index, block, samples, numbers, cut: Vec::new() }
     }
 
     /// Returns the same group with pictures that were read in parts.
@@ -178,6 +213,17 @@ impl FetchedGroup {
     /// Returns the record of one of the group's samples.
     pub(super) fn record(&self, sample: &BatchSample) -> Record<'_> {
         self.index.record(sample.record)
+    }
+
+    /// Returns which place of its series is `delta` records away from a record, counted from that: at most the first or last place.
+    pub(super) fn place(&self, record: &Record<'_>, delta: i32) -> i32 {
+        let series = series_in(&*self.index, record.number(), &self.block);
+        series.map_or(0, |series| place_in(&series, record.number(), delta))
+    }
+
+    /// Returns the record at a place of a record's series.
+    pub(super) fn record_at(&self, record: &Record<'_>, place: i32) -> Record<'_> {
+        self.index.record(record.number().saturating_add_signed(place))
     }
 
     /// Returns the value for column number `column` of the job, if it is a number: its type, and its bytes.
@@ -254,5 +300,20 @@ fn reason_of(name: &str, error: OpenError) -> Reason {
         OpenError::Checksum { expected, actual } => Reason::WrongBytes { field, expected, actual },
         OpenError::Malformed(problem) => Reason::Malformed { field, problem },
         error => panic!("field `{name}` is none of those that the decoder names: {error:?}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_outside_of_a_series_is_its_first_or_last() {
+        let places = |record| [i32::MIN, -3, -1, 0, 1, 3, i32::MAX].map(|delta| place_in(&(10..14), record, delta));
+        assert_eq!(places(10), [0, 0, 0, 0, 1, 3, 3]);
+        assert_eq!(places(12), [-2, -2, -1, 0, 1, 1, 1]);
+        assert_eq!(places(13), [-3, -3, -1, 0, 0, 0, 0]);
+        assert_eq!(place_in(&(0..u32::MAX), 1 << 31, i32::MIN), i32::MIN);
+        assert_eq!(place_in(&(3..4), 7, -1), -1, "a record that is not of its series, in an odd index");
     }
 }

@@ -14,6 +14,7 @@ impl Kind for BoolColumn {
     const NAME: &'static str = "bool";
     const IS_UNIT: bool = true;
     const IS_PLAIN: bool = true;
+    const TAKES_DELTAS: bool = true;
     type Keys = NoKeys;
 
     fn read(_: &NoKeys) -> Result<Self, KeyProblem> {

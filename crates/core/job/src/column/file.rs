@@ -49,9 +49,13 @@ impl ColumnFile {
         self.decode.read()
     }
 
-    /// Converts the column as it is written, without checking its values. `kinds` has the kinds of all columns of the job,
-    /// by name.
-    pub(crate) fn read(&self, mut kind: ColumnKind, kinds: &[(&str, ColumnKind)]) -> Result<Column, KeyProblem> {
+    /// Converts the column as it is written, without checking its values. `kinds` has the kinds of all columns of the job, which
+    /// are `columns`, by name.
+    pub(crate) fn read(
+        &self,
+        mut kind: ColumnKind,
+        (columns, kinds): (&[Self], &[(&str, ColumnKind)]),
+    ) -> Result<Column, KeyProblem> {
         if self.transform.is_none() {
             let alone = [
                 ("returns", self.returns.is_some()),
@@ -63,22 +67,25 @@ impl ColumnFile {
             }
         }
         if let Some(followed) = kind.follows() {
-            let followed = kinds.iter().find(|(name, _)| *name == followed);
-            kind.follow(followed.map(|(_, kind)| kind))?;
+            let followed = kinds.iter().zip(columns).find(|((name, _), _)| *name == followed);
+            let followed = followed.map(|((_, kind), column)| Ok((kind, column.value.read_deltas()?)));
+            let followed: Option<(&ColumnKind, Vec<i32>)> = followed.transpose()?;
+            kind.follow(followed.as_ref().map(|(kind, deltas)| (*kind, &deltas[..])))?;
         }
+        let value = self.value.read()?;
         let takes = self.dtype.unwrap_or(kind.dtypes()[0]);
         let (transform, dtype) = match &self.transform {
             None => (None, takes),
             Some(function) => {
                 let function = Callable::read(function, self.arguments.as_ref(), self.source_digest)?;
                 let returns = self.returns.clone().unwrap_or_default();
-                let (transform, dtype) = Transform::read(function, &returns, &kind.shape(), takes)?;
+                let (transform, dtype) = Transform::read(function, &returns, &value.shape(kind.shape()), takes)?;
                 (Some(transform), dtype)
             }
         };
         let fields = (!self.from.is_empty()).then(|| self.from.split('|'));
         let from = fields.into_iter().flatten().map(|field| field.trim().to_owned()).collect();
-        Ok(Column { name: self.name.clone(), from, kind, dtype, value: self.value.read()?, transform })
+        Ok(Column { name: self.name.clone(), from, kind, dtype, value, transform })
     }
 }
 
@@ -173,6 +180,7 @@ impl<'de, A: MapAccess<'de>> MapAccess<'de> for OwnKeys<'_, A> {
                     "path" => self.common.value.path = Some(self.map.next_value()?),
                     "default" => self.common.value.default = Some(self.map.next_value()?),
                     "classes" => self.common.value.classes = Some(self.map.next_value()?),
+                    "deltas" => self.common.value.deltas = Some(self.map.next_value()?),
                     key => unreachable!("`{key}` is a key of single values"),
                 },
                 other => return Err(not_a_key(other)),

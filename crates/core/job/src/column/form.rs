@@ -49,6 +49,8 @@ pub(super) struct ColumnForm {
     default: Option<DefaultValue>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     classes: Option<Vec<String>>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    deltas: Vec<i32>,
 }
 
 /// A kind, or a function and the kind of its input.
@@ -78,20 +80,20 @@ impl From<Column> for ColumnForm {
                 KindForm::Transformed(TransformForm { function, decoded: kind, takes, returns, arguments, source })
             }
         };
-        let ColumnValue { path, default, classes } = value;
-        Self { name, from, kind, dtype, path, default, classes }
+        let ColumnValue { path, default, classes, deltas } = value;
+        Self { name, from, kind, dtype, path, default, classes, deltas }
     }
 }
 
 impl From<ColumnForm> for Column {
-    fn from(ColumnForm { name, from, kind, dtype, path, default, classes }: ColumnForm) -> Self {
+    fn from(ColumnForm { name, from, kind, dtype, path, default, classes, deltas }: ColumnForm) -> Self {
         let (kind, transform) = match kind {
             KindForm::Decoded(kind) => (kind, None),
             KindForm::Transformed(TransformForm { function, decoded, takes, returns, arguments, source }) => {
                 (decoded, Some(Transform { function: Callable { name: function, arguments, source }, takes, returns }))
             }
         };
-        Self { name, from, kind, dtype, value: ColumnValue { path, default, classes }, transform }
+        Self { name, from, kind, dtype, value: ColumnValue { path, default, classes, deltas }, transform }
     }
 }
 

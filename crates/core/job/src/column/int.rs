@@ -15,6 +15,7 @@ impl Kind for IntColumn {
     const IS_UNIT: bool = true;
     const IS_PLAIN: bool = true;
     const TAKES_CLASSES: bool = true;
+    const TAKES_DELTAS: bool = true;
     type Keys = NoKeys;
 
     fn read(_: &NoKeys) -> Result<Self, KeyProblem> {

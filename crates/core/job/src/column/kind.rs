@@ -21,6 +21,8 @@ pub trait Kind: Serialize + DeserializeOwned {
     const READS_FIELD: bool = true;
     /// Whether columns can have a list of some of the dataset's classes, `classes`.
     const TAKES_CLASSES: bool = false;
+    /// Whether columns can have values of records around the sample's, `deltas`.
+    const TAKES_DELTAS: bool = false;
     /// The keys of a `[[column]]` that only some kinds have, this one among them.
     type Keys: KindKeys;
 
@@ -40,6 +42,14 @@ pub trait Kind: Serialize + DeserializeOwned {
     /// # Errors
     /// The key that is wrong, and what is wrong with it, if a column of this kind cannot be followed.
     fn follow(&mut self, _followed: &ColumnKind) -> Result<(), KeyProblem> {
+        Ok(())
+    }
+
+    /// Takes over the `deltas` of the column that it [follows](Self::follows), none if that has none.
+    ///
+    /// # Errors
+    /// The key that is wrong, and what is wrong with it, if such a column cannot be followed.
+    fn follow_deltas(&mut self, _deltas: &[i32]) -> Result<(), KeyProblem> {
         Ok(())
     }
 

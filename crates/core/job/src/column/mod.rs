@@ -3,6 +3,7 @@
 
 mod audio_features;
 mod audio_span;
+mod deltas;
 mod file;
 mod form;
 mod kind;
@@ -21,6 +22,7 @@ use serde::{
 pub use self::returned::{FunctionCall, ReturnedColumn, ReturnedValue};
 pub use audio_features::{AudioFeatures, FeaturesFile, FeaturesKind, FeaturesPreset};
 pub use audio_span::{AudioSpan, SpanFile};
+pub use deltas::{DeltaRunFile, DeltasFile};
 pub use file::ColumnFile;
 use form::{read_kind, write_kind};
 pub use kind::{Kind, KindKeys, NoKeys};
@@ -75,12 +77,7 @@ macro_rules! column_kinds {
 
             /// Returns the names of the keys that the kind shares with others of single values.
             pub(super) const fn value_keys(self) -> &'static [&'static str] {
-                match self { $(Self::$Kind => match ($Column::IS_PLAIN, $Column::TAKES_CLASSES) {
-                    (true, true) => &["path", "default", "classes"],
-                    (true, false) => &["path", "default"],
-                    (false, true) => &["classes"],
-                    (false, false) => &[],
-                },)* }
+                match self { $(Self::$Kind => value::keys_of::<$Column>(),)* }
             }
 
             fn read_keys<'de, A: MapAccess<'de>>(self, keys: A) -> Result<DecodeFile, A::Error> {
@@ -429,6 +426,14 @@ column_kinds! {
     /// - Shape: `[frames]`.
     /// - Types: `bool`, `u8`, `f32`.
     video_mask::VideoMask(VideoMaskColumn),
+    /// Which values of a column with `deltas` are padding.
+    ///
+    /// - Field: anything, such as that of the column that it follows.
+    /// - Result: 1 for each place before the first or behind the last record of the series, whose value is that of the first or last
+    ///   record, and 0 for the others.
+    /// - Shape: `[places]`.
+    /// - Types: `bool`.
+    is_pad::IsPad(IsPadColumn),
 }
 
 impl ColumnKind {
@@ -460,14 +465,17 @@ impl ColumnKind {
         of_kind!(self, column => column.reads_classes())
     }
 
-    /// Takes over the values that depend on the column that it follows. `followed` is the kind of that column, if the
-    /// job has it.
-    fn follow(&mut self, followed: Option<&Self>) -> Result<(), KeyProblem> {
+    /// Takes over the values that depend on the column that it follows. `followed` is the kind of that column and its `deltas`, if
+    /// the job has it.
+    fn follow(&mut self, followed: Option<(&Self, &[i32])>) -> Result<(), KeyProblem> {
         let Some(name) = self.follows() else { return Ok(()) };
-        let Some(followed) = followed else {
+        let Some((followed, deltas)) = followed else {
             return Err(("follows", format!("is `{name}`, and the job has no such column")));
         };
-        of_kind!(self, column => column.follow(followed))
+        of_kind!(self, column => {
+            column.follow(followed)?;
+            column.follow_deltas(deltas)
+        })
     }
 
     /// Checks the kind of a column with elements of type `dtype`.

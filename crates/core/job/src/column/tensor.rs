@@ -60,6 +60,7 @@ pub struct TensorColumn {
 impl Kind for TensorColumn {
     const NAME: &'static str = "tensor";
     const EXAMPLE: &'static str = "shape = [2, 3]";
+    const TAKES_DELTAS: bool = true;
     type Keys = TensorKeys;
 
     fn read(keys: &TensorKeys) -> Result<Self, KeyProblem> {

@@ -56,11 +56,17 @@ impl Column {
         self.value.classes.is_some() || self.kind.reads_classes()
     }
 
+    /// Returns the shape of what is decoded of one sample, before any function.
+    #[must_use]
+    pub fn decoded_shape(&self) -> SampleShape {
+        self.value.shape(self.kind.shape())
+    }
+
     /// Returns the shape of one sample in the batch.
     #[must_use]
     pub fn shape(&self) -> SampleShape {
         match &self.transform {
-            None => self.kind.shape(),
+            None => self.decoded_shape(),
             Some(transform) => transform.returns.sample_shape(),
         }
     }
@@ -147,14 +153,15 @@ impl Column {
         }
         if let Some(name) = self.kind.follows() {
             let mut expected = self.kind.clone();
-            expected.follow(decoded_named(name, columns).map(|column| &column.kind))?;
+            let followed = decoded_named(name, columns);
+            expected.follow(followed.map(|column| (&column.kind, &column.value.deltas[..])))?;
             if expected != self.kind {
                 return Err(("follows", format!("is `{name}`, which the column does not fit")));
             }
         }
         self.kind.check(self.decoded_dtype())?;
         self.kind.check_value(&self.value, self.decoded_dtype())?;
-        self.transform.as_ref().map_or(Ok(()), |transform| transform.check(&self.kind.shape(), self.dtype))
+        self.transform.as_ref().map_or(Ok(()), |transform| transform.check(&self.decoded_shape(), self.dtype))
     }
 }
 

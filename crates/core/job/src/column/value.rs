@@ -8,9 +8,9 @@ use serde::{
     de::{Error, SeqAccess, Visitor, value::SeqAccessDeserializer},
 };
 
-use super::{CategoryColumn, Kind};
-use crate::KeyProblem;
-use spdl_types::DType;
+use super::{CategoryColumn, DeltasFile, Kind, deltas};
+use crate::{KeyProblem, check::check_shape};
+use spdl_types::{DType, SampleShape};
 
 /// The greatest finite number of a float of 16 bits.
 const MAX_F16: f64 = 65_504.0;
@@ -27,6 +27,9 @@ pub struct ValueKeys {
     /// Some of the dataset's classes, in the order of their new numbers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub classes: Option<ClassesFile>,
+    /// The places of its values in the series of records.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub deltas: Option<DeltasFile>,
 }
 
 /// The `default` of a column in a job file.
@@ -60,6 +63,9 @@ pub struct ColumnValue {
     pub default: Option<DefaultValue>,
     /// Those of the dataset's classes that the column has, in the order of its numbers; `None` for all, with their own numbers.
     pub classes: Option<Vec<String>>,
+    /// The places of its values in the series of records that the sample's record is of, counted from that; empty for one value, that
+    /// of the record. A place before or behind the series has the value of its first or last record.
+    pub deltas: Vec<i32>,
 }
 
 /// The value of a column for samples whose field is missing or null.
@@ -85,7 +91,26 @@ impl ValueKeys {
             }
         };
         let default = self.default.as_ref().map(DefaultFile::value);
-        Ok(ColumnValue { path: path_of(self.path.as_deref()), default, classes })
+        Ok(ColumnValue { path: path_of(self.path.as_deref()), default, classes, deltas: self.read_deltas()? })
+    }
+
+    /// Converts the `deltas`, without checking the places; none if there are none.
+    pub(super) fn read_deltas(&self) -> Result<Vec<i32>, KeyProblem> {
+        self.deltas.as_ref().map_or_else(|| Ok(Vec::new()), DeltasFile::read)
+    }
+}
+
+/// Returns the names of those of the keys that columns of this kind have.
+pub(super) const fn keys_of<K: Kind>() -> &'static [&'static str] {
+    match (K::IS_PLAIN, K::TAKES_CLASSES, K::TAKES_DELTAS) {
+        (true, true, true) => &["path", "default", "classes", "deltas"],
+        (true, false, true) => &["path", "default", "deltas"],
+        (false, true, true) => &["classes", "deltas"],
+        (false, false, true) => &["deltas"],
+        (true, true, false) => &["path", "default", "classes"],
+        (true, false, false) => &["path", "default"],
+        (false, true, false) => &["classes"],
+        (false, false, false) => &[],
     }
 }
 
@@ -96,11 +121,39 @@ pub(super) fn path_of(path: Option<&str>) -> Vec<String> {
 }
 
 impl ColumnValue {
+    /// Returns the shape of values each of which has the shape `each`.
+    pub(super) fn shape(&self, each: SampleShape) -> SampleShape {
+        match each {
+            SampleShape::Fixed(sides) if !self.deltas.is_empty() => {
+                SampleShape::Fixed([&[self.deltas.len() as u32], &sides[..]].concat())
+            }
+            each => each,
+        }
+    }
+
+    /// Checks the places of values of this kind with elements of type `dtype`.
+    fn check_deltas<K: Kind>(&self, kind: &K, dtype: DType) -> Result<(), KeyProblem> {
+        if self.deltas.is_empty() {
+            return Ok(());
+        }
+        if !K::TAKES_DELTAS {
+            return Err(("deltas", format!("is not for decode = \"{}\"", K::NAME)));
+        }
+        deltas::check(&self.deltas)?;
+        match self.shape(kind.shape()) {
+            SampleShape::Fixed(sides) => {
+                check_shape(&sides, dtype).map_err(|problem| ("deltas", format!("makes a value that {problem}")))
+            }
+            _ => Err(("deltas", "is for values of one shape; leave `max_rows` out".to_owned())),
+        }
+    }
+
     /// Checks the values of the keys for a column of this kind with elements of type `dtype`.
     ///
     /// # Errors
     /// The key that is wrong, and what is wrong with it.
     pub(super) fn check<K: Kind>(&self, kind: &K, dtype: DType) -> Result<(), KeyProblem> {
+        self.check_deltas(kind, dtype)?;
         let only = |key| Err((key, format!("is not for decode = \"{}\"", K::NAME)));
         if !self.path.is_empty() && !K::IS_PLAIN {
             return only("path");
@@ -291,6 +344,11 @@ pub(crate) struct ValueKeysSchema {
     /// those of the dataset's classes that the column has, by name: they get the numbers 0, 1, 2 and so on, in this order. A sample of
     /// another class is a bad sample, unless a view leaves it out. Default: all, with the dataset's numbers.
     classes: Option<ClassesFile>,
+    /// the places of the values that a sample has, counted from its record, for datasets whose records belong to series, such as the
+    /// frames of an episode: `[-1, 0]`, or `{ from = 0, to = 50 }` for 0 to 49. The value has one more dimension, before all others. A
+    /// place before or behind the series has the value of its first or last record; `is_pad` says which these are. Default: none; the
+    /// value of the record.
+    deltas: Option<DeltasFile>,
 }
 
 #[cfg(test)]

@@ -6,11 +6,11 @@ use spdl_job::{
     BadSamples, BoolColumn, BoxClassColumn, BoxFormat, BoxLabelsColumn, BoxStorage, BoxesColumn, BytesColumn, Callable,
     CategoryColumn, ClipPick, ClipStep, ColorJitter, Column, ColumnKind, ColumnValue, DefaultValue, DocumentIdsColumn,
     DocumentLengthsColumn, FeaturesKind, Fill, FloatColumn, FrequencyMask, FunctionCall, Gain, GeometryColumn,
-    GlobalLengthsColumn, ImageColumn, ImageOp, ImageSizeColumn, IntColumn, Interpolation, Job, JobSource, JsonColumn,
-    LabelsColumn, LossMaskColumn, MaskColumn, Mix, Noise, NumberOrRange, OneHotColumn, PictureList, PositionsColumn,
-    RandomResizedCrop, ReturnedColumn, ReturnedValue, Returns, SegmentPick, Sequence, ShortVideo, Size, SoundOp,
-    SourceDigest, Speed, TensorColumn, TensorEncoding, TextColumn, TimeMask, TokensColumn, Transform, VideoClip,
-    VideoColumn, VideoMaskColumn, VideoTimesColumn,
+    GlobalLengthsColumn, ImageColumn, ImageOp, ImageSizeColumn, IntColumn, Interpolation, IsPadColumn, Job, JobSource,
+    JsonColumn, LabelsColumn, LossMaskColumn, MaskColumn, Mix, Noise, NumberOrRange, OneHotColumn, PictureList,
+    PositionsColumn, RandomResizedCrop, ReturnedColumn, ReturnedValue, Returns, SegmentPick, Sequence, ShortVideo,
+    Size, SoundOp, SourceDigest, Speed, TensorColumn, TensorEncoding, TextColumn, TimeMask, TokensColumn, Transform,
+    VideoClip, VideoColumn, VideoMaskColumn, VideoTimesColumn,
 };
 use spdl_order::{BlendStage, EpochEnd, MixParams, OrderParams};
 use spdl_sequence::{LongDocument, PackMethod};
@@ -155,6 +155,8 @@ fn kind() -> impl Strategy<Value = ColumnKind> {
                 ColumnKind::Audio(AudioColumn { rate, channels, segment, span, max_frames, ops, features })
             }),
         text().prop_map(|follows| ColumnKind::AudioLength(AudioLengthColumn { follows })),
+        (text(), vec(any::<i32>(), 0..3))
+            .prop_map(|(follows, places)| ColumnKind::IsPad(IsPadColumn { follows, places })),
         text().prop_map(|follows| ColumnKind::AudioRate(AudioRateColumn { follows })),
         video().prop_map(ColumnKind::Video),
         (text(), any::<u32>())
@@ -278,8 +280,8 @@ fn value() -> impl Strategy<Value = ColumnValue> {
         text().prop_map(DefaultValue::Number),
         text().prop_map(DefaultValue::Text),
     ];
-    (vec(text(), 0..3), option::of(default), option::of(vec(text(), 0..3)))
-        .prop_map(|(path, default, classes)| ColumnValue { path, default, classes })
+    (vec(text(), 0..3), option::of(default), option::of(vec(text(), 0..3)), vec(any::<i32>(), 0..3))
+        .prop_map(|(path, default, classes, deltas)| ColumnValue { path, default, classes, deltas })
 }
 
 fn order() -> impl Strategy<Value = OrderParams> {
