@@ -187,7 +187,7 @@ def staged(made: dict[str, Any], *stages: tuple[int, float, float]) -> dict[str,
 
 def pulled(made: dict[str, Any], state: dict[str, Any] | None = None, steps: int = 1000, world: int = 1) -> tuple[list[Any], dict[str, Any]]:
     """Returns what all ranks of a world get in some steps, in the order of the stream, and their state after that."""
-    found: list[tuple[int, int, str]] = []
+    found: list[tuple[int, int, int, str]] = []
     states: list[dict[str, Any]] = []
     for rank in range(world):
         with spdl_cluster.local(made, rank=rank, world=world, tensors="numpy") as loader:

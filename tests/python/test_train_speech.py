@@ -79,32 +79,32 @@ def killed_after(process: subprocess.Popen[str], steps: int) -> str:
     return text.decode()
 
 
-def test_the_training_of_the_page_is_killed_and_resumed_over_both_transports_with_one_receipt(
-    cluster: Cluster, tmp_path: pathlib.Path, temporary: pathlib.Path
+@pytest.mark.drawn(1)
+@pytest.mark.parametrize("transport", ["local", "quic"])
+def test_the_training_of_the_page_is_killed_and_resumed_with_one_receipt(
+    cluster: Cluster, tmp_path: pathlib.Path, temporary: pathlib.Path, transport: str
 ) -> None:
     Recipe("../guide/audio.md", tmp_path, temporary, {}, {})
     job = tomllib.loads((tmp_path / "recogniser.toml").read_text())
-    job.update(dataset=speech(tmp_path), global_batch=BATCH, epochs=EPOCHS, epoch_end="exact", bad_samples="fail")
+    job.update(name=f"recogniser-{transport}", dataset=speech(tmp_path), global_batch=BATCH, epochs=EPOCHS, epoch_end="exact", bad_samples="fail")
     path = write_job(job, tmp_path / "job.toml")
     cluster.submit(job)
-    where = {"SPDL_COORD": cluster.coordinators, "SPDL_JOB": job["name"], "SPDL_CERTS": str(cluster.folder / "certs/client")}
+    variables = {"SPDL_COORD": cluster.coordinators, "SPDL_JOB": job["name"], "SPDL_CERTS": str(cluster.folder / "certs/client")}
+    variables |= {"SPDL_RUN": f"speech-{transport}", "SPDL_TRANSPORT": transport}
     positions = [(step // 2, step % 2 * BATCH) for step in range(STEPS)]
     whole = finish(torchrun(EXAMPLE, 2, "--job", path))
     expected = losses(whole)
     assert [at for at, _ in expected] == positions, whole
     falls(expected)
-    for transport in ("local", "quic"):
-        checkpoint = tmp_path / f"{transport}.pt"
-        variables = {**where, "SPDL_RUN": f"speech-{transport}", "SPDL_TRANSPORT": transport}
-        start = torchrun(EXAMPLE, 2, "--checkpoint", checkpoint, "--every", 7, **variables)
-        first = losses(killed_after(start, 18))
-        last = finish(torchrun(EXAMPLE, 2, "--checkpoint", checkpoint, **variables))
-        resumed_at = positions.index(losses(last)[0][0])
-        assert 14 <= resumed_at <= len(first) < STEPS and resumed_at % 7 == 0
-        trained = first[:resumed_at] + losses(last)
-        assert [at for at, _ in trained] == positions
-        assert [loss for _, loss in trained] == pytest.approx([loss for _, loss in expected], abs=CLOSE)
-        assert receipt(last) == receipt(whole)
+    checkpoint = tmp_path / "checkpoint.pt"
+    first = losses(killed_after(torchrun(EXAMPLE, 2, "--checkpoint", checkpoint, "--every", 7, **variables), 18))
+    last = finish(torchrun(EXAMPLE, 2, "--checkpoint", checkpoint, **variables))
+    resumed_at = positions.index(losses(last)[0][0])
+    assert 14 <= resumed_at <= len(first) < STEPS and resumed_at % 7 == 0
+    trained = first[:resumed_at] + losses(last)
+    assert [at for at, _ in trained] == positions
+    assert [loss for _, loss in trained] == pytest.approx([loss for _, loss in expected], abs=CLOSE)
+    assert receipt(last) == receipt(whole)
     assert ctl_json("audit", path, "--receipt", receipt(whole))["equal"]
 
 

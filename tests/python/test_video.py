@@ -47,6 +47,8 @@ KINDS = {
     "rotated-90.mp4": [*X264, *YUV],
     "rotated-180.mp4": [*X264, *YUV],
     "rotated-270.mp4": [*X264, *YUV],
+    # It has no key frame but the first one: points from which on pictures become whole are marked like some.
+    "refreshed.mp4": [*X264[:-4], "-g", "10", "-x264-params", "intra-refresh=1", *YUV],
     "cut.mp4": [*X264, *YUV, "-ss", "0.3"],
 }
 

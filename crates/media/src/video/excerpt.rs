@@ -2,6 +2,7 @@
 
 use super::{
     Video, VideoCodec, VideoColor, VideoPacket, VideoReader, VideoRotation, VideoTable, VideoTrack, encode_video_table,
+    reference::is_whole_key,
 };
 use crate::MediaError;
 
@@ -43,11 +44,21 @@ enum PacketSource<'b> {
 }
 
 impl<'b> OpenVideo<'b> {
-    /// Reads where the packets of a video lie.
+    /// Reads where the packets of a video lie. Those that the file says are keys, and from which on pictures are not whole at once, are
+    /// none here, if their bytes are there.
     ///
     /// # Errors
     /// As [`VideoReader::read`], and if an excerpt is damaged.
     pub fn open(bytes: &'b [u8]) -> Result<Self, MediaError> {
+        let Self { mut video, bytes } = Self::read(bytes)?;
+        let VideoTrack { codec, extra_data, .. } = &video.track;
+        for (nth, packet) in video.packets.iter_mut().enumerate().filter(|(_, packet)| packet.is_key) {
+            packet.is_key = bytes.packet(nth, packet).is_none_or(|bytes| is_whole_key(codec, extra_data, bytes));
+        }
+        Ok(Self { video, bytes })
+    }
+
+    fn read(bytes: &'b [u8]) -> Result<Self, MediaError> {
         if let Some(excerpt) = bytes.strip_prefix(MAGIC) {
             return read_excerpt(excerpt).ok_or(MediaError::Malformed { byte: 0, problem: "the excerpt of a video" });
         }

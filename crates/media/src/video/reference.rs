@@ -48,6 +48,59 @@ pub(crate) fn is_key_picture(codec: &VideoCodec, packet: &[u8]) -> Option<bool> 
     }
 }
 
+/// Returns whether decoding can begin at a packet that the file says is a key, so that its picture and those after it are whole. Of H.264
+/// some programs also mark points from which on pictures become whole only after some more (`recovery_frame_cnt` above 0): those of a
+/// stream that refreshes its pictures bit by bit.
+pub(super) fn is_whole_key(codec: &VideoCodec, extra_data: &[u8], packet: &[u8]) -> bool {
+    if *codec != VideoCodec::H264 {
+        return true;
+    }
+    let Some(mut units) = units(extra_data.get(4).filter(|_| extra_data.first() == Some(&1)), packet) else {
+        return true;
+    };
+    let recovers_at_once = units.find_map(|unit| match unit.first()? & 0x1f {
+        // A picture that stands alone.
+        5 => Some(true),
+        6 => recovers_at_once(unit),
+        _ => None,
+    });
+    recovers_at_once.unwrap_or(true)
+}
+
+/// Returns what a unit of messages says of the point at which pictures are whole: whether it is at once; `None` if it does not say it.
+fn recovers_at_once(unit: &[u8]) -> Option<bool> {
+    const RECOVERY_POINT: usize = 6;
+    // Behind two zeros, a 3 was put in.
+    let mut zeros = 0;
+    let mut bytes = unit.get(1..)?.iter().copied().filter(|byte| {
+        let is_put_in = zeros >= 2 && *byte == 3;
+        zeros = if *byte == 0 { zeros + 1 } else { 0 };
+        !is_put_in
+    });
+    loop {
+        let [kind, length] = [sum_of_bytes(&mut bytes)?, sum_of_bytes(&mut bytes)?];
+        if kind == RECOVERY_POINT {
+            // The number of pictures until then comes first: its first bit is 1 if it is 0.
+            return Some(bytes.next()? & 0x80 != 0);
+        }
+        if length > 0 {
+            bytes.nth(length - 1)?;
+        }
+    }
+}
+
+/// Reads a number that is the sum of bytes of 255 and a last one.
+fn sum_of_bytes(bytes: &mut impl Iterator<Item = u8>) -> Option<usize> {
+    let mut sum = 0_usize;
+    loop {
+        let byte = bytes.next()?;
+        sum += usize::from(byte);
+        if byte != u8::MAX {
+            return Some(sum);
+        }
+    }
+}
+
 /// Returns whether something holds for any unit for which it is known; `None` if it is known for none.
 fn any_unit<'p>(units: impl Iterator<Item = &'p [u8]>, holds: impl Fn(&[u8]) -> Option<bool>) -> Option<bool> {
     units.filter_map(holds).reduce(|any, holds| any || holds)

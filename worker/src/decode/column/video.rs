@@ -352,7 +352,9 @@ fn needed_packets<'b>(taken: &TakenVideo, bytes: &VideoBytes<'b>) -> Result<Vec<
     let mut next = None;
     for number in needed {
         let packet = &blocks.packets()[number];
-        let bytes = bytes.packet(number, packet).ok_or_else(|| format!("is cut off before packet {number}"))?;
+        let bytes = bytes.packet(number, packet).ok_or_else(|| {
+            format!("is cut off before packet {number}, or has key frames that are not whole and was read in part")
+        })?;
         let skipped = next.map_or(number..number, |next| next..number);
         next = Some(number + 1);
         let is_wanted = wanted.binary_search(&number).is_ok();
