@@ -15,11 +15,11 @@ pub(super) enum AvParameters {}
 macro_rules! library_functions {
     ($($name:ident($($argument:ident: $type:ty),*) $(-> $result:ty)?;)*) => {
         /// The functions. All may be called by one thread at a time for each context, as the manual of libavcodec has it.
-        pub(super) struct Functions {
+        pub(super) struct CodecFunctions {
             $(pub(super) $name: unsafe extern "C" fn($($argument: $type),*) $(-> $result)?,)*
         }
 
-        impl Functions {
+        impl CodecFunctions {
             /// Looks all of them up; those of libavutil are found as well, which libavcodec is linked to. Returns the name of one
             /// that is not there.
             ///

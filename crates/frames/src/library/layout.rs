@@ -3,7 +3,7 @@
 
 use std::ffi::{c_int, c_uint};
 
-use super::functions::{AvCodec, AvFrame, AvPacket, AvParameters, Functions};
+use super::functions::{AvCodec, AvFrame, AvPacket, AvParameters, CodecFunctions};
 
 /// The major versions of libavcodec in FFmpeg 5 to 9. libavutil's are two less.
 pub(super) const MAJORS: std::ops::RangeInclusive<c_uint> = 59..=63;
@@ -100,7 +100,7 @@ pub(super) unsafe fn fill_parameters(parameters: *mut AvParameters, codec: *cons
 ///
 /// # Errors
 /// What is other than expected.
-pub(super) fn check(functions: &Functions) -> Result<String, String> {
+pub(super) fn check(functions: &CodecFunctions) -> Result<String, String> {
     // SAFETY: they may be called at any time.
     let [codec, util] = unsafe { [(functions.avcodec_version)(), (functions.avutil_version)()] };
     let version = format!("libavcodec {}.{}.{}", codec >> 16, codec >> 8 & 0xff, codec & 0xff);

@@ -16,12 +16,12 @@ pub(crate) use context::{CodecContext, H264, HEVC, Received};
 pub(crate) use frame::DecodedFrame;
 pub(crate) use search::LibraryFolders;
 
-use self::functions::Functions;
+use self::functions::CodecFunctions;
 use libloading::os::unix::Library;
 
 /// libavcodec and libavutil.
 pub(crate) struct CodecLibrary {
-    functions: Functions,
+    functions: CodecFunctions,
     name: String,
     /// Keeps them loaded.
     _libraries: Vec<Library>,
@@ -64,7 +64,7 @@ impl CodecLibrary {
         let loaded = search::load(folders)?;
         let file = loaded.file.display();
         // SAFETY: the first library is libavcodec, and `self` keeps all of them.
-        let functions = unsafe { Functions::look_up(&loaded.libraries[0]) };
+        let functions = unsafe { CodecFunctions::look_up(&loaded.libraries[0]) };
         let functions = functions.map_err(|lacks| format!("`{file}` lacks `{lacks}`"))?;
         let version = layout::check(&functions).map_err(|problem| format!("`{file}`: {problem}"))?;
         // SAFETY: may be called at any time.

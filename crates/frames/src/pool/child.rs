@@ -315,7 +315,7 @@ impl FrameChild {
             Lost::Foreign => return "it has answered what it must not, and was killed".to_owned(),
             Lost::Closed => {}
         }
-        // One that has closed its socket is about to end.
+        // A child that has closed its socket is about to end.
         let deadline = Instant::now() + END_TIMEOUT;
         while !self.has_ended() && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(1));

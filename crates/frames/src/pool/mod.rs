@@ -73,18 +73,19 @@ impl FrameDecoders {
             return Ok(());
         }
         let mut place = self.take(|child| child.has_open(request), |child| child.may_decode(request));
-        // One that has ended while it was idle, such as by the system's want of memory, is no fault of this video.
+        // If the idle child has ended meanwhile, such as because the system was short of memory, this video is not the cause.
         let mut child = match place.child.take().filter(|child| !child.has_ended()) {
             Some(child) => child,
             None => FrameChild::start(&self.command, &self.settings, request.max_pixels)?,
         };
         let result = child.decode(request, &self.settings, on_frame);
-        // One that has ended, or that is in the middle of something, is ended here.
+        // A child that has ended, or has not finished its request, is dropped here.
         place.child = child.is_usable().then_some(child);
         result
     }
 
-    /// Takes the place of a child, with an idle one if there is one that may be used, at best one that fits.
+    /// Reserves a child for a request: an idle child that `may` decode it, at best one that `fits`. Without such a child, the caller
+    /// starts one.
     fn take(&self, fits: impl Fn(&FrameChild) -> bool, may: impl Fn(&FrameChild) -> bool) -> ChildPlace<'_> {
         let mut idle = self.idle.lock();
         loop {

@@ -1,13 +1,16 @@
 //! Planes of all formats become the pixels that `ffmpeg` makes of them, within one level.
 
+#[path = "../../../media/tests/programs/mod.rs"]
+mod programs;
+
 use std::{
-    fs::OpenOptions,
     io::Write,
-    path::{Path, PathBuf},
+    path::Path,
     process::{Command, Stdio},
     thread,
 };
 
+use programs::{program, skipped};
 use spdl_frames::{FramePlanes, Plane, PlaneFormat, PlaneKind, RgbConversion};
 use spdl_media::VideoColor;
 use spdl_types::Draw;
@@ -47,7 +50,7 @@ fn formats() -> Vec<(String, PlaneFormat)> {
 #[test]
 fn pixels_are_those_of_ffmpeg() {
     let Some(ffmpeg) = program("ffmpeg") else {
-        return skipped("there is no `ffmpeg`: install the package `ffmpeg`");
+        return skipped("planes of ffmpeg", "there is no `ffmpeg`: install the package `ffmpeg`");
     };
     let mut draw = Draw::new(3, 0, 0);
     for (name, format) in formats() {
@@ -128,18 +131,4 @@ fn rgb_of_ffmpeg(ffmpeg: &Path, format: &str, filter: &str, planes: Vec<u8>) -> 
     let output = child.wait_with_output().unwrap();
     assert!(writer.join().unwrap().is_ok() && output.status.success(), "{command:?}");
     output.stdout
-}
-
-fn program(name: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH")?;
-    std::env::split_paths(&path).map(|folder| folder.join(name)).find(|file| file.is_file())
-}
-
-/// Reports that a test cannot run here, as those of other crates do.
-fn skipped(reason: &str) {
-    eprintln!("skipped: {reason}");
-    if let Some(path) = std::env::var_os("SPDL_TEST_SKIPPED") {
-        let mut file = OpenOptions::new().create(true).append(true).open(path).unwrap();
-        writeln!(file, "skipped: planes of ffmpeg: {reason}").unwrap();
-    }
 }

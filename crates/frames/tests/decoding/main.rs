@@ -4,6 +4,8 @@ mod children;
 mod exact;
 mod hostile;
 mod locked;
+#[path = "../../../media/tests/programs/mod.rs"]
+mod programs;
 mod videos;
 
 use std::process::ExitCode;
@@ -28,7 +30,7 @@ fn decoders(test: &str) -> Option<FrameDecoders> {
             Some(decoders)
         }
         Err(error @ spdl_frames::FrameDecodeError::Library { .. }) => {
-            videos::skipped(test, &error.to_string());
+            programs::skipped(test, &error.to_string());
             None
         }
         Err(error) => panic!("{error}"),

@@ -1,15 +1,16 @@
 //! Videos that `ffmpeg` makes, and the frames that it decodes.
 
 use std::{
-    fs::{self, OpenOptions},
-    io::Write,
+    fs,
     path::{Path, PathBuf},
     process::Command,
 };
 
 use spdl_frames::{FrameDecodeError, FrameDecoders, FramePlanes, FrameRequest, PacketBytes, PlaneKind};
-use spdl_media::{Video, VideoBlocks, VideoPacket, VideoReader, VideoTable, encode_video_table, is_reference};
+use spdl_media::{OpenVideo, Video, VideoBlocks, VideoPacket, VideoTable, encode_video_table, is_reference};
 use tempfile::TempDir;
+
+use super::programs::{program, skipped};
 
 /// A video in memory, and its frames as `ffmpeg` has them.
 pub(crate) struct TestVideo {
@@ -38,7 +39,7 @@ impl TestVideo {
     /// Reads a file, and decodes it with `ffmpeg`.
     pub(crate) fn read(ffmpeg: &Path, path: &Path) -> Self {
         let file = fs::read(path).unwrap();
-        let mut video = read(&file);
+        let mut video = OpenVideo::open(&file).unwrap().video;
         for nth in 0..video.packets.len() {
             let bytes = packet_bytes(&video, &video.packets[nth], &file);
             let is_reference = is_reference(&video.track.codec, &video.track.extra_data, &bytes);
@@ -140,32 +141,11 @@ fn rawvideo(planes: &FramePlanes<'_>) -> Vec<u8> {
     [first.bytes, second.bytes, third.bytes].concat()
 }
 
-fn read(file: &[u8]) -> Video {
-    let mut reader = VideoReader::new(file.len() as u64);
-    loop {
-        let wanted = reader.wants();
-        let place = |byte: u64| usize::try_from(byte).unwrap();
-        if let Some(video) = reader.read(&file[place(wanted.start)..place(wanted.end)]).unwrap() {
-            return video;
-        }
-    }
-}
-
 /// Returns `ffmpeg`, or `None` where there is none, which is reported.
 pub(crate) fn ffmpeg(test: &str) -> Option<PathBuf> {
-    let folders = std::env::var_os("PATH").unwrap_or_default();
-    let found = std::env::split_paths(&folders).map(|folder| folder.join("ffmpeg")).find(|file| file.is_file());
+    let found = program("ffmpeg");
     if found.is_none() {
         skipped(test, "there is no `ffmpeg`");
     }
     found
-}
-
-/// Reports that a test cannot run here, as those of other crates do.
-pub(crate) fn skipped(test: &str, reason: &str) {
-    eprintln!("skipped: {reason}");
-    if let Some(path) = std::env::var_os("SPDL_TEST_SKIPPED") {
-        let mut file = OpenOptions::new().create(true).append(true).open(path).unwrap();
-        writeln!(file, "skipped: {test}: {reason}").unwrap();
-    }
 }

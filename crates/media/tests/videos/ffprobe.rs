@@ -3,15 +3,18 @@
 use std::{
     collections::HashMap,
     ffi::OsStr,
-    fs::{self, OpenOptions},
-    io::Write,
+    fs,
     path::{Path, PathBuf},
     process::Command,
 };
 
 use spdl_media::{Video, VideoPacket, is_reference};
 
-use super::{check_table, checksum, packet_bytes, read};
+use super::{
+    check_table, checksum, packet_bytes,
+    programs::{program, skipped},
+    read,
+};
 
 /// Pictures that move, and a tone.
 const PICTURES: &str = "-f lavfi -i testsrc2=size=160x96:rate=25:duration=6";
@@ -103,7 +106,7 @@ const COPIES: [(&str, &str, &str); 6] = [
 #[test]
 fn packets_are_those_that_ffprobe_reads() {
     let (Some(ffmpeg), Some(ffprobe)) = (program("ffmpeg"), program("ffprobe")) else {
-        return skipped("there are no `ffmpeg` and `ffprobe`: install the package `ffmpeg`");
+        return skipped("videos of ffmpeg", "there are no `ffmpeg` and `ffprobe`: install the package `ffmpeg`");
     };
     let folder = tempfile::tempdir().unwrap();
     let run = |name: &str, arguments: &mut dyn Iterator<Item = &OsStr>| {
@@ -280,18 +283,4 @@ fn lines(ffprobe: &Path, path: &Path, what: &str) -> Vec<HashMap<String, String>
     };
     let text = String::from_utf8_lossy(&output.stdout);
     text.lines().filter(|line| line.contains('=')).map(pairs).collect()
-}
-
-fn program(name: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH")?;
-    std::env::split_paths(&path).map(|folder| folder.join(name)).find(|file| file.is_file())
-}
-
-/// Reports that a test cannot run here, as those of other crates do.
-fn skipped(reason: &str) {
-    eprintln!("skipped: {reason}");
-    if let Some(path) = std::env::var_os("SPDL_TEST_SKIPPED") {
-        let mut file = OpenOptions::new().create(true).append(true).open(path).unwrap();
-        writeln!(file, "skipped: videos of ffmpeg: {reason}").unwrap();
-    }
 }

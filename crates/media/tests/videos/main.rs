@@ -4,6 +4,8 @@ mod excerpt;
 mod ffprobe;
 mod golden;
 mod hostile;
+#[path = "../programs/mod.rs"]
+mod programs;
 mod table;
 
 use spdl_media::{MediaError, Video, VideoBlocks, VideoPacket, VideoReader, VideoTable, encode_video_table};
