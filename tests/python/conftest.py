@@ -268,6 +268,16 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     cluster.stop()
 
 
+def samples(loader: spdl_cluster.Loader) -> list[dict[str, Any]]:
+    """Returns the columns of each sample of an epoch, in the order of their delivery; those of the text column `key` as text."""
+    found = []
+    for batch in loader:
+        for number in range(len(batch.ids)):
+            found.append({name: batch[name][number].copy() for name in batch if name != "key"})
+            found[-1]["key"] = batch["key"].text()[number]
+    return found
+
+
 def wait_for_the_end_of(process: int) -> None:
     """Waits until the process has ended."""
     try:

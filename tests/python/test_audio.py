@@ -11,7 +11,7 @@ from typing import Any
 import numpy
 import pytest
 import spdl_cluster
-from conftest import LIMIT_S, Cluster, ctl, ctl_json
+from conftest import LIMIT_S, Cluster, ctl, ctl_json, samples
 from numpy.typing import NDArray
 from test_recipes import Recipe
 
@@ -65,16 +65,6 @@ def clips(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 
 def job(dataset: pathlib.Path, *columns: dict[str, Any], **keys: Any) -> dict[str, Any]:
     return {"name": "sounds", "dataset": dataset, "seed": 5, "global_batch": 8, **keys, "column": [*columns, KEY]}
-
-
-def samples(loader: spdl_cluster.Loader) -> list[dict[str, Any]]:
-    """Returns the columns of each sample, in the order of their delivery."""
-    found = []
-    for batch in loader:
-        for number in range(len(batch.ids)):
-            found.append({name: batch[name][number].copy() for name in batch if name != "key"})
-            found[-1]["key"] = batch["key"].text()[number]
-    return found
 
 
 def original(dataset: pathlib.Path, key: str, **keys: Any) -> NDArray[Any]:

@@ -11,9 +11,9 @@ from typing import Any
 import numpy
 import pytest
 import spdl_cluster
-from conftest import LIMIT_S, ctl
+from conftest import LIMIT_S, ctl, samples
 from numpy.typing import NDArray
-from test_audio import job, samples
+from test_audio import job
 
 soundfile = pytest.importorskip("soundfile")
 

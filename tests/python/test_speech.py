@@ -13,9 +13,9 @@ from typing import Any
 import numpy
 import pytest
 import spdl_cluster
-from conftest import LIMIT_S, Cluster, ctl, ctl_json
+from conftest import LIMIT_S, Cluster, ctl, ctl_json, samples
 from numpy.typing import NDArray
-from test_audio import FROM, KEY, LENGTH, RATE, WAVE, samples, sound
+from test_audio import FROM, KEY, LENGTH, RATE, WAVE, sound
 from test_recipes import Recipe
 
 soundfile = pytest.importorskip("soundfile")

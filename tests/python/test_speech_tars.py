@@ -11,8 +11,8 @@ import tarfile
 import numpy
 import pytest
 import spdl_cluster
-from conftest import Cluster, ctl, ctl_json
-from test_audio import FROM, LENGTH, RATE, WAVE, samples
+from conftest import Cluster, ctl, ctl_json, samples
+from test_audio import FROM, LENGTH, RATE, WAVE
 from test_speech import SPAN, TEXT, job, part, write
 
 soundfile = pytest.importorskip("soundfile")

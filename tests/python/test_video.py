@@ -14,7 +14,7 @@ import numpy
 import pytest
 import spdl_cluster
 import stores
-from conftest import LIMIT_S, Cluster, ctl, ctl_json
+from conftest import LIMIT_S, Cluster, ctl, ctl_json, samples
 from numpy.typing import NDArray
 from test_recipes import Recipe
 
@@ -90,16 +90,6 @@ def video(size: tuple[int, int] = (64, 96), **clip: Any) -> dict[str, Any]:
 
 def job(dataset: pathlib.Path, *columns: dict[str, Any], **keys: Any) -> dict[str, Any]:
     return {"name": "videos", "dataset": dataset, "seed": 5, "global_batch": 2, **keys, "column": [*columns, KEY]}
-
-
-def samples(loader: spdl_cluster.Loader) -> list[dict[str, Any]]:
-    """Returns the columns of each sample of an epoch, in the order of their delivery."""
-    found = []
-    for batch in loader:
-        for number in range(len(batch.ids)):
-            found.append({name: batch[name][number].copy() for name in batch if name != "key"})
-            found[-1]["key"] = batch["key"].text()[number]
-    return found
 
 
 def difference(ours: NDArray[Any], theirs: NDArray[Any]) -> int:
