@@ -64,7 +64,7 @@ def take(batches, settings: Settings, warm_s: float, seconds: float, step_ms: fl
 
 def check(batch, settings: Settings) -> None:
     """Checks that the peer does the same work as the others: a full batch of square pictures of bytes, with labels; of columns
-    of numbers or arrays; of sequences of tokens; or of clips."""
+    of numbers or arrays; of sequences of tokens; of clips; or of sound."""
     if settings.columns:
         columns = {name: (column.shape, str(column.dtype)) for name, column in batch.items() if name[0] in "if"}
         kinds = sorted({kind for _, kind in columns.values()})
@@ -79,6 +79,15 @@ def check(batch, settings: Settings) -> None:
         shape, kind = tuple(batch.shape), str(batch.dtype).rsplit(".", 1)[-1]
         right = [(settings.batch, settings.frames, *frame) for frame in [(settings.size,) * 2 + (3,), (3,) + (settings.size,) * 2]]
         assert shape in right and kind == "uint8", f"a batch of {shape} {kind}"
+        return
+    if settings.sound == "whole":
+        samples, lengths = batch
+        assert len(lengths) == settings.batch and "float32" in str(samples.dtype), f"a batch of {len(lengths)} {samples.dtype}"
+        return
+    if settings.sound:
+        shape, kind = tuple(batch.shape), str(batch.dtype).rsplit(".", 1)[-1]
+        right = (settings.batch, round(float(settings.sound) * 16000))
+        assert shape == right and kind == "float32", f"a batch of {shape} {kind}"
         return
     if settings.arrays:
         from arrays import ARRAYS
