@@ -7,7 +7,7 @@ from peer import sounds
 from peer.sounds import SEED, collate, paths
 
 TITLE, SLOW, LAYER = "lhotse, Shar", "", "torch"
-REQUIREMENTS = ("lhotse==1.33.0", "soundfile==0.14.0", "numpy==2.4.6")
+REQUIREMENTS = ("lhotse==1.33.0", "requests==2.34.0", "soundfile==0.14.0", "numpy==2.4.6")
 BARE = ("torchaudio==2.11.1",)
 ENVIRONMENT = "lhotse"
 PACKAGES = ["lhotse", "soundfile", "torch"]
