@@ -49,6 +49,6 @@ def dataset(data, settings):
                 if settings.sound != "whole":
                     seconds = float(settings.sound)
                     cut = cut.truncate(offset=draw.uniform(0, cut.duration - seconds), duration=seconds)
-                yield torch.from_numpy(cut.load_audio()[0])
+                yield torch.from_numpy(cut.resample(sounds.RATE).load_audio()[0])
 
     return Cuts()

@@ -1,6 +1,6 @@
 """`torchaudio.load` in PyTorch's DataLoader, which decodes with torchcodec."""
 
-from peer.sounds import FORMAT, loaded, prepare  # noqa: F401
+from peer.sounds import FORMAT, RATE, loaded, prepare  # noqa: F401
 
 TITLE, SLOW, LAYER = "torchaudio", "", "torch"
 REQUIREMENTS = ("torchcodec==0.17.0", "numpy==2.4.6")
@@ -12,7 +12,10 @@ PACKAGES = ["torchaudio", "torchcodec", "torch"]
 def read(path: str, first: int, count: int):
     import torchaudio
 
-    return torchaudio.load(path, frame_offset=first, num_frames=count or -1)[0][0]
+    # FFmpeg decodes Opus at 48 kHz whatever was coded.
+    times = 3 if path.endswith(".opus") else 1
+    samples, rate = torchaudio.load(path, frame_offset=first * times, num_frames=count * times or -1)
+    return torchaudio.functional.resample(samples[0], rate, RATE)
 
 
 def batches(data, settings):

@@ -11,7 +11,7 @@ PACKAGES = ["torchcodec", "torch"]
 def read(path: str, first: int, count: int):
     from torchcodec.decoders import AudioDecoder
 
-    return segment(AudioDecoder(path), first, count)
+    return segment(AudioDecoder(path, sample_rate=RATE), first, count)
 
 
 def segment(decoder, first: int, count: int):
