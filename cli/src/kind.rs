@@ -14,6 +14,8 @@ pub enum ValueKind {
     Sound(&'static str),
     /// A video of this codec.
     Video(&'static str),
+    /// The path of a video of which the record has a frame.
+    Frame,
     /// Text of a whole number.
     WholeNumber,
     /// Text of a number.
@@ -204,6 +206,7 @@ impl ValueKind {
     pub fn text(&self) -> String {
         match self {
             Self::Picture(format) | Self::Sound(format) | Self::Video(format) => (*format).to_owned(),
+            Self::Frame => "frame of a video".to_owned(),
             Self::WholeNumber => "whole number".to_owned(),
             Self::Number => "number".to_owned(),
             Self::Array(dtype, 0) => format!("number {dtype}"),

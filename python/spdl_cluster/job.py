@@ -80,16 +80,18 @@ class Column(_ColumnRequired, total=False):
     channels: Literal["mean", "first"] | int | None
     #: For int and box_class: those of the dataset's classes that the column has, by name: they get the numbers 0, 1, 2 and so on, in this order. A sample of another class is a bad sample, unless a view leaves it out. Default: all, with the dataset's numbers. For one_hot: the number of classes; or those of the dataset's classes that the column has, by name, in the order of their places. A sample of another class is a bad sample, unless a view leaves it out. Default: the number of `names`.
     classes: Sequence[str] | int | None
-    #: For video: which frames of each video are taken, as `{ frames = 16, stride = 4 }`. Only the packets that they need are decoded. Required.
+    #: For video: which frames of each video are taken, as `{ frames = 16, stride = 4 }`. Only the packets that they need are decoded. Default: none, which is for fields that are frames of videos, as those of LeRobot's datasets: there, a sample has its own frame, or those of `deltas`. Whole videos need it.
     clip: Clip | None
     #: For image: the channels. Default: `rgb`. For video: the channels, `rgb`, `bgr` or `gray`. Default: `rgb`.
     color: Literal["rgb", "bgr", "rgba", "gray", "gray_alpha"] | None
     #: For int, json, float, text, category, one_hot and bool: the value of samples whose field is missing or null, or that have nothing or null at the `path`. Default: none; such a sample is a bad sample.
     default: float | str | bool | None
-    #: For int, tensor, float and bool: the places of the values that a sample has, counted from its record, for datasets whose records belong to series, such as the frames of an episode: `[-1, 0]`, or `{ from = 0, to = 50 }` for 0 to 49. The value has one more dimension, before all others. A place before or behind the series has the value of its first or last record; `is_pad` says which these are. Default: none; the value of the record.
+    #: For int, tensor, float, bool and video: the places of the values that a sample has, counted from its record, for datasets whose records belong to series, such as the frames of an episode: `[-1, 0]`, or `{ from = 0, to = 50 }` for 0 to 49. The value has one more dimension, before all others. A place before or behind the series has the value of its first or last record; `is_pad` says which these are. Default: none; the value of the record.
     deltas: Sequence[int] | DeltaRun | None
     #: For image: the bits of a value. Default: 8 for `u8`, 16 for `u16`, and for floats that of the picture.
     depth: Literal[8, 16, 32] | None
+    #: For video: what becomes of a sample whose frame is shown half a frame or more before or behind its time, where fields are frames of videos: `fail` makes it a bad sample, and `nearest` takes the frame that is shown nearest to the time. Default: `fail`.
+    drift: Literal["fail", "nearest"] | None
     #: The type of the elements, one of those of the column's kind. Default: the kind's first.
     dtype: Literal["u8", "i32", "i64", "f16", "bf16", "f32", "f64", "i8", "u16", "i16", "u32", "u64", "bool"] | None
     #: For tensor: how the field stores the array. Default: `numpy`.

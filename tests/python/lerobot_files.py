@@ -6,10 +6,13 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import shutil
+import subprocess
 from typing import Any
 
 import numpy
 import pytest
+from conftest import LIMIT_S
 from numpy.typing import NDArray
 
 pyarrow = pytest.importorskip("pyarrow", reason=os.environ.get("SPDL_TEST_NO_FRAMEWORKS", "pyarrow is not installed"))
@@ -18,6 +21,11 @@ parquet = pytest.importorskip("pyarrow.parquet", reason=os.environ.get("SPDL_TES
 FPS = 10
 STATE, ACTION = 4, 3
 TASKS = ["push the block", "lift the lid", "öffne die Tür"]
+#: What LeRobot's own writer writes in `lerobot_program.py`: frames of each episode, its cameras, the height and width of their pictures, and of
+#: the patches of one colour that these consist of.
+OWN_LENGTHS = [7, 12, 3, 4, 30, 11]
+CAMERAS = ["observation.images.top", "observation.images.wrist"]
+SIZE, PATCH = (48, 64), 16
 
 
 def lists(rows: NDArray[Any]) -> Any:
@@ -31,10 +39,12 @@ def episode(number: int, length: int, first: int) -> Any:
     frames = numpy.arange(length)
     # An episode can have several tasks, one after the other.
     tasks = (number + (frames >= 5)) % len(TASKS)
+    # A policy can learn what follows from a state.
+    states = draw.normal(size=(length, STATE))
     return pyarrow.table(
         {
-            "observation.state": lists(draw.normal(size=(length, STATE))),
-            "action": lists(draw.normal(size=(length, ACTION))),
+            "observation.state": lists(states),
+            "action": lists(1 - 2 * states[:, :ACTION]),
             "next.reward": pyarrow.array(draw.normal(size=length).astype("float32")),
             "next.done": pyarrow.array(frames == length - 1),
             "timestamp": pyarrow.array((frames / FPS).astype("float32")),
@@ -107,6 +117,21 @@ def write(folder: pathlib.Path, files: list[list[int]], row_group_size: int | No
 def rows(folder: pathlib.Path) -> Any:
     """Returns all rows of a dataset, in order."""
     return pyarrow.concat_tables([parquet.read_table(path) for path in sorted(folder.glob("data/*/*.parquet"))])
+
+
+def ffmpeg_program() -> str:
+    path = shutil.which("ffmpeg")
+    if path is None:
+        pytest.skip("there is no `ffmpeg`: install the package of that name")
+    return path
+
+
+def write_video(path: pathlib.Path, times: str, *arguments: str, frames: int = 40, size: str = "64x48") -> None:
+    """Writes a video, frame N of which is shown after so many milliseconds and has a brightness of its own: 16 + 4 N."""
+    source = f"nullsrc=size={size}:rate=10,geq=lum=16+4*N:cb=128:cr=128,settb=1/1000,setpts={times}"
+    command = [ffmpeg_program(), "-v", "error", "-y", "-f", "lavfi", "-i", source, "-fps_mode", "passthrough", "-c:v", "libx264", "-g", "6"]
+    command += [*arguments, "-frames:v", str(frames), "-video_track_timescale", "1000", str(path)]
+    subprocess.run(command, check=True, timeout=LIMIT_S, stdin=subprocess.DEVNULL)
 
 
 def add_video(folder: pathlib.Path, episodes: list[dict[str, Any]], video: pathlib.Path, starts: list[float], fps: float) -> None:

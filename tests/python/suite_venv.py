@@ -25,8 +25,8 @@ TORCH_IMPORTS = ["filelock", "fsspec", "jinja2", "networkx", "pillow", "sympy", 
 FRAMEWORKS = ["lightning==2.6.6", "torchmetrics==1.9.0", "accelerate==1.15.0", "transformers==5.23.0", "spdl_core==0.8.0", "ray==2.60.0"]
 FRAMEWORKS += ["webdataset==1.0.2", "timm==1.0.31", "torchaudio==2.11.1", "pycocotools==2.0.11"]
 FRAMEWORKS += ["megatron-core==0.16.1", "datatrove==0.10.0", "trl==1.16.0", "lhotse==1.33.0"]
-#: LeRobot requires older versions of `datasets`, torch and more, and PyAV, of which its datasets without videos take what has not changed.
-FRAMEWORKS += ["lerobot==0.4.4"]
+#: LeRobot requires older versions of `datasets`, torch and torchcodec, of which its datasets take what has not changed.
+FRAMEWORKS += ["lerobot==0.4.4", "av==15.1.0", "torchcodec==0.17.0"]
 #: torchtitan requires an older `datasets`, of which it takes what has not changed.
 FRAMEWORKS += ["torchtitan==0.3.0", "torchdata==0.11.0", "spmd_types==0.2.3", "datasets==5.2.0"]
 FRAMEWORKS_IMPORT = ["braceexpand", "huggingface_hub", "lightning-utilities", "packaging", "psutil", "pyyaml", "safetensors", "tqdm"]

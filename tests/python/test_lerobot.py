@@ -17,7 +17,7 @@ import pytest
 import spdl_cluster
 import stores
 from conftest import LIMIT_S, Cluster, ctl, ctl_json
-from lerobot_files import ACTION, STATE, TASKS, add_video, write, write_episodes, write_info
+from lerobot_files import ACTION, STATE, TASKS, add_video, write, write_episodes, write_info, write_video
 from numpy.typing import NDArray
 from test_recipes import Recipe
 
@@ -142,7 +142,7 @@ def test_videos_that_contradict_the_episodes_are_noted(tmp_path: pathlib.Path) -
     video = pathlib.Path(__file__).parents[2] / "crates/media/tests/videos/tables.mp4"
     episodes = write(tmp_path / "robot", [[7, 12], [21]])
     add_video(tmp_path / "robot", episodes, video, [0, 7, 19], 10)
-    assert "observation.images.top" not in ctl("index", tmp_path / "robot").stdout
+    assert "episode " not in ctl("index", tmp_path / "robot").stdout
     told = "`videos/observation.images.top/chunk-000/file-000.mp4`: episode "
     cases: list[tuple[list[float], str]] = [
         ([0, 6, 19], "1 has frames 6 to 18, of which others have those up to 7"),
@@ -192,9 +192,8 @@ def test_samples_are_those_of_lerobots_own_reader_of_what_its_own_writer_wrote(t
 
     deltas = {"action": list(range(8)), "observation.state": [-1, 0], "grid": [-1, 0, 1]}
     program = [sys.executable, str(pathlib.Path(__file__).with_name("lerobot_program.py"))]
-    done = subprocess.run(
-        [*program, str(tmp_path / "robot"), str(tmp_path / "items.pt"), json.dumps(deltas)], capture_output=True, text=True, timeout=LIMIT_S
-    )
+    command = [*program, str(tmp_path / "robot"), str(tmp_path / "items.pt"), json.dumps(deltas), "none"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S)
     assert done.returncode == 0, done.stderr
     items = torch.load(tmp_path / "items.pt", weights_only=False)
     ctl("index", tmp_path / "robot")
@@ -254,7 +253,9 @@ def test_a_view_of_some_episodes_has_whole_episodes_around_its_samples(tmp_path:
 
 def test_the_page_on_robots_runs_as_it_is_written(tmp_path: pathlib.Path, temporary: pathlib.Path) -> None:
     pytest.importorskip("torch")
-    write(tmp_path / "pusht", LENGTHS)
+    episodes, video = write(tmp_path / "pusht", LENGTHS), tmp_path / "video.mp4"
+    write_video(video, "N*100", frames=64)
+    add_video(tmp_path / "pusht", episodes, video, [one["dataset_from_index"] for one in episodes], 10)
     page = Recipe("../guide/robots.md", tmp_path, temporary, {"shape = [14]": f"shape = [{STATE}]", "shape = [7]": f"shape = [{ACTION}]"}, {})
     told = page.run("spdl-ctl index pusht")
     assert "64 samples" in told, told
@@ -262,7 +263,7 @@ def test_the_page_on_robots_runs_as_it_is_written(tmp_path: pathlib.Path, tempor
     page.end()
     looked = subprocess.run([sys.executable, "robot.py"], cwd=tmp_path, capture_output=True, text=True, timeout=LIMIT_S)
     assert looked.returncode == 0, looked.stderr
-    assert "torch.Size([8, 50, 3])" in looked.stdout, looked.stdout
+    assert "torch.Size([8, 50, 3])" in looked.stdout and "torch.Size([8, 2, 3, 224, 224])" in looked.stdout, looked.stdout
 
 
 def test_the_first_job_is_suggested(tmp_path: pathlib.Path) -> None:

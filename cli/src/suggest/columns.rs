@@ -202,6 +202,8 @@ impl<'f> SuggestedColumns<'f> {
                 Some(path) => format!("json\"\npath = {}", quoted(path)),
                 None => of_bytes("text", field),
             },
+            // The whole of each frame, and nothing that swaps left and right: an action would no longer be of it.
+            ValueKind::Frame => format!("video\"\nops = [{{ letterbox = {{ size = {} }} }}]", self.size),
             ValueKind::Text if field.are_classes => "category\"".to_owned(),
             ValueKind::Text | ValueKind::Voc => of_bytes("text", field),
             ValueKind::Other(_) => of_bytes("bytes", field),

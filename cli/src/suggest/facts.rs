@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::Value;
-use spdl_dataset::{LABEL_FIELD, SeenRecord};
+use spdl_dataset::{LABEL_FIELD, SeenField, SeenRecord};
 use spdl_shard::{
     format::{Array, Content, FieldValue},
     manifest::Manifest,
@@ -64,9 +64,9 @@ impl RecordFacts {
                 *self.classes.entry(class).or_default() += 1;
             }
             if let Some(facts) = self.fields.get_mut(&field.name) {
-                facts.add(&field.value, manifest);
+                facts.add(field, manifest);
             } else {
-                self.fields.entry(field.name.clone()).or_insert_with(FieldFacts::new).add(&field.value, manifest);
+                self.fields.entry(field.name.clone()).or_insert_with(FieldFacts::new).add(field, manifest);
             }
         }
         if self.first_keys.len() < KEYS {
@@ -104,8 +104,11 @@ impl FieldFacts {
         }
     }
 
-    fn add(&mut self, value: &Result<FieldValue, String>, manifest: &Manifest) {
-        let FoundKind { kind, sides } = FoundKind::of(value);
+    fn add(&mut self, SeenField { value, is_frame, .. }: &SeenField, manifest: &Manifest) {
+        let FoundKind { kind, sides } = match is_frame {
+            true => FoundKind { kind: ValueKind::Frame, sides: Vec::new() },
+            false => FoundKind::of(value),
+        };
         let text = text(value);
         if kind == ValueKind::Json && self.number_path.is_none() {
             self.number_path = text.and_then(number_path);

@@ -70,6 +70,9 @@ pub async fn misfits(
     }
     missing_fields(store, manifest, job, &mut misfits).await?;
     if misfits.error.is_none() {
+        misfits.error = unfit_clip(store, manifest, job).await?;
+    }
+    if misfits.error.is_none() {
         missing_values(store, manifest, job, view, &mut misfits).await;
     }
     Ok(misfits)
@@ -102,6 +105,31 @@ fn missing_series(job: &Job, column: &Column, manifest: &Manifest) -> Option<Job
         manifest.format().name()
     );
     Some(JobError::Key { job: job.name.clone(), key: key_of(column, "deltas"), problem })
+}
+
+/// Returns the error of a column of videos that has a `clip` and whose fields are frames, or has none and whose fields are whole videos.
+async fn unfit_clip(store: &DatasetStore, manifest: &Manifest, job: &Job) -> Result<Option<JobError>, StoreError> {
+    let videos = decoded_columns(&job.columns).filter_map(|column| match &column.kind {
+        ColumnKind::Video(video) => Some((column, video.clip.is_some())),
+        _ => None,
+    });
+    let mut videos = videos.peekable();
+    let shard = manifest.shards().find(|shard| shard.records > 0);
+    let Some(shard) = shard.filter(|_| videos.peek().is_some()) else { return Ok(None) };
+    let index = store.index(&shard).await?;
+    let record = index.record(0);
+    let unfit = videos.find_map(|(column, has_clip)| {
+        let nth = column.from.iter().find_map(|name| index.field_number(&record, name))?;
+        let problem = match (index.frame(&record, nth).is_some(), has_clip) {
+            (false, false) => "is missing; write which frames of a video are taken, as { frames = 16, stride = 4 }",
+            (true, true) => {
+                "is for whole videos, and the field is a frame: leave it out, or write `deltas` for several frames"
+            }
+            _ => return None,
+        };
+        Some(JobError::Key { job: job.name.clone(), key: key_of(column, "clip"), problem: problem.to_owned() })
+    });
+    Ok(unfit)
 }
 
 /// Returns the key of a column, as errors name it.

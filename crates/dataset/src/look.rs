@@ -47,6 +47,8 @@ pub struct SeenField {
     pub name: String,
     /// Its value, or what is wrong with it.
     pub value: Result<FieldValue, String>,
+    /// Whether it is a frame of a video, of which the value is the path.
+    pub is_frame: bool,
 }
 
 /// Reads records of a dataset.
@@ -275,7 +277,8 @@ impl SampleReader {
                         _ => index.open(&field, &fetched).map(Some),
                     };
                     let value = opened.map_err(|error| problem_of(error, &field)).transpose()?;
-                    Some(SeenField { name: field.name.to_owned(), value })
+                    let is_frame = index.frame(&record, nth).is_some();
+                    Some(SeenField { name: field.name.to_owned(), value, is_frame })
                 });
                 SeenRecord { key: record.key.text().into_owned(), fields: fields.collect() }
             };

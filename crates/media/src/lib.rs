@@ -43,6 +43,6 @@ pub use sound::{Sound, SoundScratch};
 pub use track::{FlacStream, PcmSample, SoundCodec, Track};
 pub use video::{
     OpenVideo, Video, VideoBlocks, VideoBytes, VideoCodec, VideoColor, VideoPacket, VideoReader, VideoRotation,
-    VideoTable, VideoTrack, encode_video_excerpt, encode_video_table, is_reference,
+    VideoTable, VideoTrack, encode_video_excerpt, encode_video_table, is_reference, is_whole_key,
 };
 pub use write::{SampleForm, SampleWriter};

@@ -103,7 +103,7 @@ impl NativeDataset {
 }
 
 /// Converts a field: what its values are, whether they are a list, and the values.
-fn native(py: Python<'_>, record: &str, SeenField { name, value }: SeenField) -> PyResult<NativeField> {
+fn native(py: Python<'_>, record: &str, SeenField { name, value, .. }: SeenField) -> PyResult<NativeField> {
     let mut kind = FoundKind::of(&value).kind;
     let value = value.map_err(|problem| ErrorKind::Data.error(py, &format!("record `{record}`: {problem}"), None))?;
     let is_list = matches!(value, FieldValue::List(_));
@@ -116,7 +116,7 @@ fn native(py: Python<'_>, record: &str, SeenField { name, value }: SeenField) ->
         ValueKind::WholeNumber => "int",
         ValueKind::Number => "float",
         ValueKind::Json => "json",
-        ValueKind::Text | ValueKind::Voc => "text",
+        ValueKind::Text | ValueKind::Voc | ValueKind::Frame => "text",
         ValueKind::Sound(_)
         | ValueKind::Video(_)
         | ValueKind::Empty

@@ -30,7 +30,9 @@ pub use compressed::{Compressed, Compression, CompressionError, Decompressor, MA
 pub use content::{Array, Content, FieldValue, MAX_LIST_FILES, NotOneValue};
 pub use made_index::MadeIndex;
 pub use record_key::{KEY_NAME, RecordKey, SHARD_NAME};
-pub use shard_index::{DecodedBlock, Decoding, Field, NumberRun, ObjectRange, OpenError, Record, ShardIndex};
+pub use shard_index::{
+    DecodedBlock, Decoding, Field, NumberRun, ObjectRange, OpenError, Record, ShardIndex, StoredFrame,
+};
 
 use std::{fmt, sync::Arc};
 

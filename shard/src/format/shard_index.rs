@@ -64,6 +64,12 @@ pub trait ShardIndex: fmt::Debug + Send + Sync {
         None
     }
 
+    /// Returns where the frame of `record` lies whose video field number `nth` names, or what is wrong with it. Default: `None`, as
+    /// fields are no frames of videos.
+    fn frame(&self, _record: &Record<'_>, _nth: u32) -> Option<Result<StoredFrame, String>> {
+        None
+    }
+
     /// Returns the table of segments of field number `nth` of `record`, if it has one.
     fn segments(&self, _record: &Record<'_>, _nth: u32) -> Option<Segments<'_>> {
         None
@@ -237,6 +243,17 @@ impl NumberRun<'_> {
         let width = self.dtype.bytes();
         &self.elements[(record - self.records.start) as usize * width..][..width]
     }
+}
+
+/// A frame of a video that a shard's records refer to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredFrame {
+    /// Where the video lies in the shard's space of bytes: outside of all blocks.
+    pub video: Range<u64>,
+    /// The number of the frame in the video, from 0, in the order in which frames are shown.
+    pub number: u64,
+    /// Frames of a second.
+    pub fps: u32,
 }
 
 /// A range of an object, and the place of its bytes in the shard.

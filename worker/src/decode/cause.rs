@@ -89,6 +89,7 @@ impl BadSampleCause {
             BadSampleProblem::SoundMemory { field, .. } => (field, "takes too much memory to decode"),
             BadSampleProblem::Span { field, .. } => (field, "names no part of the sound"),
             BadSampleProblem::Video { field, .. } => (field, "is no video that the column can hold"),
+            BadSampleProblem::Frame { field, .. } => (field, "is not the frame that its dataset says"),
             BadSampleProblem::VideoTooShort { field, .. } => (field, "is a shorter video than the clip"),
             BadSampleProblem::VideoMemory { field, .. } => (field, "takes too much memory to decode"),
             BadSampleProblem::VideoDecoder { problem } => return format!("column `{column}`: {problem}"),
@@ -179,6 +180,8 @@ pub enum BadSampleProblem {
     Span { field: String, problem: String },
     #[error("field `{field}` {problem}")]
     Video { field: String, problem: String },
+    #[error("field `{field}` {problem}")]
+    Frame { field: String, problem: String },
     #[error("field `{field}` has {frames} frames, which are fewer than those of the clip, and short = \"bad\"")]
     VideoTooShort { field: String, frames: usize },
     #[error(

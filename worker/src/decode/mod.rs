@@ -17,6 +17,7 @@ mod memory;
 mod number;
 mod parts;
 mod picture_ops;
+mod read_video;
 mod record;
 mod sequence;
 mod series;
@@ -51,6 +52,7 @@ pub use spdl_pixels::{PictureCounts, PictureLimits};
 use column::{ColumnDecoder, ColumnSample, ColumnSetup, DecodeResources, DecodeScratch};
 pub(crate) use gzip::is_compressed;
 use memory::MemoryPermit;
+pub(crate) use read_video::{ReadVideo, SeriesFrames, WantedSeries};
 pub(crate) use record::{FieldLookup, ReadElements};
 use record::{SampleRecord, one_value};
 
@@ -466,7 +468,12 @@ impl Decoder {
         scratch: &mut DecodeScratch,
         target: &mut FieldTarget<'_>,
     ) -> Result<(), BadSampleProblem> {
-        let path = column.path();
+        let (path, seed, resources) = (column.path(), self.inner.seed, &self.resources);
+        if decoder.reads_video()
+            && let Some((field, content)) = record.read_video(&column.from)
+        {
+            return decoder.decode_read(ColumnSample { field, content, seed, key, record, resources, scratch }, target);
+        }
         let max_bytes = if path.is_empty() { decoder.max_bytes() } else { u32::MAX };
         let (field, content) = match (record.first_value_of(&column.from, max_bytes), default) {
             (Err(BadSampleProblem::Missing { .. }), Some(default)) => {
@@ -475,7 +482,6 @@ impl Decoder {
             }
             (found, _) => found?,
         };
-        let (seed, resources) = (self.inner.seed, &self.resources);
         if path.is_empty() {
             return decoder
                 .decode_value(ColumnSample { field, content, seed, key, record, resources, scratch }, target);

@@ -1,12 +1,13 @@
 //! Which parts of pictures and videos samples need, before these are read.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc};
 
-use spdl_media::Video;
+use spdl_media::{VideoBlocks, VideoTrack};
 use spdl_pixels::{Parts, ScalableHead};
 
 use super::{
     Decoder, SampleKey,
+    read_video::WantedSeries,
     record::{FieldLookup, SampleRecord},
 };
 
@@ -36,12 +37,18 @@ impl Decoder {
         reading.peek().is_some() && reading.all(|(_, prepared)| prepared.decoder.reads_video())
     }
 
+    /// Returns which frames columns decode whose fields are frames of videos.
+    pub(crate) fn wanted_series(&self) -> impl Iterator<Item = &Arc<WantedSeries>> {
+        self.inner.prepared().filter_map(|(_, prepared)| prepared.decoder.wanted_series())
+    }
+
     /// Returns the packets of the video in `field` of a record that these samples of it need, in their order; `None` if any needs all
     /// of the field.
     pub(crate) fn video_packets(
         &self,
         samples: impl IntoIterator<Item = SampleKey>,
-        (field, video): (&str, &Video),
+        field: &str,
+        video: (&Arc<VideoTrack>, &Arc<VideoBlocks>),
     ) -> Option<Vec<usize>> {
         let mut packets = BTreeSet::new();
         for key in samples {

@@ -23,6 +23,7 @@ use super::{
     cause::{BadSampleProblem, reason},
     coco::{self, CocoAnnotation},
     gzip::{CompressedField, is_compressed},
+    read_video::{ReadVideo, SeriesFrames, WantedSeries},
 };
 
 /// Elements of an array of one dimension that were read.
@@ -62,6 +63,17 @@ pub(crate) trait FieldLookup {
     /// Returns the value of the field `name` of the record at a place of the series, as [`place`](Self::place) returns it.
     fn value_at(&self, _place: i32, name: &str) -> Option<FieldValue> {
         self.value(name)
+    }
+
+    /// Returns the video in the field `name` of which parts were read, if it was read so.
+    fn read_video(&self, _name: &str) -> Option<&ReadVideo> {
+        None
+    }
+
+    /// Returns the frames of the record's series that a column wants, or what is wrong with them, with the field that names them; `None`
+    /// if the record has no such field, or it names no frame.
+    fn frames(&self, _wanted: &WantedSeries) -> Option<(&str, &Result<SeriesFrames, String>)> {
+        None
     }
 
     /// Returns the names of the record's fields, if they are known.
@@ -164,6 +176,19 @@ impl<'r> SampleRecord<'r> {
     /// Returns the number of the sample in the record.
     pub(super) const fn sample(&self) -> u32 {
         self.sample
+    }
+
+    /// Returns the video in the first of these fields that the record has, with its name, if parts of it were read.
+    pub(super) fn read_video<'n>(&self, names: &'n [String]) -> Option<(&'n str, &'r ReadVideo)> {
+        let first = names.iter().position(|name| self.fields.read_video(name).is_some())?;
+        let is_missing = |name: &String| self.fields.value(name).is_none();
+        let video = self.fields.read_video(&names[first]).filter(|_| names[..first].iter().all(is_missing));
+        Some((&names[first], video?))
+    }
+
+    /// Returns the frames of the record's series that a column wants, or what is wrong with them, with the field that names them.
+    pub(super) fn frames(&self, wanted: &WantedSeries) -> Option<(&'r str, &'r Result<SeriesFrames, String>)> {
+        self.fields.frames(wanted)
     }
 
     /// Returns the content of the first of these fields that the record has, with its name.

@@ -1,6 +1,10 @@
-//! Columns with `deltas`: the values of several records of the series that a sample's record is of.
+//! Columns with `deltas`: the values of several records of the series that a sample's record is of. Frames of videos that records
+//! name are decoded together.
 
-use super::{BadSampleProblem, DecodeScratch, Decoder, FieldTarget, Prepared, SampleKey, record::SampleRecord};
+use super::{
+    BadSampleProblem, DecodeScratch, Decoder, FieldTarget, Prepared, SampleKey, column::ColumnSample,
+    record::SampleRecord,
+};
 
 impl Decoder {
     /// Returns the fields of which columns have the values of several records of a series, with the places of these.
@@ -20,6 +24,16 @@ impl Decoder {
         target: &mut FieldTarget<'_>,
     ) -> Result<(), BadSampleProblem> {
         let deltas = &prepared.column.value.deltas;
+        if let Some(wanted) = prepared.decoder.wanted_series()
+            && let Some((field, frames)) = record.frames(wanted)
+        {
+            let problem =
+                |problem: &String| BadSampleProblem::Frame { field: field.to_owned(), problem: problem.clone() };
+            let content = frames.as_ref().map_err(problem)?;
+            let (seed, resources) = (self.inner.seed, &self.resources);
+            let sample = ColumnSample { field, content, seed, key, record, resources, scratch };
+            return prepared.decoder.decode_series(sample, target);
+        }
         if deltas.is_empty() {
             return self.decode_one(prepared, key, record, scratch, target);
         }

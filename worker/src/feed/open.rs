@@ -216,7 +216,7 @@ impl ReservedFeed {
         let fields: Vec<String> = decoder.field_names().map(str::to_owned).collect();
         // A sequence is copied from documents in less time than it takes to send one.
         // A helper gets one record of a sample, and none of those around it.
-        let has_series = decoder.series_fields().next().is_some();
+        let has_series = decoder.series_fields().next().is_some() || decoder.wanted_series().next().is_some();
         let lent = (has_digests && helpers.is_started() && sequences.is_none() && !has_series).then(|| {
             let (job, manifest, names) = (session.job.clone(), manifest.clone(), session.job.needs_classes());
             let classes = move || manifest.classes().filter(|_| names).map(str::to_owned).collect();

@@ -43,7 +43,7 @@ pub struct Fetcher {
     pub(crate) disk: Option<Arc<DiskCache>>,
     /// Has a clone for each block that is still to be written to the disk.
     to_write: Arc<()>,
-    transit: Arc<Semaphore>,
+    pub(super) transit: Arc<Semaphore>,
     transit_kib: u32,
     single_use_bytes: AtomicU64,
     /// The client that reads blocks, and all other objects.
@@ -290,12 +290,28 @@ impl Fetcher {
         place: &BlockPlace,
         wanted: impl Into<Wanted>,
     ) -> Result<BlockBytes, FetchError> {
+        Ok(self.fetch_beside(place, wanted, 0).await?.0)
+    }
+
+    /// Returns the wanted ranges of a block as [`fetch`](Self::fetch) does, and [transit](Self::transit) memory for so many bytes more, for
+    /// which it waits together with that of the block.
+    ///
+    /// # Errors
+    /// [`FetchError`] if the ranges cannot be fetched.
+    pub(crate) async fn fetch_beside(
+        self: &Arc<Self>,
+        place: &BlockPlace,
+        wanted: impl Into<Wanted>,
+        beside_bytes: u64,
+    ) -> Result<(BlockBytes, Option<Transit>), FetchError> {
+        // A block in memory takes none of the transit.
+        let beside = async || if beside_bytes > 0 { Some(self.transit(beside_bytes).await) } else { None };
         let Wanted { ranges: wanted, records } = wanted.into();
         let known = hold(&self.memory, &mut self.memory.lock(), place.key);
         if let Some(hold) = known
             && let Some(bytes) = hold.bytes().await?
         {
-            return Ok(bytes);
+            return Ok((bytes, beside().await));
         }
         let wanted = merge(wanted, place.shard.merge_gap_bytes());
         let bytes = |ranges: &[Range<u64>]| ranges.iter().map(|range| range.end - range.start).sum::<u64>();
@@ -306,9 +322,9 @@ impl Fetcher {
             && let Some(hold) = self.prefetch(place.key, || place.clone())
             && let Some(bytes) = hold.bytes().await?
         {
-            return Ok(bytes);
+            return Ok((bytes, beside().await));
         }
-        self.in_transit(place, wanted, records, wanted_bytes).instrument(place.span()).await
+        self.in_transit(place, wanted, records, [wanted_bytes, beside_bytes]).instrument(place.span()).await
     }
 
     async fn in_transit(
@@ -316,12 +332,13 @@ impl Fetcher {
         place: &BlockPlace,
         wanted: Vec<Range<u64>>,
         records: Arc<[u32]>,
-        wanted_bytes: u64,
-    ) -> Result<BlockBytes, FetchError> {
+        [wanted_bytes, beside_bytes]: [u64; 2],
+    ) -> Result<(BlockBytes, Option<Transit>), FetchError> {
         let fits_on_disk = self.disk.is_some() && place.bytes() / KIB <= u64::from(self.transit_kib);
         let is_whole = fits_on_disk || place.shard.is_read_whole();
         let bytes = if is_whole { place.bytes() } else { wanted_bytes };
-        let transit = self.transit(bytes).await;
+        let mut transit = self.transit(bytes.saturating_add(beside_bytes)).await;
+        let beside = transit.split_at(bytes);
         // A single read may be longer than the pool.
         self.requests.memory.note_single_use(bytes.max(u64::from(self.transit_kib) * KIB));
         let route = self.peers.route(place, Need::Now).await;
@@ -342,7 +359,7 @@ impl Fetcher {
             let (key, only, room_bytes) = (place.key, Some(records), transit.bytes());
             place.shard.decode(FetchedBlock { key, ranges: wanted, pieces, only, room_bytes }).await?
         };
-        Ok(BlockBytes { content, _guard: Guard::Transit(transit) })
+        Ok((BlockBytes { content, _guard: Guard::Transit(transit) }, beside))
     }
 
     /// Waits for transit memory, which holds bytes that are fetched for one use; asks for at most the whole pool.

@@ -116,6 +116,13 @@ impl Transit {
         self.0.num_permits() as u64 * KIB
     }
 
+    /// Keeps `bytes`, as far as there are so many, and returns the rest.
+    pub(super) fn split_at(&mut self, bytes: u64) -> Option<Self> {
+        let kib = usize::try_from(bytes.div_ceil(KIB)).unwrap_or(usize::MAX).max(1);
+        let rest = self.0.num_permits().saturating_sub(kib);
+        self.0.split(rest).filter(|_| rest > 0).map(Self)
+    }
+
     /// Gives back what is more than `bytes`.
     pub(crate) fn shrink_to(&mut self, bytes: u64) {
         let kib = usize::try_from(bytes.div_ceil(KIB)).unwrap_or(usize::MAX).max(1);

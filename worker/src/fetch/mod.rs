@@ -41,7 +41,7 @@ pub(crate) use disk::DiskCache;
 pub use error::FetchError;
 pub use fetcher::Fetcher;
 pub use hold::{BlockBytes, BlockHold};
-pub(crate) use hold::{BlockContent, Wanted};
+pub(crate) use hold::{BlockContent, Transit, Wanted};
 pub(crate) use kept::KeptRanges;
 pub(crate) use object::{ObjectRead, read_all};
 pub use object::{ShardObject, ShardsBase};

@@ -11,6 +11,7 @@ mod fit;
 mod hidden;
 mod hub;
 mod in_memory;
+mod lerobot;
 mod look;
 mod mds;
 mod megatron;

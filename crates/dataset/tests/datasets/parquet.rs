@@ -24,7 +24,6 @@ use spdl_dataset::{DatasetProgress, DatasetReport, IndexOptions, VerifyOptions, 
 use spdl_shard::{
     format::{
         Array, FieldValue, Format, OpenError, ShardIndex, format_called,
-        lerobot::{EpisodeFacts, TASK},
         parquet::{PagesByHeader, ParquetFooter, RowFacts},
     },
     store::DatasetStore,
@@ -367,7 +366,7 @@ fn index_of(file: &[u8]) -> Result<(Bytes, Fingerprint), String> {
 }
 
 /// Reads every field of a file as its index describes it, and returns how many do not decode.
-fn read_all(file: &[u8], index: &dyn ShardIndex) -> usize {
+pub(crate) fn read_all(file: &[u8], index: &dyn ShardIndex) -> usize {
     let rows = in_memory::decoded(format(), file, index, std::slice::from_ref(&(0..index.shard_bytes())));
     let mut damaged = 0;
     for record in index.records() {
@@ -383,7 +382,7 @@ fn read_all(file: &[u8], index: &dyn ShardIndex) -> usize {
 
 /// A file, and the index that version 1 makes of it. A test run with `SPDL_WRITE_GOLDEN` set writes them if they are not
 /// there; never replace them.
-const GOLDEN: [&str; 2] = ["tests/golden/rows.parquet", "tests/golden/parquet-v1.idx"];
+pub(crate) const GOLDEN: [&str; 2] = ["tests/golden/rows.parquet", "tests/golden/parquet-v1.idx"];
 
 #[test]
 fn the_index_of_a_file_is_made_and_read_as_ever() {
@@ -446,34 +445,5 @@ proptest! {
             let opened = format().open_index(index, hash).unwrap();
             read_all(&damaged, &*opened);
         }
-    }
-}
-
-#[test]
-fn the_index_of_a_file_of_frames_has_its_episodes_and_tasks_or_is_refused() {
-    let parquet = Bytes::from(fs::read(GOLDEN[1]).unwrap());
-    let tasks = ["push", "öffne", ""];
-    let facts = |episodes, task_runs| EpisodeFacts { parquet: &parquet, episodes, task_runs, tasks: &tasks };
-    let format = format_called("lerobot").unwrap();
-    let (bytes, hash) = facts(&[0, 30], &[(0, 1), (5, 0), (30, 2)]).index().unwrap();
-    let index = format.open_index(bytes.clone(), hash).unwrap();
-    assert_eq!([0, 29, 30, 40].map(|record| index.series(record)), [0..30, 0..30, 30..41, 30..41].map(Some));
-    let task = |record| index.record(record).field(TASK).unwrap().value.unwrap().to_vec();
-    let expected = ["öffne", "öffne", "push", "push", ""].map(|task| task.as_bytes().to_vec());
-    assert_eq!([0, 4, 5, 29, 30].map(task), expected);
-    assert_eq!(read_all(&fs::read(GOLDEN[0]).unwrap(), &*index), 0);
-    let (without, hash) = facts(&[0], &[]).index().unwrap();
-    assert!(format.open_index(without, hash).unwrap().record(0).field(TASK).is_none());
-    for episodes in [&[][..], &[1], &[0, 41], &[0, 5, 5]] {
-        let error = facts(episodes, &[]).index().unwrap_err().to_string();
-        assert!(error.contains("its episodes are out of order"), "{episodes:?}: {error}");
-    }
-    for task_runs in [&[(0, 3)][..], &[(1, 0)], &[(0, 0), (41, 1)], &[(0, 0), (0, 1)]] {
-        let error = facts(&[0], task_runs).index().unwrap_err().to_string();
-        assert!(error.contains("its tasks are out of order"), "{task_runs:?}: {error}");
-    }
-    for end in 0..bytes.len() {
-        let cut = bytes.slice(..end);
-        assert!(format.open_index(cut.clone(), Fingerprint::of(&cut)).is_err(), "{end} bytes");
     }
 }

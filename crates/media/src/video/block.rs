@@ -115,6 +115,11 @@ impl VideoBlocks {
         &self.packets
     }
 
+    /// Lets decoding begin at none of the packets at these places, as their pictures are not [whole](crate::is_whole_key).
+    pub fn unmark_keys(&mut self, places: &[usize]) {
+        places.iter().for_each(|place| self.packets[*place].is_key = false);
+    }
+
     /// Returns the number of the first packet, from 0 at the beginning of the video.
     #[must_use]
     pub const fn first_packet(&self) -> u64 {

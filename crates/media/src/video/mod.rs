@@ -16,7 +16,7 @@ pub use packet::VideoPacket;
 pub(crate) use packet::{MAX_PACKETS, MAX_TIME};
 pub use reader::{Video, VideoReader};
 pub(crate) use reference::is_key_picture;
-pub use reference::is_reference;
+pub use reference::{is_reference, is_whole_key};
 pub use table::{VideoTable, encode_video_table};
 pub(crate) use track::ratio;
 pub use track::{VideoCodec, VideoColor, VideoRotation, VideoTrack};

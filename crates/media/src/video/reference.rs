@@ -51,7 +51,8 @@ pub(crate) fn is_key_picture(codec: &VideoCodec, packet: &[u8]) -> Option<bool> 
 /// Returns whether decoding can begin at a packet that the file says is a key, so that its picture and those after it are whole. Of H.264
 /// some programs also mark points from which on pictures become whole only after some more (`recovery_frame_cnt` above 0): those of a
 /// stream that refreshes its pictures bit by bit.
-pub(super) fn is_whole_key(codec: &VideoCodec, extra_data: &[u8], packet: &[u8]) -> bool {
+#[must_use]
+pub fn is_whole_key(codec: &VideoCodec, extra_data: &[u8], packet: &[u8]) -> bool {
     if *codec != VideoCodec::H264 {
         return true;
     }

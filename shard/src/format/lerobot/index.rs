@@ -1,4 +1,5 @@
-//! The index of a file of frames: where its episodes and their tasks begin, then the index of the Parquet file.
+//! The index of a file of frames: where its episodes and their tasks begin, and where their frames lie in videos, then the index of
+//! the Parquet file.
 //! `docs/spec/formats/lerobot.md` has the layout.
 
 use std::{ops::Range, sync::Arc};
@@ -6,19 +7,22 @@ use std::{ops::Range, sync::Arc};
 use bytes::Bytes;
 use spdl_types::Fingerprint;
 
+use super::videos::{EpisodeVideos, VideoTables};
 use crate::{
     FormatError,
     envelope::{FileKind, HEAD_BYTES, check_expected, sealed, u32_at, wrong},
-    format::{DecodedBlock, Decoding, Field, Format as _, ObjectRange, Record, ShardIndex, parquet::Parquet},
+    format::{
+        DecodedBlock, Decoding, Field, Format as _, ObjectRange, Record, ShardIndex, StoredFrame, parquet::Parquet,
+    },
     manifest::Shard,
 };
 
 /// The field that has the text of a frame's task.
 pub const TASK: &str = "task";
 
-const KIND: FileKind = FileKind { name: "LeRobot index", magic: *b"SPDLLER\n", version: 1 };
+const KIND: FileKind = FileKind { name: "LeRobot index", magic: *b"SPDLLER\n", version: 2 };
 
-const HEADER_BYTES: usize = 56;
+const HEADER_BYTES: usize = 72;
 const EPISODE_BYTES: usize = 4;
 const RUN_BYTES: usize = 8;
 const TASK_BYTES: usize = 4;
@@ -34,6 +38,8 @@ pub struct EpisodeFacts<'f> {
     pub task_runs: &'f [(u32, u32)],
     /// The texts of the tasks.
     pub tasks: &'f [&'f str],
+    /// The videos that have frames of the episodes.
+    pub videos: EpisodeVideos<'f>,
 }
 
 impl EpisodeFacts<'_> {
@@ -42,13 +48,14 @@ impl EpisodeFacts<'_> {
     /// # Errors
     /// If the facts contradict each other or are too many.
     pub fn index(&self) -> Result<(Bytes, Fingerprint), FormatError> {
-        let Self { parquet, episodes, task_runs, tasks } = *self;
+        let Self { parquet, episodes, task_runs, tasks, videos } = *self;
         let text: String = tasks.concat();
         let counts = [episodes.len(), task_runs.len(), tasks.len(), text.len()];
         let mut file = vec![0; HEAD_BYTES];
-        for count in counts {
+        for count in counts.into_iter().chain(videos.counts()) {
             let count = u32::try_from(count);
-            let count = count.map_err(|_| FormatError::Unwritable("it has too many episodes or tasks".to_owned()))?;
+            let count =
+                count.map_err(|_| FormatError::Unwritable("it has too many episodes, tasks or videos".to_owned()))?;
             file.extend(count.to_le_bytes());
         }
         episodes.iter().for_each(|row| file.extend(row.to_le_bytes()));
@@ -62,6 +69,7 @@ impl EpisodeFacts<'_> {
             file.extend(end.to_le_bytes());
         }
         file.extend(text.as_bytes());
+        videos.append(&mut file);
         file.extend_from_slice(parquet);
         sealed(&KIND, file, open)
     }
@@ -79,6 +87,7 @@ pub(super) struct LeRobotIndex {
     tasks: U32Table,
     /// Where the texts begin.
     text: usize,
+    videos: VideoTables,
 }
 
 /// A table in the index's bytes.
@@ -148,6 +157,8 @@ pub(super) fn open(bytes: Bytes, expected: Fingerprint) -> Result<LeRobotIndex, 
     if start != texts.len() {
         return Err(wrong("its text has unused bytes"));
     }
+    let counts = [56, 60, 64, 68].map(|place| u32_at(&bytes, place));
+    let (mut videos, at) = VideoTables::read(&bytes, at, counts, episodes.entries)?;
     let parquet = bytes.slice(at..);
     let hash = Fingerprint::of(&parquet);
     let parquet = Parquet.open_index(parquet, hash)?;
@@ -160,11 +171,18 @@ pub(super) fn open(bytes: Bytes, expected: Fingerprint) -> Result<LeRobotIndex, 
         return Err(wrong("its tasks are out of order"));
     }
     let fields = if rows > 0 { parquet.record(0).fields } else { 0 };
-    if rows > 0 && runs.entries > 0 && parquet.field_number(&parquet.record(0), TASK).is_some() {
+    let has = |name: &str| rows > 0 && parquet.field_number(&parquet.record(0), name).is_some();
+    let names: Vec<&str> = (0..videos.features()).map(|feature| videos.name(&bytes, feature)).collect();
+    let is_twice = |name: &&str| has(name) || (*name == TASK && runs.entries > 0) || name.is_empty();
+    let mut known = names.clone();
+    known.sort_unstable();
+    known.dedup();
+    if runs.entries > 0 && has(TASK) || names.iter().any(is_twice) || known.len() < names.len() {
         return Err(wrong("it has a field twice"));
     }
+    videos.place_behind(parquet.shard_bytes())?;
     let text = text.at;
-    Ok(LeRobotIndex { bytes, parquet, fields, episodes, runs, tasks, text })
+    Ok(LeRobotIndex { bytes, parquet, fields, episodes, runs, tasks, text, videos })
 }
 
 impl LeRobotIndex {
@@ -174,6 +192,15 @@ impl LeRobotIndex {
         let task = u32_at(&self.bytes, self.runs.at + run as usize * RUN_BYTES + 4);
         let start = task.checked_sub(1).map_or(0, |before| self.tasks.get(&self.bytes, before));
         &self.bytes[self.text..][start as usize..self.tasks.get(&self.bytes, task) as usize]
+    }
+
+    /// Returns the number of the first field that is a frame of a video.
+    fn first_frame(&self) -> u32 {
+        self.fields + u32::from(self.runs.entries > 0)
+    }
+
+    fn episode(&self, record: u32) -> u32 {
+        self.episodes.last_at_most(&self.bytes, record)
     }
 }
 
@@ -191,7 +218,7 @@ impl ShardIndex for LeRobotIndex {
     }
 
     fn record(&self, record: u32) -> Record<'_> {
-        let fields = self.fields + u32::from(self.runs.entries > 0);
+        let fields = self.first_frame() + self.videos.features();
         Record { index: self, fields, ..self.parquet.record(record) }
     }
 
@@ -199,19 +226,33 @@ impl ShardIndex for LeRobotIndex {
         if nth < self.fields {
             return self.parquet.field(record, nth);
         }
-        assert!(nth == self.fields && self.runs.entries > 0, "field {nth} of {}", record.fields);
-        let value = self.task(record.number);
-        Field { name: TASK, offset: 0, bytes: value.len() as u32, shared_by: 1, crc32c: None, value: Some(value) }
+        assert!(nth < record.fields, "field {nth} of {}", record.fields);
+        let (name, value) = match nth.checked_sub(self.first_frame()) {
+            None => (TASK, self.task(record.number)),
+            Some(feature) => {
+                let path = self.videos.path(&self.bytes, self.episode(record.number), feature);
+                (self.videos.name(&self.bytes, feature), path)
+            }
+        };
+        Field { name, offset: 0, bytes: value.len() as u32, shared_by: 1, crc32c: None, value: Some(value) }
     }
 
     fn field_number(&self, record: &Record<'_>, name: &str) -> Option<u32> {
         let of_task = || (name == TASK && self.runs.entries > 0).then_some(self.fields);
-        self.parquet.field_number(record, name).or_else(of_task)
+        let of_video = || Some(self.first_frame() + self.videos.feature(&self.bytes, name)?);
+        self.parquet.field_number(record, name).or_else(of_task).or_else(of_video)
     }
 
     fn series(&self, record: u32) -> Option<Range<u32>> {
-        let episode = self.episodes.last_at_most(&self.bytes, record);
-        Some(self.episodes.rows(&self.bytes, episode, self.record_count()))
+        Some(self.episodes.rows(&self.bytes, self.episode(record), self.record_count()))
+    }
+
+    fn frame(&self, record: &Record<'_>, nth: u32) -> Option<Result<StoredFrame, String>> {
+        let feature = nth.checked_sub(self.first_frame()).filter(|_| nth < record.fields)?;
+        let episode = self.episode(record.number);
+        let rows = self.episodes.rows(&self.bytes, episode, self.record_count());
+        let frame = (record.number - rows.start, rows.end - rows.start);
+        Some(self.videos.frame(&self.bytes, (episode, feature), frame))
     }
 
     fn project(&self, range: Range<u64>, fields: &[String]) -> Vec<Range<u64>> {
@@ -219,7 +260,9 @@ impl ShardIndex for LeRobotIndex {
     }
 
     fn plan(&self, shard: &Shard<'_>, ranges: &[Range<u64>]) -> Vec<ObjectRange> {
-        self.parquet.plan(shard, ranges)
+        let mut plan = self.parquet.plan(shard, ranges);
+        self.videos.plan(&self.bytes, ranges, &mut plan);
+        plan
     }
 
     fn decoding(&self, ranges: &[Range<u64>], fetched: &dyn Fn(Range<u64>) -> Option<Bytes>) -> Decoding {

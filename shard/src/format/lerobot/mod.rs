@@ -2,9 +2,11 @@
 //!
 //! A shard is a [Parquet](super::parquet) file of frames, a record a row. The rows of an episode are a series: they are of
 //! one block, so that columns can have the values of the moments around a sample. The index of a file has that of the Parquet file,
-//! where episodes begin, and the texts of their tasks, which the field `task` has.
+//! where episodes begin, the texts of their tasks, which the field `task` has, and where their frames lie in videos. Of each feature
+//! with videos, the field has the path of the one that has the record's frame.
 
 mod index;
+mod videos;
 
 use std::sync::Arc;
 
@@ -15,6 +17,7 @@ use super::{Format, ShardIndex};
 use crate::FormatError;
 
 pub use index::{EpisodeFacts, TASK};
+pub use videos::{EpisodeVideos, FrameSpan, VideoObject};
 
 /// LeRobot v3.
 #[derive(Debug)]

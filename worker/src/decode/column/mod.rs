@@ -22,6 +22,7 @@ mod listed;
 mod mask;
 mod one_hot;
 mod picture_list;
+mod taken_video;
 mod tensor;
 mod text;
 mod tokens;
@@ -35,7 +36,7 @@ use serde_json::Value;
 use spdl_frames::FrameDecoders;
 use spdl_functions::CallMemory;
 use spdl_job::{Column, ColumnKind, DefaultValue};
-use spdl_media::{SoundScratch, Video};
+use spdl_media::{SoundScratch, VideoBlocks, VideoTrack};
 use spdl_operations::{IndexPicture, OperationScratch, RgbPicture};
 use spdl_pixels::{Parts, PictureScratch, ScalableHead};
 use spdl_shard::format::{Content, FieldValue};
@@ -47,6 +48,7 @@ use video_fact::{VideoFact, VideoFactDecoder};
 use super::{
     BadSampleProblem, DecodeMemory, DecoderError, FieldTarget, PictureCounts, PictureLimits, SampleKey,
     document::plain_value,
+    read_video::{ReadVideo, SeriesFrames, WantedSeries},
     record::{SampleRecord, one_value},
 };
 
@@ -135,8 +137,35 @@ pub(super) trait ColumnDecoder: Send + Sync {
     }
 
     /// Returns the packets of a video that decoding takes; `None` if decoding reads the whole field.
-    fn video_packets(&self, _video: &Video, _of: (u64, SampleKey)) -> Option<Vec<usize>> {
+    fn video_packets(
+        &self,
+        _video: (&Arc<VideoTrack>, &Arc<VideoBlocks>),
+        _of: (u64, SampleKey),
+    ) -> Option<Vec<usize>> {
         None
+    }
+
+    /// Returns which frames it decodes, if the fields are frames of videos that records of series name.
+    fn wanted_series(&self) -> Option<&Arc<WantedSeries>> {
+        None
+    }
+
+    /// Decodes a video of which the [packets](Self::video_packets) were read that decoding takes.
+    fn decode_read(
+        &self,
+        sample: ColumnSample<'_, '_, &ReadVideo>,
+        _target: &mut FieldTarget<'_>,
+    ) -> Result<(), BadSampleProblem> {
+        unreachable!("field `{}` was read as a video, and its column reads none", sample.field)
+    }
+
+    /// Decodes the [frames](Self::wanted_series) of a sample.
+    fn decode_series(
+        &self,
+        sample: ColumnSample<'_, '_, &SeriesFrames>,
+        _target: &mut FieldTarget<'_>,
+    ) -> Result<(), BadSampleProblem> {
+        unreachable!("frames were read of field `{}`, and its column takes none", sample.field)
     }
 
     /// Returns the most bytes that a value may have.

@@ -1,32 +1,31 @@
 //! The kind `video`: chooses frames of a video file, has their packets decoded in another process, and writes each as a picture is
 //! written.
 
-use std::borrow::Cow;
+use std::sync::Arc;
 
 use spdl_frames::{
     FrameDecodeError, FrameDecoders, FramePlanes, FrameRequest, PacketBytes, PlaneFormat, PlaneKind, RgbConversion,
 };
-use spdl_job::{ClipFrames, PicturePlan, ShownTimes, VideoClip, VideoColumn};
-use spdl_media::{OpenVideo, Video, VideoBlocks, VideoBytes, VideoColor, VideoRotation, VideoTrack, is_reference};
+use spdl_job::{PicturePlan, VideoClip, VideoColumn};
+use spdl_media::{VideoBlocks, VideoColor, VideoRotation, VideoTrack};
 use spdl_pixels::{Orientation, PictureLimits};
-use spdl_types::Draw;
 
 use super::{
     ColumnDecoder, ColumnSample, ColumnSetup, DecodeResources, DecodeScratch, FieldTarget,
     image::{ImageColumnDecoder, RgbFrame},
+    taken_video::{NeededPacket, TakenVideo},
 };
 use crate::{
     decode::{
         SampleKey,
         cause::{BadSampleProblem, reason},
         memory::NeverFits,
+        read_video::{ReadVideo, SeriesFrames, WantedSeries},
         record::SampleRecord,
     },
     frames::NO_PROCESSES,
 };
 
-/// The part of a sample from which the clip is drawn; its operations draw from the first one, as those of a picture do.
-const CLIP_PART: u32 = u32::MAX;
 /// The bytes that the planes of a frame take for each pixel at most: three of them with numbers of 16 bits.
 const PLANE_BYTES: u64 = 6;
 /// Frames have been seen to be larger than their track says by less than so many pixels a side, those of a unit of coding.
@@ -41,34 +40,18 @@ const UNSPECIFIED: u16 = 2;
 /// Planes that are green, blue and red.
 const IDENTITY: u16 = 0;
 
-/// Decodes clips of videos to frames of one size.
+/// Decodes frames of videos to one size.
 pub(super) struct VideoDecoder {
-    clip: VideoClip,
+    choice: FrameChoice,
     each: ImageColumnDecoder,
 }
 
-/// A video, and which of its frames are taken.
-pub(super) struct TakenVideo {
-    track: VideoTrack,
-    /// All packets.
-    blocks: VideoBlocks,
-    /// When each frame of the video is shown, in units of the track's time base.
-    begins: Vec<i64>,
-    clip: ClipFrames,
-}
-
-/// A packet that is needed.
-struct NeededPacket<'b> {
-    pts: i64,
-    bytes: Cow<'b, [u8]>,
-    /// Whether packets before it that others refer to are left out.
-    begins_anew: bool,
-}
-
-impl NeededPacket<'_> {
-    fn as_bytes(&self) -> PacketBytes<'_> {
-        PacketBytes { pts: self.pts, bytes: &self.bytes, begins_anew: self.begins_anew }
-    }
+/// Which frames a sample has.
+enum FrameChoice {
+    /// Those of a clip of a video.
+    Clip(VideoClip),
+    /// Those that records of its series name.
+    Series(Arc<WantedSeries>),
 }
 
 /// The frames of a sample while they are written.
@@ -91,7 +74,16 @@ struct ClipWriter<'a> {
 
 impl VideoDecoder {
     pub(super) fn new(column: &VideoColumn, setup: &ColumnSetup<'_>) -> Self {
-        Self { clip: column.clip, each: ImageColumnDecoder::new(&column.each, setup) }
+        let choice = match column.clip {
+            Some(clip) => FrameChoice::Clip(clip),
+            None => {
+                let places = &setup.column.value.deltas[..];
+                let deltas = if places.is_empty() { vec![0] } else { places.to_vec() };
+                let (from, drift) = (setup.column.from.clone(), column.drift);
+                FrameChoice::Series(Arc::new(WantedSeries { from, deltas, drift }))
+            }
+        };
+        Self { choice, each: ImageColumnDecoder::new(&column.each, setup) }
     }
 
     /// Plans the operations for frames of this stored size, which are the same for all frames of a clip.
@@ -118,103 +110,76 @@ impl VideoDecoder {
     }
 }
 
-impl TakenVideo {
-    /// Reads what a file says of a video, and chooses the frames of a clip. Also returns the bytes of its packets.
-    pub(super) fn open<'b>(
-        clip: &VideoClip,
-        (field, file): (&str, &'b [u8]),
-        of: (u64, SampleKey),
-        limits: PictureLimits,
-    ) -> Result<(Self, VideoBytes<'b>), BadSampleProblem> {
-        if file.is_empty() {
-            return Err(BadSampleProblem::Empty { field: field.to_owned() });
-        }
-        let problem = |problem: String| BadSampleProblem::Video { field: field.to_owned(), problem };
-        let OpenVideo { video, bytes } = OpenVideo::open(file).map_err(|error| problem(reason(error)))?;
-        let [width, height] = [video.track.width, video.track.height];
-        let (side_pixels, pixels) = (limits.side_pixels, limits.pixels);
-        if width == 0 || height == 0 {
-            return Err(problem(format!("is a video of {width}x{height}")));
-        }
-        if width.max(height) > side_pixels || u64::from(width) * u64::from(height) > pixels {
-            return Err(problem(format!(
-                "is a video of {width}x{height}; the limits are {side_pixels} a side and {pixels} in all"
-            )));
-        }
-        Ok((Self::choose(clip, field, video, of)?, bytes))
-    }
-
-    /// Chooses the frames of a clip.
-    fn choose(
-        clip: &VideoClip,
-        field: &str,
-        Video { track, packets, .. }: Video,
-        (seed, key): (u64, SampleKey),
-    ) -> Result<Self, BadSampleProblem> {
-        let blocks = VideoBlocks::of_all(packets);
-        let begins: Vec<i64> = blocks.begins().collect();
-        if begins.is_empty() {
-            return Err(BadSampleProblem::Video { field: field.to_owned(), problem: "has no frames".to_owned() });
-        }
-        let last = blocks.packet_of(begins.len() as u64 - 1).map(|packet| &blocks.packets()[packet]);
-        let end = last.map_or(0, |packet| packet.pts + i64::from(packet.duration));
-        let times = ShownTimes { begins: &begins, end, time_base: track.time_base };
-        let drawn = || Draw::of_part(seed, key.epoch, key.id.0, CLIP_PART).bits();
-        let too_short = || BadSampleProblem::VideoTooShort { field: field.to_owned(), frames: begins.len() };
-        let clip = clip.frames_of(&times, drawn).ok_or_else(too_short)?;
-        Ok(Self { track, blocks, begins, clip })
-    }
-
-    /// Returns the numbers of the frames of the clip, each once.
-    fn numbers(&self) -> Vec<u64> {
-        let mut numbers: Vec<u64> = self.clip.numbers.iter().map(|frame| *frame as u64).collect();
-        numbers.dedup();
-        numbers
-    }
-
-    /// Returns when the frames of the clip are shown, in seconds.
-    pub(super) fn seconds(&self) -> impl Iterator<Item = f64> {
-        let [numerator, denominator] = self.track.time_base.map(f64::from);
-        self.clip.numbers.iter().map(move |frame| self.begins[*frame] as f64 * numerator / denominator)
-    }
-
-    /// Returns for each frame of the clip whether the video has it.
-    pub(super) fn mask(&self) -> impl Iterator<Item = bool> {
-        (0..self.clip.numbers.len()).map(|nth| nth < self.clip.real)
-    }
-
-    /// Returns when the frames are shown that have to be decoded, ascending and without doubles; and for each frame of the clip its
-    /// number among them.
-    fn wanted(&self) -> (Vec<i64>, Vec<usize>) {
-        let times = || self.clip.numbers.iter().map(|frame| self.begins[*frame]);
-        let mut wanted: Vec<i64> = times().collect();
-        wanted.dedup();
-        let places = times().map(|time| wanted.binary_search(&time).expect("the time of the frame")).collect();
-        (wanted, places)
-    }
-}
-
 impl ColumnDecoder for VideoDecoder {
     fn fields(&self) -> Vec<&str> {
         self.each.fields()
     }
 
     fn reads_video(&self) -> bool {
-        true
+        matches!(self.choice, FrameChoice::Clip(_))
     }
 
-    fn video_packets(&self, video: &Video, of: (u64, SampleKey)) -> Option<Vec<usize>> {
-        let taken = TakenVideo::choose(&self.clip, "", video.clone(), of).ok()?;
-        taken.blocks.needed(&taken.numbers())
+    fn video_packets(&self, video: (&Arc<VideoTrack>, &Arc<VideoBlocks>), of: (u64, SampleKey)) -> Option<Vec<usize>> {
+        let FrameChoice::Clip(clip) = &self.choice else { return None };
+        TakenVideo::choose(clip, "", video, of).ok()?.needed()
+    }
+
+    fn wanted_series(&self) -> Option<&Arc<WantedSeries>> {
+        match &self.choice {
+            FrameChoice::Clip(_) => None,
+            FrameChoice::Series(wanted) => Some(wanted),
+        }
     }
 
     fn decode(&self, sample: ColumnSample<'_, '_>, target: &mut FieldTarget<'_>) -> Result<(), BadSampleProblem> {
-        let ColumnSample { field, content, seed, key, record, resources, scratch } = sample;
-        let file = content.into_file();
+        let (sample, content) = sample.replace(());
+        let (field, file) = (sample.field, content.into_file());
+        let FrameChoice::Clip(clip) = &self.choice else {
+            let problem = "is no frame of a video that a record of a series names: write which frames of it are taken, as clip = \
+                           { frames = 16 }";
+            return Err(BadSampleProblem::Frame { field: field.to_owned(), problem: problem.to_owned() });
+        };
+        let of = (sample.seed, sample.key);
+        let (taken, bytes) = TakenVideo::open(clip, (field, &file), of, sample.resources.limits)?;
+        self.decode_taken(&taken, &|place| taken.packet_of_file(&bytes, place), sample, target)
+    }
+
+    fn decode_read(
+        &self,
+        sample: ColumnSample<'_, '_, &ReadVideo>,
+        target: &mut FieldTarget<'_>,
+    ) -> Result<(), BadSampleProblem> {
+        let (sample, video) = sample.replace(());
+        let FrameChoice::Clip(clip) = &self.choice else { unreachable!("only videos of clips are read in part") };
+        let of = (sample.seed, sample.key);
+        let taken = TakenVideo::of_read(clip, (sample.field, video), of, sample.resources.limits)?;
+        self.decode_taken(&taken, &|place| video.packet(place), sample, target)
+    }
+
+    fn decode_series(
+        &self,
+        sample: ColumnSample<'_, '_, &SeriesFrames>,
+        target: &mut FieldTarget<'_>,
+    ) -> Result<(), BadSampleProblem> {
+        let (sample, frames) = sample.replace(());
+        let taken = TakenVideo::of_series(sample.field, frames, sample.resources.limits)?;
+        self.decode_taken(&taken, &|place| frames.video.packet(place), sample, target)
+    }
+}
+
+impl VideoDecoder {
+    /// Decodes the frames of a sample into its place. `bytes_of` returns the bytes of the packet at a place, if they are there.
+    fn decode_taken<'b>(
+        &self,
+        taken: &TakenVideo,
+        bytes_of: &dyn Fn(usize) -> Option<&'b [u8]>,
+        sample: ColumnSample<'_, '_, ()>,
+        target: &mut FieldTarget<'_>,
+    ) -> Result<(), BadSampleProblem> {
+        let ColumnSample { field, seed, key, record, resources, scratch, .. } = sample;
         let limits = resources.limits;
-        let (taken, bytes) = TakenVideo::open(&self.clip, (field, &file), (seed, key), limits)?;
         let problem = |problem: String| BadSampleProblem::Video { field: field.to_owned(), problem };
-        let packets = needed_packets(&taken, &bytes).map_err(problem)?;
+        let packets = taken.packets(bytes_of).map_err(problem)?;
         let (wanted, places) = taken.wanted();
         let frames = resources
             .frames
@@ -245,7 +210,7 @@ impl ColumnDecoder for VideoDecoder {
         };
         let max_pixels = u64::from(width) * u64::from(height);
         let mut on_frame = |number, planes: FramePlanes<'_>| writer.write(number, &planes, &mut plan_of);
-        let VideoTrack { codec, extra_data, .. } = &taken.track;
+        let VideoTrack { codec, extra_data, .. } = &*taken.track;
         let packets: Vec<PacketBytes<'_>> = packets.iter().map(NeededPacket::as_bytes).collect();
         let request = FrameRequest { codec, extra_data, packets: &packets, wanted: &wanted, max_pixels };
         let outcome = decode(frames, &request, field, &mut on_frame);
@@ -339,36 +304,6 @@ fn of_decoding(field: &str, error: &FrameDecodeError) -> BadSampleProblem {
         return BadSampleProblem::Video { field: field.to_owned(), problem: reason(error) };
     }
     BadSampleProblem::VideoDecoder { problem: error.to_string() }
-}
-
-/// Returns the packets that decoding the frames of a clip takes, in the order in which they are decoded: not those that no other
-/// picture refers to.
-fn needed_packets<'b>(taken: &TakenVideo, bytes: &VideoBytes<'b>) -> Result<Vec<NeededPacket<'b>>, String> {
-    let (TakenVideo { track, blocks, .. }, numbers) = (taken, taken.numbers());
-    let needed = blocks.needed(&numbers).ok_or("has a frame without a key frame before it")?;
-    let mut wanted: Vec<usize> = numbers.iter().filter_map(|frame| blocks.packet_of(*frame)).collect();
-    wanted.sort_unstable();
-    let mut packets = Vec::with_capacity(needed.len());
-    let mut next = None;
-    for number in needed {
-        let packet = &blocks.packets()[number];
-        let bytes = bytes.packet(number, packet).ok_or_else(|| {
-            format!("is cut off before packet {number}, or has key frames that are not whole and was read in part")
-        })?;
-        let skipped = next.map_or(number..number, |next| next..number);
-        next = Some(number + 1);
-        let is_wanted = wanted.binary_search(&number).is_ok();
-        if !is_wanted && is_reference(&track.codec, &track.extra_data, bytes) == Some(false) {
-            continue;
-        }
-        let begins_anew = packet.is_key && blocks.packets()[skipped].iter().any(|packet| !packet.is_droppable);
-        let bytes = match &track.packet_prefix[..] {
-            [] => Cow::Borrowed(bytes),
-            prefix => Cow::Owned([prefix, bytes].concat()),
-        };
-        packets.push(NeededPacket { pts: packet.pts, bytes, begins_anew });
-    }
-    Ok(packets)
 }
 
 /// Returns the colour of a frame: what its decoder says of it, and for what that leaves open what the file says; and for what both

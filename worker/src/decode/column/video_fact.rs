@@ -1,11 +1,13 @@
 //! The kinds `video_times` and `video_mask`: what the tables of a video say about the frames of a `video` column's value.
 
+use std::sync::Arc;
+
 use spdl_job::{Column, ColumnKind, VideoClip};
-use spdl_media::Video;
+use spdl_media::{VideoBlocks, VideoTrack};
 use spdl_types::DType;
 
-use super::{ColumnDecoder, ColumnSample, ColumnSetup, FieldTarget, video::TakenVideo};
-use crate::decode::{SampleKey, cause::BadSampleProblem};
+use super::{ColumnDecoder, ColumnSample, ColumnSetup, FieldTarget, taken_video::TakenVideo};
+use crate::decode::{SampleKey, cause::BadSampleProblem, read_video::ReadVideo};
 
 /// Decodes to a number for each frame of a clip.
 pub(super) struct VideoFactDecoder {
@@ -27,7 +29,7 @@ impl VideoFactDecoder {
     /// Finds the column that is followed, which a valid job has.
     pub(super) fn new(follows: &str, fact: VideoFact, setup: &ColumnSetup<'_>) -> Self {
         let followed = setup.columns.iter().find_map(|column: &Column| match &column.kind {
-            ColumnKind::Video(video) if column.name == follows => Some(video.clip),
+            ColumnKind::Video(video) if column.name == follows => video.clip,
             _ => None,
         });
         let clip = followed.unwrap_or_else(|| panic!("a valid job has a video column `{follows}` that others follow"));
@@ -41,7 +43,7 @@ impl ColumnDecoder for VideoFactDecoder {
     }
 
     /// Nothing is decoded: the tables are enough.
-    fn video_packets(&self, _: &Video, _: (u64, SampleKey)) -> Option<Vec<usize>> {
+    fn video_packets(&self, _: (&Arc<VideoTrack>, &Arc<VideoBlocks>), _: (u64, SampleKey)) -> Option<Vec<usize>> {
         Some(Vec::new())
     }
 
@@ -49,6 +51,24 @@ impl ColumnDecoder for VideoFactDecoder {
         let ColumnSample { field, content, seed, key, resources, .. } = sample;
         let file = content.into_file();
         let (taken, _) = TakenVideo::open(&self.clip, (field, &file), (seed, key), resources.limits)?;
+        self.write(&taken, target);
+        Ok(())
+    }
+
+    fn decode_read(
+        &self,
+        sample: ColumnSample<'_, '_, &ReadVideo>,
+        target: &mut FieldTarget<'_>,
+    ) -> Result<(), BadSampleProblem> {
+        let ColumnSample { field, content: video, seed, key, resources, .. } = sample;
+        self.write(&TakenVideo::of_read(&self.clip, (field, video), (seed, key), resources.limits)?, target);
+        Ok(())
+    }
+}
+
+impl VideoFactDecoder {
+    /// Writes what the column has of each frame.
+    fn write(&self, taken: &TakenVideo, target: &mut FieldTarget<'_>) {
         let values: Vec<f64> = match self.fact {
             VideoFact::Times => taken.seconds().collect(),
             VideoFact::Mask => taken.mask().map(f64::from).collect(),
@@ -60,6 +80,5 @@ impl ColumnDecoder for VideoFactDecoder {
                 _ => place.copy_from_slice(&[u8::from(*value > 0.0)]),
             }
         }
-        Ok(())
     }
 }

@@ -5,8 +5,8 @@ use std::{cell::Cell, ops::Range};
 use spdl_shard::format::{FieldValue, Record};
 use spdl_types::DType;
 
-use super::{records::FetchedGroup, sample::Reason};
-use crate::decode::{Decoder, FieldLookup, ReadElements};
+use super::{records::FetchedGroup, sample::Reason, series_frames::RecordFrames};
+use crate::decode::{Decoder, FieldLookup, ReadElements, ReadVideo, SeriesFrames, WantedSeries};
 
 /// The fields of a record of a group, as a decoder asks for them.
 pub(super) struct GroupFields<'g> {
@@ -76,6 +76,19 @@ impl FieldLookup for GroupFields<'_> {
                 None
             }
         }
+    }
+
+    fn read_video(&self, name: &str) -> Option<&ReadVideo> {
+        let video = self.group.video(&self.record, name)?;
+        self.read_bytes.set(self.read_bytes.get() + video.bytes());
+        Some(video)
+    }
+
+    fn frames(&self, wanted: &WantedSeries) -> Option<(&str, &Result<SeriesFrames, String>)> {
+        let RecordFrames { field, frames, .. } = self.group.frames(&self.record, wanted)?;
+        let bytes = frames.as_ref().map_or(0, |frames| frames.video.bytes());
+        self.read_bytes.set(self.read_bytes.get() + bytes);
+        Some((field.as_str(), frames))
     }
 
     fn names(&self) -> Vec<String> {

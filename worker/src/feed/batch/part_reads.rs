@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use super::video_parts::KeptTables;
+use super::video_tables::KeptTables;
 
 /// After this many samples, a feed goes on reading parts only while that saves a fifth of the bytes or more.
 const TRIED_SAMPLES: u64 = 64;

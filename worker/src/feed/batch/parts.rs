@@ -12,7 +12,7 @@ use spdl_pixels::{PARTS_FROM_BYTES, Parts, ScalableHead};
 use spdl_shard::format::{FieldValue, ShardIndex};
 
 use super::{
-    sample::{BatchSample, CutField, WantedField},
+    sample::{BatchSample, CutContent, CutField, WantedField},
     video_parts::{self, VideoParts},
 };
 use crate::{
@@ -29,8 +29,6 @@ const HEAD_BYTES: Range<u64> = 16 << 10..128 << 10;
 const HEAD_SHARE: u64 = 32;
 /// Ranges with a gap of at most this many bytes are read by one request. When raised, fewer requests read more bytes.
 const GAP_BYTES: u64 = 16 << 10;
-/// The same where packets of videos are read: what lies between them is mostly sound, and packets that no other one needs.
-const VIDEO_GAP_BYTES: u64 = 64 << 10;
 
 /// A large field, and the parts of it to read.
 struct LargeField<'f> {
@@ -70,7 +68,7 @@ impl LargeField<'_> {
                 Some([&self.first[range.start..], &of_rest(first..range.end)?].concat().into())
             }
         };
-        let content = self.head(feed)?.cut(parts, bytes_of).ok()?.into();
+        let content = CutContent::Picture(self.head(feed)?.cut(parts, bytes_of).ok()?.into());
         Some(CutField { record: self.field.record, nth: self.field.nth, content })
     }
 }
@@ -116,7 +114,7 @@ pub(super) async fn fetch(
     let other_bytes = fields.iter().map(|field| field.bytes()).sum::<u64>();
     let video_bytes = videos.iter().map(VideoParts::bytes).sum::<u64>();
     // Reserves memory for all of it now, as the reads below may not wait for more.
-    let mut transit = fetcher.transit(other_bytes + 2 * video_bytes).await;
+    let mut transit = fetcher.transit(other_bytes + video_bytes).await;
     let first_bytes = |field: &WantedField| (field.bytes() / HEAD_SHARE).clamp(HEAD_BYTES.start, HEAD_BYTES.end);
     let of_first = |field: &&WantedField| match is_large(field) {
         true => field.range.start..field.range.start + first_bytes(field),
@@ -129,12 +127,10 @@ pub(super) async fn fetch(
     let wanted = large.iter().flat_map(LargeField::wanted).collect();
     let rest = fetcher.read_ranges(&place, wanted, GAP_BYTES).await?;
     let mut cut = Vec::new();
-    let mut of_videos = 0;
     for video in &videos {
-        let read = fetcher.read_ranges(&place, video.wanted().collect(), VIDEO_GAP_BYTES).await?;
-        of_videos += read.bytes();
-        let Some(excerpt) = video.cut(&read) else { return Ok(None) };
-        cut.push(excerpt);
+        let read = fetcher.read_ranges(&place, video.ranges.clone(), 0).await?;
+        let Some(packets) = video.cut(&read) else { return Ok(None) };
+        cut.push(packets);
     }
     for field in &mut large {
         let Some((parts, _)) = &field.parts else { continue };
@@ -150,7 +146,7 @@ pub(super) async fn fetch(
     let whole: Vec<&LargeField<'_>> = large.iter().filter(|field| field.parts.is_none()).collect();
     let missing = whole.iter().map(|field| &field.field.range).filter(|range| rest.slice((*range).clone()).is_none());
     let again = fetcher.read_ranges(&place, missing.cloned().collect(), GAP_BYTES).await?;
-    note(field_bytes, first.bytes() + rest.bytes() + again.bytes() + of_videos);
+    note(field_bytes, first.bytes() + rest.bytes() + again.bytes() + video_bytes);
     let of_small = small.iter().map(|field| (&field.range, first.slice(field.range.clone())));
     let of_whole = whole.iter().map(|field| {
         let range = &field.field.range;
@@ -161,7 +157,12 @@ pub(super) async fn fetch(
         .map(|(range, bytes)| (range.start, bytes.expect("what was asked for has been read")))
         .collect();
     kept.sort_unstable_by_key(|(start, _)| *start);
-    let cut_bytes = cut.iter().map(|field| field.content.len() as u64).sum::<u64>();
+    // The packets of a video are slices of what was read.
+    let of_picture = |field: &CutField| match &field.content {
+        CutContent::Picture(content) => content.len() as u64,
+        CutContent::Video(_) => 0,
+    };
+    let cut_bytes = cut.iter().map(of_picture).sum::<u64>() + video_bytes;
     transit.shrink_to(cut_bytes + kept.iter().map(|(_, bytes)| bytes.len() as u64).sum::<u64>());
     Ok(Some((BlockBytes::of_transit(Pieces::new(kept), transit), cut)))
 }

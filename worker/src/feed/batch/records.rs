@@ -12,10 +12,11 @@ use spdl_types::DType;
 
 use super::{
     parts,
-    sample::{BatchSample, CutField, Reason, SampleGroup, WantedField},
+    sample::{BatchSample, CutContent, CutField, Reason, SampleGroup, WantedField},
+    series_frames::{self, GroupFrames, RecordFrames},
 };
 use crate::{
-    decode::ReadElements,
+    decode::{ReadElements, ReadVideo, WantedSeries},
     feed::{FeedError, dataset::IndexHold, open::Feed},
     fetch::{BlockBytes, Wanted},
 };
@@ -33,15 +34,20 @@ pub(super) struct FetchedGroup {
     /// For each column of the job the number of the field that it is decoded from, if the column can take the field's
     /// number as it is; empty if the records are not decoded.
     numbers: SmallVec<[Option<u32>; 4]>,
-    /// Pictures that were read in parts.
+    /// Pictures and videos that were read in parts.
     cut: Vec<CutField>,
+    /// The frames of videos that columns want.
+    frames: GroupFrames,
 }
 
-/// Returns the group with its bytes if both block and index are in memory, and the group alone otherwise.
+/// Returns the group with its bytes if both block and index are in memory, and the group alone otherwise, or if there is more to read.
 #[allow(clippy::result_large_err, reason = "the caller goes on with the group, which a box would allocate for")]
 pub(super) fn in_memory(feed: &Feed, group: SampleGroup) -> Result<FetchedGroup, SampleGroup> {
     let block = group[0].block;
     let found = || {
+        if feed.decoder.wanted_series().next().is_some() {
+            return None;
+        }
         let index = feed.datasets.of(block).index_in_memory()?;
         let bytes = feed.fetcher.in_memory(feed.datasets.block_key(block))?;
         // An index that contradicts the manifest is reported by `fetch`.
@@ -79,7 +85,11 @@ pub(super) async fn fetch(
         }
         fields.push(field);
     })?;
-    if let Some((bytes, cut)) = parts::fetch(&feed, &*index, &samples, &fields).await? {
+    // Their tables are read before there is memory for anything else, so that no group waits for memory while it has some.
+    let frames = series_frames::plan(&feed, &*index, &samples).await?;
+    if frames.is_none()
+        && let Some((bytes, cut)) = parts::fetch(&feed, &*index, &samples, &fields).await?
+    {
         return Ok(FetchedGroup::new(&feed, bytes, index, samples).with_cut(cut));
     }
     let of_fields = fields.iter().map(|field| field.record);
@@ -87,9 +97,14 @@ pub(super) async fn fetch(
     records.sort_unstable();
     records.dedup();
     let ranges = fields.into_iter().map(|field| field.range).collect();
-    let wanted = Wanted { ranges, records: records.into() };
-    let bytes = feed.fetcher.fetch(&feed.datasets.place(block), wanted).await?;
-    Ok(FetchedGroup::new(&feed, bytes, index, samples))
+    let (wanted, place) = (Wanted { ranges, records: records.into() }, feed.datasets.place(block));
+    let Some(frames) = frames else {
+        let bytes = feed.fetcher.fetch(&place, wanted).await?;
+        return Ok(FetchedGroup::new(&feed, bytes, index, samples));
+    };
+    let (bytes, transit) = feed.fetcher.fetch_beside(&place, wanted, frames.bytes()).await?;
+    let frames = frames.read(&feed, &place, transit).await?;
+    Ok(FetchedGroup::new(&feed, bytes, index, samples).with_frames(frames))
 }
 
 /// Finds the records of a group in a decoded block. The size of the first sample's fields stands for all, as the fields
@@ -156,13 +171,13 @@ fn find(
 }
 
 /// Returns the records of the series of a record that lie in its block.
-fn series_in(index: &dyn ShardIndex, record: u32, block: &Block) -> Option<Range<u32>> {
+pub(super) fn series_in(index: &dyn ShardIndex, record: u32, block: &Block) -> Option<Range<u32>> {
     let Range { start, end } = index.series(record)?;
     Some(start.max(block.first_record)..end.min(block.first_record + block.records))
 }
 
 /// Returns which place of its series is `delta` records away from a record: at most the first or last one.
-fn place_in(series: &Range<u32>, record: u32, delta: i32) -> i32 {
+pub(super) fn place_in(series: &Range<u32>, record: u32, delta: i32) -> i32 {
     let [first, last] = [series.start, series.end - 1].map(|other| i64::from(other) - i64::from(record));
     // A value between an `i32` and 0 is one, too.
     i64::from(delta).clamp(first.min(0), last.max(0)) as i32
@@ -180,16 +195,23 @@ impl FetchedGroup {
         let takes_shard = feed.fields.iter().any(|name| name == SHARD_NAME);
         let shard = takes_shard.then(|| Bytes::copy_from_slice(feed.datasets.shard_url(samples[0].block).as_bytes()));
         let block = feed.datasets.of(samples[0].block).facts();
-        Self { shard, bytes, index, block, samples, numbers, cut: Vec::new() }
+        let (cut, frames) = (Vec::new(), GroupFrames::default());
+        Self { shard, bytes, index, block, samples, numbers, cut, frames }
     }
 
-    /// Returns the same group with pictures that were read in parts.
+    /// Returns the same group with frames of videos.
+    fn with_frames(mut self, frames: GroupFrames) -> Self {
+        self.samples.iter_mut().for_each(|sample| sample.bytes += frames.bytes_of(sample.record));
+        Self { frames, ..self }
+    }
+
+    /// Returns the same group with pictures and videos that were read in parts.
     fn with_cut(mut self, cut: Vec<CutField>) -> Self {
         for sample in &mut self.samples {
             for field in cut.iter().filter(|field| field.record == sample.record) {
                 let record = self.index.record(field.record);
                 let whole = self.index.field(&record, field.nth).bytes;
-                sample.bytes = sample.bytes.saturating_sub(u64::from(whole)) + field.content.len() as u64;
+                sample.bytes = sample.bytes.saturating_sub(u64::from(whole)) + field.content.bytes();
             }
         }
         Self { cut, ..self }
@@ -255,10 +277,11 @@ impl FetchedGroup {
             };
             return Ok(of_record.map(FieldValue::from));
         };
-        let is_cut = |field: &&CutField| (field.record, field.nth) == (record.number(), nth);
-        if let Some(field) = self.cut.iter().find(is_cut) {
+        match self.cut_field(record, nth) {
             // Its bytes were checked when it was cut.
-            return Ok(Some(field.content.clone().into()));
+            Some(CutContent::Picture(content)) => return Ok(Some(content.clone().into())),
+            Some(CutContent::Video(video)) => return Ok(video.excerpt().map(FieldValue::from)),
+            None => {}
         }
         let field = index.field(record, nth);
         let opened = match self.bytes.decoded() {
@@ -266,6 +289,24 @@ impl FetchedGroup {
             _ => index.open(&field, &|range| self.bytes.slice(range)).map(Some),
         };
         opened.map_err(|error| reason_of(name, error))
+    }
+
+    fn cut_field(&self, record: &Record<'_>, nth: u32) -> Option<&CutContent> {
+        let is_cut = |field: &&CutField| (field.record, field.nth) == (record.number(), nth);
+        self.cut.iter().find(is_cut).map(|field| &field.content)
+    }
+
+    /// Returns the video in a field of which parts were read, if it was read so.
+    pub(super) fn video(&self, record: &Record<'_>, name: &str) -> Option<&ReadVideo> {
+        match self.cut_field(record, self.index.field_number(record, name)?)? {
+            CutContent::Video(video) => Some(video),
+            CutContent::Picture(_) => None,
+        }
+    }
+
+    /// Returns the frames of videos that a column wants of a record.
+    pub(super) fn frames(&self, record: &Record<'_>, wanted: &WantedSeries) -> Option<&RecordFrames> {
+        self.frames.of(record.number(), wanted)
     }
 
     /// Returns elements `wanted` of the array of one dimension in a field, or the reason why it cannot be opened; `None` if it is to be

@@ -9,7 +9,7 @@ use spdl_job::layout::entry_flags;
 use spdl_order::{Item, ItemKind, Located};
 use spdl_types::{Position, SampleId};
 
-use crate::decode::{BadSampleCause, SampleKey};
+use crate::decode::{BadSampleCause, ReadVideo, SampleKey};
 
 /// A sample of a batch.
 #[derive(Clone, Copy, Debug)]
@@ -123,13 +123,32 @@ pub(super) enum Reason {
     Damaged { field: String, problem: Arc<str>, checksum: u32 },
 }
 
-/// A picture that consists of the parts that were read of a field.
+/// The parts that were read of a field.
 #[derive(Debug)]
 pub(super) struct CutField {
     pub(super) record: u32,
     /// Number of the field in its record.
     pub(super) nth: u32,
-    pub(super) content: Bytes,
+    pub(super) content: CutContent,
+}
+
+/// What is made of the parts of a field.
+#[derive(Debug)]
+pub(super) enum CutContent {
+    /// A picture that consists of them.
+    Picture(Bytes),
+    /// A video with some packets.
+    Video(ReadVideo),
+}
+
+impl CutContent {
+    /// Returns the bytes that were read.
+    pub(super) fn bytes(&self) -> u64 {
+        match self {
+            Self::Picture(content) => content.len() as u64,
+            Self::Video(video) => video.bytes(),
+        }
+    }
 }
 
 /// A field that the columns may read, and its bytes in the shard.

@@ -17,7 +17,7 @@ use spdl_types::{Fingerprint, Stage};
 
 use super::{
     flaky::{FlakyStore, StoreFault},
-    hold::LoadState,
+    hold::{KIB, LoadState},
     *,
 };
 use crate::budget::DiskBudget;
@@ -160,6 +160,39 @@ async fn what_was_prefetched_is_there_and_what_is_held_stays_within_the_budget()
     assert_eq!(fixture.store.bytes(), 3 * BLOCK + 17 * BLOCK / 10);
     drop(holds);
     assert!(fetcher.prefetch(fixture.block(9).key, || fixture.block(9)).is_some(), "room of blocks that are not held");
+}
+
+#[tokio::test]
+async fn memory_beside_a_block_is_waited_for_together_with_the_blocks_own() {
+    let fixture = fixture(2).await;
+    let fetcher = fixture.fetcher(BLOCK, None);
+    let free = || fetcher.transit.available_permits();
+    let all = free();
+    let (held, other) = (fixture.block(0), fixture.block(1));
+    let hold = fetcher.prefetch(held.key, || held.clone()).unwrap();
+    // A block in memory takes none of its own.
+    let (bytes, beside) = fetcher.fetch_beside(&held, vec![held.range.clone()], 3 * KIB).await.unwrap();
+    assert!(bytes.is_held());
+    assert_eq!(all - free(), 3);
+    drop(beside);
+    assert_eq!(free(), all);
+    // One that has no room there does, and both are given back one by one.
+    let (bytes, beside) = fetcher.fetch_beside(&other, vec![record(&other, 4)], 3 * KIB).await.unwrap();
+    fixture.check(&bytes, record(&other, 4));
+    assert!(!bytes.is_held());
+    let taken = all - free();
+    assert!((4..=5).contains(&taken), "{taken}");
+    drop(beside);
+    assert!((1..=2).contains(&(all - free())));
+    drop(bytes);
+    assert_eq!(free(), all);
+    // More than there is at all is as much as there is, of which the block has its part first.
+    let (bytes, beside) = fetcher.fetch_beside(&other, vec![record(&other, 5)], u64::MAX).await.unwrap();
+    assert_eq!(free(), 0);
+    drop(bytes);
+    assert!(free() >= 1);
+    drop((beside, hold));
+    assert_eq!(free(), all);
 }
 
 #[tokio::test]

@@ -45,6 +45,14 @@ pub trait Kind: Serialize + DeserializeOwned {
         Ok(())
     }
 
+    /// Checks that this column can have `deltas`, if its kind [takes them](Self::TAKES_DELTAS).
+    ///
+    /// # Errors
+    /// The key that is wrong, and what is wrong with it.
+    fn check_deltas(&self) -> Result<(), KeyProblem> {
+        Ok(())
+    }
+
     /// Takes over the `deltas` of the column that it [follows](Self::follows), none if that has none.
     ///
     /// # Errors

@@ -13,6 +13,7 @@ pub(crate) mod testing;
 mod valid;
 mod value;
 mod video_clip;
+mod video_frame;
 
 use serde::{
     Deserialize, Serialize, Serializer,
@@ -31,6 +32,7 @@ pub use valid::{Column, decoded_columns};
 pub(super) use value::ValueKeysSchema;
 pub use value::{ClassesFile, ColumnValue, DefaultFile, DefaultValue, ValueKeys};
 pub use video_clip::{ClipFile, ClipFrames, ClipPick, ClipStep, ShortVideo, ShownTimes, VideoClip};
+pub use video_frame::{FrameDrift, SteadyFrames};
 
 use super::{KeyProblem, reader::shown};
 use spdl_types::{DType, SampleShape};
@@ -404,9 +406,9 @@ column_kinds! {
     audio_rate::AudioRate(AudioRateColumn),
     /// Frames of a video.
     ///
-    /// - Field: an MP4, MOV, WebM or Matroska file of a codec that the system's libavcodec decodes, such as H.264, HEVC, VP9 or AV1.
-    /// - Result: the frames of the `clip`, as RGB pixels or those of another `color`, changed by the operations.
-    /// - Shape: `[frames, height, width, channels]`; `[frames, channels, height, width]` with `layout = "nchw"`.
+    /// - Field: an MP4, MOV, WebM or Matroska file of a codec that libavcodec decodes (H.264, HEVC, VP9, AV1), or a LeRobot feature of these.
+    /// - Result: the frames of the `clip`, or the record's frame, as RGB pixels or those of another `color`, changed by the operations.
+    /// - Shape: `[frames, height, width, channels]`, or with `layout = "nchw"` `[frames, channels, height, width]`; one frame without `frames`.
     /// - Types: `u8`, `f32`, `f16`, `bf16`.
     ///
     /// Frames are in the order in which they are shown, and turned as the file says; pixels that are not square stay so. A file that
@@ -429,8 +431,7 @@ column_kinds! {
     /// Which values of a column with `deltas` are padding.
     ///
     /// - Field: anything, such as that of the column that it follows.
-    /// - Result: 1 for each place before the first or behind the last record of the series, whose value is that of the first or last
-    ///   record, and 0 for the others.
+    /// - Result: 1 for each place before or behind the series, whose value is that of the first or last record, and 0 for the others.
     /// - Shape: `[places]`.
     /// - Types: `bool`.
     is_pad::IsPad(IsPadColumn),

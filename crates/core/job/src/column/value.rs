@@ -139,6 +139,7 @@ impl ColumnValue {
         if !K::TAKES_DELTAS {
             return Err(("deltas", format!("is not for decode = \"{}\"", K::NAME)));
         }
+        kind.check_deltas()?;
         deltas::check(&self.deltas)?;
         match self.shape(kind.shape()) {
             SampleShape::Fixed(sides) => {

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{ClipFile, ColumnKind, ImageColumn, ImageKeys, Kind, KindKeys, VideoClip, kind::not_of_kind};
+use super::{ClipFile, ColumnKind, FrameDrift, ImageColumn, ImageKeys, Kind, KindKeys, VideoClip, kind::not_of_kind};
 use crate::{ImageOp, KeyProblem, check::MAX_SAMPLE_BYTES, operation::step};
 use spdl_types::{DType, ImageColor, ImageLayout, Normalise, SampleShape};
 
@@ -10,9 +10,14 @@ use spdl_types::{DType, ImageColor, ImageLayout, Normalise, SampleShape};
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct VideoKeys {
     /// For video: which frames of each video are taken, as `{ frames = 16, stride = 4 }`. Only the packets that they need are
-    /// decoded. Required.
+    /// decoded. Default: none, which is for fields that are frames of videos, as those of LeRobot's datasets: there, a sample has its
+    /// own frame, or those of `deltas`. Whole videos need it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clip: Option<ClipFile>,
+    /// For video: what becomes of a sample whose frame is shown half a frame or more before or behind its time, where fields are
+    /// frames of videos: `fail` makes it a bad sample, and `nearest` takes the frame that is shown nearest to the time. Default: `fail`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drift: Option<FrameDrift>,
     /// For video: the operations from a frame to the array, in order. The last one has to give a fixed size. What is random is
     /// drawn once for a clip: all of its frames are changed alike. Required.
     #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "step::read_all")]
@@ -31,15 +36,19 @@ pub struct VideoKeys {
 }
 
 impl KindKeys for VideoKeys {
-    const NAMES: &'static [&'static str] = &["clip", "ops", "layout", "normalise", "color"];
+    const NAMES: &'static [&'static str] = &["clip", "drift", "ops", "layout", "normalise", "color"];
 }
 
-/// How a video becomes frames of a fixed size.
+/// How a video becomes frames of a fixed size, or one frame.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct VideoColumn {
-    /// Which frames.
-    pub clip: VideoClip,
+    /// Which frames; `None` if fields are frames of videos, of which a sample has its own, or those of records around it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clip: Option<VideoClip>,
+    /// What becomes of frames that are not shown when they are due, if there is no clip.
+    #[serde(default, skip_serializing_if = "FrameDrift::is_default")]
+    pub drift: FrameDrift,
     /// What becomes of each.
     pub each: ImageColumn,
 }
@@ -47,14 +56,15 @@ pub struct VideoColumn {
 impl Kind for VideoColumn {
     const NAME: &'static str = "video";
     const EXAMPLE: &'static str = "clip = { frames = 4 }\nops = [{ random_resized_crop = 16 }]";
+    const TAKES_DELTAS: bool = true;
     type Keys = VideoKeys;
 
     fn read(keys: &VideoKeys) -> Result<Self, KeyProblem> {
-        let VideoKeys { clip, ops, layout, normalise, color } = keys.clone();
-        let missing = "is missing; write which frames are taken, as { frames = 16, stride = 4 }";
-        let clip = VideoClip::read(clip.ok_or_else(|| ("clip", missing.to_owned()))?)?;
+        let VideoKeys { clip, drift, ops, layout, normalise, color } = keys.clone();
+        let clip = clip.map(VideoClip::read).transpose()?;
+        let drift = drift.unwrap_or_default();
         let each = ImageColumn::read(&ImageKeys { ops, layout, normalise, color, ..ImageKeys::default() })?;
-        Ok(Self { clip, each })
+        Ok(Self { clip, drift, each })
     }
 
     fn dtypes(&self) -> &'static [DType] {
@@ -62,11 +72,22 @@ impl Kind for VideoColumn {
     }
 
     fn shape(&self) -> SampleShape {
-        SampleShape::Fixed([&[self.clip.frames], &self.each.shape_of_one()[..]].concat())
+        let frames = self.clip.map(|clip| clip.frames);
+        SampleShape::Fixed(frames.into_iter().chain(self.each.shape_of_one()).collect())
+    }
+
+    fn check_deltas(&self) -> Result<(), KeyProblem> {
+        match self.clip {
+            None => Ok(()),
+            Some(_) => Err(("deltas", "is for fields that are frames, and `clip` for whole videos; leave one out".to_owned())),
+        }
     }
 
     fn check(&self, dtype: DType) -> Result<(), KeyProblem> {
-        self.clip.check()?;
+        self.clip.map_or(Ok(()), |clip| clip.check())?;
+        if self.clip.is_some() && !self.drift.is_default() {
+            return Err(("drift", "is for fields that are frames, and `clip` for whole videos; leave one out".to_owned()));
+        }
         let ImageColumn { color, background, depth, list, .. } = &self.each;
         if color.has_alpha() {
             return Err(("color", format!("is \"{}\", and videos have no opacity", color.name())));
@@ -77,7 +98,7 @@ impl Kind for VideoColumn {
         self.each.check(dtype)?;
         let bytes = self.shape().max_bytes(dtype);
         if bytes > MAX_SAMPLE_BYTES.into() {
-            let frames = self.clip.frames;
+            let frames = self.clip.map_or(1, |clip| clip.frames);
             return Err(("clip", format!("has {frames} frames, which take {bytes} bytes; the limit is {MAX_SAMPLE_BYTES}")));
         }
         Ok(())
@@ -92,7 +113,8 @@ pub(super) fn followed_video(name: &str, followed: &ColumnKind) -> Result<u32, K
     let ColumnKind::Video(video) = followed else {
         return Err(not_of_kind(name, followed, "video"));
     };
-    Ok(video.clip.frames)
+    let no_clip = || format!("is `{name}`, which has no `clip`; `is_pad` and `timestamp` say the same of frames of records");
+    video.clip.map(|clip| clip.frames).ok_or_else(|| ("follows", no_clip()))
 }
 
 #[cfg(test)]
@@ -114,6 +136,10 @@ mod tests {
         assert_eq!(column("clip = { frames = 3, pick = \"uniform\" }\ncolor = \"gray\"").sample_shape(), Some(vec![3, 8, 9, 1]));
         let views = job_of("video", "clip = { frames = 3 }\nops = [{ five_crop = 8 }]").unwrap();
         assert_eq!(views.columns[0].sample_shape(), Some(vec![3, 5, 8, 8, 3]));
+        // Fields that are frames.
+        assert_eq!(column("").sample_shape(), Some(vec![8, 9, 3]));
+        assert_eq!(column("deltas = [-1, 0]\ndrift = \"nearest\"").sample_shape(), Some(vec![2, 8, 9, 3]));
+        assert_eq!(column("deltas = [-2, -1, 0]\nlayout = \"nchw\"").sample_shape(), Some(vec![3, 3, 8, 9]));
     }
 
     #[test]
@@ -127,6 +153,9 @@ mod tests {
             "clip = { frames = 16, short = \"bad\" }",
             "clip = { frames = 16 }\ndtype = \"f32\"\nnormalise = { mean = [0.5, 0.5, 0.5], std = [1, 1, 1] }",
             "clip = { frames = 16 }\ncolor = \"bgr\"",
+            "",
+            "drift = \"nearest\"",
+            "deltas = [0, 1]",
         ] {
             let job = job_of("video", &format!("{CROP}\n{keys}")).unwrap();
             let back: crate::Job = serde_json::from_slice(&serde_json::to_vec(&job).unwrap()).unwrap();
@@ -147,13 +176,17 @@ mod tests {
             assert_eq!((job.columns[1].sample_shape(), job.columns[1].dtype), (Some(vec![7]), dtype));
             let error = job_with(&more.replace("decode = \"video\"\nclip = { frames = 7 }", "decode = \"image\"")).unwrap_err();
             assert!(error.to_string().contains("it has to be of decode = \"video\""), "{error}");
+            let error = job_with(&more.replace("clip = { frames = 7 }\n", "")).unwrap_err();
+            assert!(error.to_string().contains("`follows` is `c`, which has no `clip`"), "{error}");
         }
     }
 
     #[test]
     fn keys_that_do_not_fit_are_named() {
         for (keys, expected) in [
-            ("", "`clip` is missing; write which frames are taken"),
+            ("clip = { frames = 2 }\ndeltas = [0, 1]", "`deltas` is for fields that are frames, and `clip` for whole videos"),
+            ("clip = { frames = 2 }\ndrift = \"nearest\"", "`drift` is for fields that are frames"),
+            ("drift = \"far\"", "drift cannot be `far`"),
             ("clip = { stride = 2 }", "frames"),
             ("clip = { frames = 0 }", "`clip` has frames = 0, not in 1..=65536"),
             ("clip = { frames = 2, stride = 0 }", "`clip` has stride = 0"),

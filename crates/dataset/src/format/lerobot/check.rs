@@ -49,6 +49,8 @@ impl FileRows {
 pub(super) struct CheckedFile {
     /// The rows at which episodes begin.
     pub(super) episodes: Vec<u32>,
+    /// The numbers of these episodes.
+    pub(super) numbers: Vec<i64>,
     /// The rows at which another task begins, and its number.
     pub(super) task_runs: Vec<(u32, u32)>,
     /// What is odd and changes no value.
@@ -61,13 +63,15 @@ pub(super) struct CheckedFile {
 /// What contradicts `meta/`, by episode.
 pub(super) fn check_file(meta: &LeRobotMeta, path: &str, rows: &FileRows) -> Result<CheckedFile, String> {
     let mut problems = Vec::new();
-    let mut checked = CheckedFile { episodes: Vec::new(), task_runs: Vec::new(), notes: Vec::new() };
+    let mut checked =
+        CheckedFile { episodes: Vec::new(), numbers: Vec::new(), task_runs: Vec::new(), notes: Vec::new() };
     let mut seen: BTreeMap<i64, usize> = BTreeMap::new();
     let mut first = 0;
     for of_episode in rows.episode.chunk_by(|a, b| a == b) {
         let (number, range) = (of_episode[0], first..first + of_episode.len());
         first = range.end;
         checked.episodes.push(range.start as u32);
+        checked.numbers.push(number);
         if let Some(before) = seen.insert(number, range.start) {
             problems.push(format!("episode {number} has rows from {before} and again from {}", range.start));
             continue;
@@ -142,7 +146,7 @@ mod tests {
         let episode =
             |length, from| EpisodeMeta { length, frames: [from, from + length], file: PATH.to_owned(), videos: vec![] };
         let tasks = vec!["push".to_owned(), "pull".to_owned()];
-        LeRobotMeta { fps: 10, tasks, episodes: [(0, episode(3, 0)), (1, episode(2, 3))].into() }
+        LeRobotMeta { fps: 10, tasks, features: vec![], episodes: [(0, episode(3, 0)), (1, episode(2, 3))].into() }
     }
 
     fn rows() -> FileRows {
@@ -158,7 +162,8 @@ mod tests {
     #[test]
     fn episodes_and_runs_of_tasks_are_found() {
         let checked = check_file(&meta(), PATH, &rows()).unwrap();
-        let expected = CheckedFile { episodes: vec![0, 3], task_runs: vec![(0, 1), (2, 0)], notes: vec![] };
+        let (episodes, numbers) = (vec![0, 3], vec![0, 1]);
+        let expected = CheckedFile { episodes, numbers, task_runs: vec![(0, 1), (2, 0)], notes: vec![] };
         assert_eq!(checked, expected);
         let late = FileRows { time: vec![0.0, 0.1, 0.2, 0.0, 0.2], ..rows() };
         let notes = check_file(&meta(), PATH, &late).unwrap().notes;

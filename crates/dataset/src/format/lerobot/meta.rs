@@ -50,6 +50,8 @@ struct VideoFeature {
 /// Where the frames of an episode lie in a video, as `meta/episodes` says.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct EpisodeVideo {
+    /// The number of the feature.
+    pub(super) feature: usize,
     pub(super) file: String,
     /// Seconds of the file.
     pub(super) seconds: [f64; 2],
@@ -62,6 +64,8 @@ pub(super) struct LeRobotMeta {
     pub(super) fps: u32,
     /// The texts of the tasks, by their numbers.
     pub(super) tasks: Vec<String>,
+    /// The features whose frames lie in videos.
+    pub(super) features: Vec<String>,
     /// The episodes, by their numbers.
     pub(super) episodes: BTreeMap<i64, EpisodeMeta>,
 }
@@ -79,21 +83,12 @@ pub(super) struct EpisodeMeta {
 }
 
 impl LeRobotMeta {
-    /// Reads all, and notes what is odd but harmless.
-    pub(super) async fn read(scan: &Scan<'_>, notes: &mut Vec<String>) -> Result<Self, DatasetError> {
+    /// Reads all of the files that are listed, and notes what is odd but harmless.
+    pub(super) async fn read(scan: &Scan<'_>, listed: &Listing, notes: &mut Vec<String>) -> Result<Self, DatasetError> {
         let wrong = |path: &str, problem: String| DatasetError::Source { path: scan.from.url_of(path), problem };
         let info = scan.from.read(INFO, MAX_INFO_BYTES).await?;
         let info = InfoJson::read(&info).map_err(|problem| wrong(INFO, problem))?;
         let fps = info.fps as u32;
-        let listed = match scan.is_chosen {
-            true if !scan.from.can_list() => {
-                let problem = "cannot be listed there: copy `meta` to a folder or a bucket with the dataset".to_owned();
-                return Err(wrong(EPISODES, problem));
-            }
-            true => Some(Listing::of(scan.from, |name| name.starts_with("meta/")).await?),
-            false => None,
-        };
-        let listed = listed.as_ref().unwrap_or(&scan.folder);
         let files = |is_one: &dyn Fn(&str) -> bool| -> Vec<FooterFile> {
             listed
                 .iter()
@@ -141,7 +136,23 @@ impl LeRobotMeta {
                 notes.push(format!("`{INFO}` says that `{what}` is {stated}, and the dataset has {found}"));
             }
         }
-        Ok(Self { fps, tasks: task_texts, episodes: by_number })
+        let features = videos.into_iter().map(|video| video.key).collect();
+        Ok(Self { fps, tasks: task_texts, features, episodes: by_number })
+    }
+
+    /// Lists the files of `meta` and the videos, if the caller chose files of frames.
+    ///
+    /// # Errors
+    /// If they cannot be listed.
+    pub(super) async fn list(scan: &Scan<'_>) -> Result<Option<Listing>, DatasetError> {
+        if !scan.is_chosen {
+            return Ok(None);
+        }
+        if !scan.from.can_list() {
+            let problem = "cannot be listed there: copy `meta` to a folder or a bucket with the dataset".to_owned();
+            return Err(DatasetError::Source { path: scan.from.url_of(EPISODES), problem });
+        }
+        Listing::of(scan.from, |name| name.starts_with("meta/") || is_video(name)).await.map(Some)
     }
 
     /// Keeps of the objects to scan the files of frames.
@@ -179,6 +190,11 @@ impl LeRobotMeta {
             None => Ok(()),
         }
     }
+}
+
+/// Returns whether a file may be one of the videos, which lie where `info.json` says.
+fn is_video(name: &str) -> bool {
+    name.starts_with("videos/") || name.ends_with(".mp4")
 }
 
 /// Where the files of frames lie, if `info.json` does not say it.
@@ -265,7 +281,7 @@ fn episodes_of(
         let frames = [from[row], to[row]];
         found.push((numbers[row], EpisodeMeta { length: lengths[row], frames, file, videos: Vec::new() }));
     }
-    for video in videos {
+    for (feature, video) in videos.iter().enumerate() {
         let [chunk, file, from, to] = VIDEO_COLUMNS.map(|name| video_column(video, name));
         let numbers = [columns.integers(&chunk), columns.integers(&file)];
         let seconds = [columns.floats(&from), columns.floats(&to)];
@@ -275,7 +291,7 @@ fn episodes_of(
         };
         for (row, (_, episode)) in found.iter_mut().enumerate() {
             let file = numbered_path(&video.path, chunks[row], files[row])?;
-            episode.videos.push(EpisodeVideo { file, seconds: [from[row], to[row]] });
+            episode.videos.push(EpisodeVideo { feature, file, seconds: [from[row], to[row]] });
         }
     }
     Ok(found)

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use futures::{FutureExt, StreamExt, TryStreamExt, stream::BoxStream};
 use spdl_shard::format::{
     Format, MadeIndex,
-    lerobot::{EpisodeFacts, LeRobot, TASK},
+    lerobot::{EpisodeFacts, EpisodeVideos, LeRobot, TASK},
 };
 
 use super::{
@@ -23,6 +23,7 @@ use crate::{DatasetError, DatasetOddities, Listing, MemoryBound, Scan, ShardResu
 use check::{FileRows, check_file};
 use columns::ReadColumns;
 use meta::{INFO, LeRobotMeta};
+use videos::FoundVideos;
 
 /// Bytes in memory of what is read of a row.
 const ROW_BYTES: u64 = 64;
@@ -59,13 +60,15 @@ impl FormatScan for LeRobotScan {
 /// Reads `meta/`, then indexes the files of frames that it names.
 async fn shards(mut scan: Scan<'_>) -> Result<BoxStream<'_, Result<ShardResult, DatasetError>>, DatasetError> {
     let mut notes = Vec::new();
-    let meta = LeRobotMeta::read(&scan, &mut notes).await?;
-    if !scan.is_chosen {
-        notes.extend(videos::odd_videos(&scan, &meta).await?);
-    }
+    let chosen = LeRobotMeta::list(&scan).await?;
+    let listed = chosen.as_ref().unwrap_or(&scan.folder);
+    let meta = LeRobotMeta::read(&scan, listed, &mut notes).await?;
+    notes.extend(videos::odd_videos(&scan, listed, &meta).await?);
+    let videos = FoundVideos::new(&scan, listed, &meta);
     meta.choose(&mut scan, &mut notes)?;
     let indexer = EpisodeIndexer {
         meta: Arc::new(meta),
+        videos,
         pages: PageIndexer::default(),
         notes: Mutex::new(notes),
         memory: MemoryBound::new(),
@@ -76,6 +79,7 @@ async fn shards(mut scan: Scan<'_>) -> Result<BoxStream<'_, Result<ShardResult, 
 /// Makes the indexes of files of frames.
 struct EpisodeIndexer {
     meta: Arc<LeRobotMeta>,
+    videos: FoundVideos,
     pages: PageIndexer,
     /// What is odd about `meta/`, until a shard has it.
     notes: Mutex<Vec<String>>,
@@ -105,11 +109,21 @@ impl FileIndexer for EpisodeIndexer {
         let made = open.index(file, block_bytes, Some(&checked.episodes))?;
         self.pages.note(file, &open, odd);
         let has_task = columns.has(TASK);
+        // A column of the file is the field, if there is one of the name.
+        let is_field = |name: &str| name != TASK && !columns.has(name);
+        let videos = self.videos.of_episodes(&self.meta, &checked.numbers, is_field);
+        let features: Vec<&str> = videos.features.iter().map(|feature| self.meta.features[*feature].as_str()).collect();
         let facts = EpisodeFacts {
             parquet: &made.index,
             episodes: &checked.episodes,
             task_runs: if has_task { &[] } else { &checked.task_runs },
             tasks: &self.meta.tasks.iter().map(String::as_str).collect::<Vec<_>>(),
+            videos: EpisodeVideos {
+                fps: self.meta.fps,
+                features: &features,
+                files: &videos.files,
+                spans: &videos.spans,
+            },
         };
         let unwritable = |source| DatasetError::Unwritable { url: file.path().to_owned(), source };
         let (index, hash) = facts.index().map_err(unwritable)?;
@@ -117,6 +131,7 @@ impl FileIndexer for EpisodeIndexer {
         if !has_task {
             fields.push((TASK.to_owned(), Some(made.records.into())));
         }
+        fields.extend(features.iter().map(|feature| ((*feature).to_owned(), Some(made.records.into()))));
         Ok(MadeIndex { index, hash, fields, ..made })
     }
 }

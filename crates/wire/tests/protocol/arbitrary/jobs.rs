@@ -5,12 +5,12 @@ use spdl_job::{
     Arguments, AudioChannels, AudioColumn, AudioFeatures, AudioLengthColumn, AudioRateColumn, AudioSegment, AudioSpan,
     BadSamples, BoolColumn, BoxClassColumn, BoxFormat, BoxLabelsColumn, BoxStorage, BoxesColumn, BytesColumn, Callable,
     CategoryColumn, ClipPick, ClipStep, ColorJitter, Column, ColumnKind, ColumnValue, DefaultValue, DocumentIdsColumn,
-    DocumentLengthsColumn, FeaturesKind, Fill, FloatColumn, FrequencyMask, FunctionCall, Gain, GeometryColumn,
-    GlobalLengthsColumn, ImageColumn, ImageOp, ImageSizeColumn, IntColumn, Interpolation, IsPadColumn, Job, JobSource,
-    JsonColumn, LabelsColumn, LossMaskColumn, MaskColumn, Mix, Noise, NumberOrRange, OneHotColumn, PictureList,
-    PositionsColumn, RandomResizedCrop, ReturnedColumn, ReturnedValue, Returns, SegmentPick, Sequence, ShortVideo,
-    Size, SoundOp, SourceDigest, Speed, TensorColumn, TensorEncoding, TextColumn, TimeMask, TokensColumn, Transform,
-    VideoClip, VideoColumn, VideoMaskColumn, VideoTimesColumn,
+    DocumentLengthsColumn, FeaturesKind, Fill, FloatColumn, FrameDrift, FrequencyMask, FunctionCall, Gain,
+    GeometryColumn, GlobalLengthsColumn, ImageColumn, ImageOp, ImageSizeColumn, IntColumn, Interpolation, IsPadColumn,
+    Job, JobSource, JsonColumn, LabelsColumn, LossMaskColumn, MaskColumn, Mix, Noise, NumberOrRange, OneHotColumn,
+    PictureList, PositionsColumn, RandomResizedCrop, ReturnedColumn, ReturnedValue, Returns, SegmentPick, Sequence,
+    ShortVideo, Size, SoundOp, SourceDigest, Speed, TensorColumn, TensorEncoding, TextColumn, TimeMask, TokensColumn,
+    Transform, VideoClip, VideoColumn, VideoMaskColumn, VideoTimesColumn,
 };
 use spdl_order::{BlendStage, EpochEnd, MixParams, OrderParams};
 use spdl_sequence::{LongDocument, PackMethod};
@@ -179,7 +179,9 @@ fn video() -> impl Strategy<Value = VideoColumn> {
         let pick = [ClipPick::Random, ClipPick::Start, ClipPick::Middle, ClipPick::Uniform][nth];
         let short = if is_strict { ShortVideo::Bad } else { ShortVideo::RepeatLast };
         let clip = VideoClip { frames, step, pick, short };
-        VideoColumn { clip, each: ImageColumn { ops, size, ..ImageColumn::default() } }
+        let drift = if is_strict { FrameDrift::Fail } else { FrameDrift::Nearest };
+        let (clip, drift) = if frames % 2 == 0 { (Some(clip), FrameDrift::Fail) } else { (None, drift) };
+        VideoColumn { clip, drift, each: ImageColumn { ops, size, ..ImageColumn::default() } }
     })
 }
 

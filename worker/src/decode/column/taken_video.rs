@@ -1,0 +1,202 @@
+//! The frames of a video that a sample has, and the packets that decoding them takes.
+
+use std::{borrow::Cow, sync::Arc};
+
+use spdl_frames::PacketBytes;
+use spdl_job::{ClipFrames, ShownTimes, VideoClip};
+use spdl_media::{OpenVideo, VideoBlocks, VideoBytes, VideoTrack, is_reference};
+use spdl_pixels::PictureLimits;
+use spdl_types::Draw;
+
+use crate::decode::{
+    SampleKey,
+    cause::{BadSampleProblem, reason},
+    read_video::{ReadVideo, SeriesFrames},
+};
+
+/// The part of a sample from which the clip is drawn; its operations draw from the first one, as those of a picture do.
+const CLIP_PART: u32 = u32::MAX;
+
+/// A video, and which of its frames are taken.
+pub(super) struct TakenVideo {
+    pub(super) track: Arc<VideoTrack>,
+    /// The packets: all, or those near the frames.
+    blocks: Arc<VideoBlocks>,
+    /// The numbers of the frames, in the order of the value.
+    numbers: Vec<u64>,
+    /// How many of them, from the first one on, the video has where the clip wants them.
+    real: usize,
+}
+
+/// A packet that is needed.
+pub(super) struct NeededPacket<'b> {
+    pts: i64,
+    bytes: Cow<'b, [u8]>,
+    /// Whether packets before it that others refer to are left out.
+    begins_anew: bool,
+}
+
+impl NeededPacket<'_> {
+    pub(super) fn as_bytes(&self) -> PacketBytes<'_> {
+        PacketBytes { pts: self.pts, bytes: &self.bytes, begins_anew: self.begins_anew }
+    }
+}
+
+impl TakenVideo {
+    /// Reads what a file says of a video, and chooses the frames of a clip. Also returns the bytes of its packets.
+    pub(super) fn open<'b>(
+        clip: &VideoClip,
+        (field, file): (&str, &'b [u8]),
+        of: (u64, SampleKey),
+        limits: PictureLimits,
+    ) -> Result<(Self, VideoBytes<'b>), BadSampleProblem> {
+        if file.is_empty() {
+            return Err(BadSampleProblem::Empty { field: field.to_owned() });
+        }
+        let problem = |problem: String| BadSampleProblem::Video { field: field.to_owned(), problem };
+        let OpenVideo { video, bytes } = OpenVideo::open(file).map_err(|error| problem(reason(error)))?;
+        check_size(&video.track, field, limits)?;
+        let blocks = Arc::new(VideoBlocks::of_all(video.packets));
+        Ok((Self::choose(clip, field, (&Arc::new(video.track), &blocks), of)?, bytes))
+    }
+
+    /// Chooses the frames of a clip of a video of which parts were read.
+    pub(super) fn of_read(
+        clip: &VideoClip,
+        (field, video): (&str, &ReadVideo),
+        of: (u64, SampleKey),
+        limits: PictureLimits,
+    ) -> Result<Self, BadSampleProblem> {
+        check_size(&video.track, field, limits)?;
+        Self::choose(clip, field, (&video.track, &video.blocks), of)
+    }
+
+    /// Takes the frames of a series.
+    pub(super) fn of_series(
+        field: &str,
+        SeriesFrames { video, numbers }: &SeriesFrames,
+        limits: PictureLimits,
+    ) -> Result<Self, BadSampleProblem> {
+        let ReadVideo { track, blocks, .. } = video;
+        check_size(track, field, limits)?;
+        let (numbers, real) = (numbers.clone(), numbers.len());
+        Ok(Self { track: Arc::clone(track), blocks: Arc::clone(blocks), numbers, real })
+    }
+
+    /// Chooses the frames of a clip of a video, of which the blocks are all.
+    pub(super) fn choose(
+        clip: &VideoClip,
+        field: &str,
+        (track, blocks): (&Arc<VideoTrack>, &Arc<VideoBlocks>),
+        (seed, key): (u64, SampleKey),
+    ) -> Result<Self, BadSampleProblem> {
+        let begins: Vec<i64> = blocks.begins().collect();
+        if begins.is_empty() {
+            return Err(BadSampleProblem::Video { field: field.to_owned(), problem: "has no frames".to_owned() });
+        }
+        let last = blocks.packet_of(begins.len() as u64 - 1).map(|packet| &blocks.packets()[packet]);
+        let end = last.map_or(0, |packet| packet.pts + i64::from(packet.duration));
+        let times = ShownTimes { begins: &begins, end, time_base: track.time_base };
+        let drawn = || Draw::of_part(seed, key.epoch, key.id.0, CLIP_PART).bits();
+        let too_short = || BadSampleProblem::VideoTooShort { field: field.to_owned(), frames: begins.len() };
+        let ClipFrames { numbers, real } = clip.frames_of(&times, drawn).ok_or_else(too_short)?;
+        let numbers = numbers.into_iter().map(|frame| frame as u64).collect();
+        Ok(Self { track: Arc::clone(track), blocks: Arc::clone(blocks), numbers, real })
+    }
+
+    /// Returns the numbers of the frames, ascending, each once.
+    fn distinct(&self) -> Vec<u64> {
+        let mut numbers = self.numbers.clone();
+        numbers.sort_unstable();
+        numbers.dedup();
+        numbers
+    }
+
+    /// Returns the places of the packets that decoding the frames takes, as far as the tables say; `None` if the blocks do not have them.
+    pub(super) fn needed(&self) -> Option<Vec<usize>> {
+        self.blocks.needed(&self.distinct())
+    }
+
+    /// Returns when each frame is shown, in units of the track's time base.
+    fn times(&self) -> impl Iterator<Item = i64> {
+        let time = |frame: &u64| self.blocks.packet_of(*frame).map_or(0, |packet| self.blocks.packets()[packet].pts);
+        self.numbers.iter().map(time)
+    }
+
+    /// Returns when the frames are shown, in seconds.
+    pub(super) fn seconds(&self) -> impl Iterator<Item = f64> {
+        let [numerator, denominator] = self.track.time_base.map(f64::from);
+        self.times().map(move |time| time as f64 * numerator / denominator)
+    }
+
+    /// Returns for each frame of the clip whether the video has it.
+    pub(super) fn mask(&self) -> impl Iterator<Item = bool> {
+        (0..self.numbers.len()).map(|nth| nth < self.real)
+    }
+
+    /// Returns when the frames are shown that have to be decoded, ascending and without doubles; and for each frame of the value its
+    /// number among them.
+    pub(super) fn wanted(&self) -> (Vec<i64>, Vec<usize>) {
+        let mut wanted: Vec<i64> = self.times().collect();
+        wanted.sort_unstable();
+        wanted.dedup();
+        let places = self.times().map(|time| wanted.binary_search(&time).expect("the time of the frame")).collect();
+        (wanted, places)
+    }
+
+    /// Returns the packets that decoding the frames takes, in the order in which they are decoded: not those that no other
+    /// picture refers to. `bytes_of` returns the bytes of the packet at a place, if they are there.
+    pub(super) fn packets<'b>(
+        &self,
+        bytes_of: &dyn Fn(usize) -> Option<&'b [u8]>,
+    ) -> Result<Vec<NeededPacket<'b>>, String> {
+        let Self { track, blocks, .. } = self;
+        let numbers = self.distinct();
+        let needed = blocks.needed(&numbers).ok_or("has a frame without a key frame before it")?;
+        let mut wanted: Vec<usize> = numbers.iter().filter_map(|frame| blocks.packet_of(*frame)).collect();
+        wanted.sort_unstable();
+        let mut packets = Vec::with_capacity(needed.len());
+        let mut next = None;
+        for place in needed {
+            let packet = &blocks.packets()[place];
+            let bytes = bytes_of(place).ok_or_else(|| {
+                let number = blocks.first_packet() + place as u64;
+                format!("is cut off before packet {number}, or has key frames that are not whole and was read in part")
+            })?;
+            let skipped = next.map_or(place..place, |next| next..place);
+            next = Some(place + 1);
+            let is_wanted = wanted.binary_search(&place).is_ok();
+            if !is_wanted && is_reference(&track.codec, &track.extra_data, bytes) == Some(false) {
+                continue;
+            }
+            let begins_anew = packet.is_key && blocks.packets()[skipped].iter().any(|packet| !packet.is_droppable);
+            let bytes = match &track.packet_prefix[..] {
+                [] => Cow::Borrowed(bytes),
+                prefix => Cow::Owned([prefix, bytes].concat()),
+            };
+            packets.push(NeededPacket { pts: packet.pts, bytes, begins_anew });
+        }
+        Ok(packets)
+    }
+
+    /// Returns the bytes of the packet at a place of all of the file's packets.
+    pub(super) fn packet_of_file<'b>(&self, bytes: &VideoBytes<'b>, place: usize) -> Option<&'b [u8]> {
+        bytes.packet(place, &self.blocks.packets()[place])
+    }
+}
+
+/// Checks the size that a track has.
+fn check_size(track: &VideoTrack, field: &str, limits: PictureLimits) -> Result<(), BadSampleProblem> {
+    let problem = |problem: String| Err(BadSampleProblem::Video { field: field.to_owned(), problem });
+    let [width, height] = [track.width, track.height];
+    let (side_pixels, pixels) = (limits.side_pixels, limits.pixels);
+    if width == 0 || height == 0 {
+        return problem(format!("is a video of {width}x{height}"));
+    }
+    if width.max(height) > side_pixels || u64::from(width) * u64::from(height) > pixels {
+        return problem(format!(
+            "is a video of {width}x{height}; the limits are {side_pixels} a side and {pixels} in all"
+        ));
+    }
+    Ok(())
+}
