@@ -10,7 +10,7 @@ use std::{
 };
 
 use spdl_frames::{FrameChildCommand, FrameDecoders, FrameSettings, frame_child_main};
-use spdl_job::{ColumnKind, Job, decoded_columns};
+use spdl_job::{Column, ColumnKind, Job, decoded_columns};
 
 /// The only argument of a program that is to decode frames.
 const CHILD_ARGUMENT: &str = "spdl-frame-child";
@@ -19,6 +19,9 @@ const THIS_PROGRAM: &str = "/proc/self/exe";
 
 /// What is said of videos where nothing decodes them.
 pub(crate) const NO_PROCESSES: &str = "this program starts no processes that decode videos";
+
+/// What the names of fields with pictures end with: pictures that are the frames of a video need no processes.
+const PICTURES: [&str; 10] = ["jpg", "png", "webp", "bmp", "gif", "tif", "pbm", "pgm", "ppm", "pnm"];
 
 /// Whether the program of this process decodes frames if it is started for that.
 static IS_CHILD_PROGRAM: AtomicBool = AtomicBool::new(false);
@@ -65,7 +68,10 @@ impl NoFramesError {
     /// Checks that the videos of a job can be decoded, if it has any. Blocks until a process has started.
     pub(crate) fn check(job: &Job, frames: Option<&FrameDecoders>, worker: &str) -> Result<(), Self> {
         let mut columns = decoded_columns(&job.columns);
-        let Some(column) = columns.find(|column| matches!(column.kind, ColumnKind::Video(_))) else { return Ok(()) };
+        let is_picture = |name: &String| PICTURES.contains(&name.rsplit('.').next().unwrap_or_default());
+        let has_files = |column: &Column| !column.from.iter().all(is_picture);
+        let column = columns.find(|column| matches!(column.kind, ColumnKind::Video(_)) && has_files(column));
+        let Some(column) = column else { return Ok(()) };
         let (column, job, worker) = (column.name.clone(), job.name.clone(), worker.to_owned());
         let checked = frames.ok_or_else(|| NO_PROCESSES.to_owned()).map(FrameDecoders::check);
         match checked {

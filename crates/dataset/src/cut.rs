@@ -7,6 +7,7 @@ use spdl_shard::format::{Checksum, ChecksumHasher, Field, FieldValue, OpenError}
 use spdl_store::StoreError;
 
 use super::{
+    fields::slice,
     parts::{FieldPlace, IndexedField, ReadShard, WantedContent, WantedOf},
     stages::Memory,
 };
@@ -244,7 +245,11 @@ impl ShardReader {
     ) -> FoundField {
         self.crc32c = 0;
         let is_wanted = wanted(*key, field, *segments) != WantedContent::Nothing;
-        let opened = shard.index().open(field, &|_| Some(bytes.clone()));
+        // A list asks for each of its files.
+        let opened = shard.index().open(field, &|range| match range.start.checked_sub(field.offset) {
+            Some(start) if range != field.range()? => slice(&[(0, bytes.clone())], start..start + (range.end - range.start)),
+            _ => Some(bytes.clone()),
+        });
         let content = opened.map(|value| is_wanted.then_some(value));
         FoundField::whole(place, content.map_err(|error| problem_of(error, field)))
     }

@@ -58,6 +58,14 @@ pub enum LeftOutReason {
     TooLarge,
     /// The table has no row for it, or for a file with its stem.
     NoRow,
+    /// It is no frame of a video, in a folder of frames.
+    NoFrame,
+    /// Another frame of the video has its number.
+    FrameTwice,
+    /// The pictures of its folder have too many different names.
+    ManyNames,
+    /// The video has more frames than a list can have.
+    TooManyFrames,
     /// It is a link to a shard that is in the folder under another name.
     SameFile,
 }
@@ -85,6 +93,10 @@ impl LeftOutReason {
             Self::BadName => "names with control characters, or longer than 4096 bytes",
             Self::TooLarge => "4 GiB or more",
             Self::NoRow => "no row in the table",
+            Self::NoFrame => "no frames, which are pictures in a folder, with a number in their names",
+            Self::FrameTwice => "another frame of the folder has their number",
+            Self::ManyNames => "names that differ in more than a number: each video needs a folder of its own",
+            Self::TooManyFrames => "in folders of more than 65536 frames: divide these",
             Self::SameFile => "the same file as another shard, by a link",
         }
     }

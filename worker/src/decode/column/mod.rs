@@ -27,6 +27,7 @@ mod text;
 mod tokens;
 mod video;
 mod video_fact;
+mod video_pictures;
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -136,6 +137,12 @@ pub(super) trait ColumnDecoder: Send + Sync {
 
     /// Returns the packets of a video that decoding takes; `None` if decoding reads the whole field.
     fn video_packets(&self, _video: &Video, _of: (u64, SampleKey)) -> Option<Vec<usize>> {
+        None
+    }
+
+    /// Returns the numbers of the pictures that decoding takes of a video that is a list of `count`; `None` if decoding reads the whole
+    /// field.
+    fn video_pictures(&self, _count: usize, _of: (u64, SampleKey)) -> Option<Vec<usize>> {
         None
     }
 

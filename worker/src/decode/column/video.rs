@@ -9,11 +9,13 @@ use spdl_frames::{
 use spdl_job::{ClipFrames, PicturePlan, ShownTimes, VideoClip, VideoColumn};
 use spdl_media::{OpenVideo, Video, VideoBlocks, VideoBytes, VideoColor, VideoRotation, VideoTrack, is_reference};
 use spdl_pixels::{Orientation, PictureLimits};
+use spdl_shard::format::FieldValue;
 use spdl_types::Draw;
 
 use super::{
     ColumnDecoder, ColumnSample, ColumnSetup, DecodeResources, DecodeScratch, FieldTarget,
     image::{ImageColumnDecoder, RgbFrame},
+    video_pictures::{self, VideoValue},
 };
 use crate::{
     decode::{
@@ -26,7 +28,7 @@ use crate::{
 };
 
 /// The part of a sample from which the clip is drawn; its operations draw from the first one, as those of a picture do.
-const CLIP_PART: u32 = u32::MAX;
+pub(super) const CLIP_PART: u32 = u32::MAX;
 /// The bytes that the planes of a frame take for each pixel at most: three of them with numbers of 16 bits.
 const PLANE_BYTES: u64 = 6;
 /// Frames have been seen to be larger than their track says by less than so many pixels a side, those of a unit of coding.
@@ -206,6 +208,28 @@ impl ColumnDecoder for VideoDecoder {
     fn video_packets(&self, video: &Video, of: (u64, SampleKey)) -> Option<Vec<usize>> {
         let taken = TakenVideo::choose(&self.clip, "", video.clone(), of).ok()?;
         taken.blocks.needed(&taken.numbers())
+    }
+
+    fn video_pictures(&self, count: usize, of: (u64, SampleKey)) -> Option<Vec<usize>> {
+        // If nothing can be chosen, the sample is bad, and nothing is read.
+        let chosen = video_pictures::choose(&self.clip, ("", count), of);
+        Some(chosen.map_or_else(|_| Vec::new(), |clip| clip.numbers))
+    }
+
+    fn decode_value(
+        &self,
+        sample: ColumnSample<'_, '_, FieldValue>,
+        target: &mut FieldTarget<'_>,
+    ) -> Result<(), BadSampleProblem> {
+        let (sample, value) = sample.replace(());
+        match VideoValue::of(sample.field, value, sample.resources.limits)? {
+            VideoValue::File(content) => self.decode(sample.replace(content).0, target),
+            VideoValue::Pictures(files) => {
+                let (of_field, of) = ((sample.field, files.len()), (sample.seed, sample.key));
+                let frames = video_pictures::choose(&self.clip, of_field, of)?;
+                video_pictures::decode(&self.each, &frames, &files, sample, target.fixed())
+            }
+        }
     }
 
     fn decode(&self, sample: ColumnSample<'_, '_>, target: &mut FieldTarget<'_>) -> Result<(), BadSampleProblem> {

@@ -189,7 +189,7 @@ impl FetchedGroup {
             for field in cut.iter().filter(|field| field.record == sample.record) {
                 let record = self.index.record(field.record);
                 let whole = self.index.field(&record, field.nth).bytes;
-                sample.bytes = sample.bytes.saturating_sub(u64::from(whole)) + field.content.len() as u64;
+                sample.bytes = sample.bytes.saturating_sub(u64::from(whole)) + field.content.size() as u64;
             }
         }
         Self { cut, ..self }
@@ -258,7 +258,7 @@ impl FetchedGroup {
         let is_cut = |field: &&CutField| (field.record, field.nth) == (record.number(), nth);
         if let Some(field) = self.cut.iter().find(is_cut) {
             // Its bytes were checked when it was cut.
-            return Ok(Some(field.content.clone().into()));
+            return Ok(Some(field.content.clone()));
         }
         let field = index.field(record, nth);
         let opened = match self.bytes.decoded() {

@@ -2,11 +2,11 @@
 
 use std::{ops::Range, sync::Arc};
 
-use bytes::Bytes;
 use smallvec::SmallVec;
 use spdl_feed::SampleDraw;
 use spdl_job::layout::entry_flags;
 use spdl_order::{Item, ItemKind, Located};
+use spdl_shard::format::FieldValue;
 use spdl_types::{Position, SampleId};
 
 use crate::decode::{BadSampleCause, SampleKey};
@@ -123,13 +123,13 @@ pub(super) enum Reason {
     Damaged { field: String, problem: Arc<str>, checksum: u32 },
 }
 
-/// A picture that consists of the parts that were read of a field.
+/// A picture, an excerpt of a video or a list of pictures that consists of the parts that were read of a field.
 #[derive(Debug)]
 pub(super) struct CutField {
     pub(super) record: u32,
     /// Number of the field in its record.
     pub(super) nth: u32,
-    pub(super) content: Bytes,
+    pub(super) content: FieldValue,
 }
 
 /// A field that the columns may read, and its bytes in the shard.

@@ -56,7 +56,7 @@ impl VideoParts<'_> {
     /// Returns an excerpt with the packets, of which all have been read.
     pub(super) fn cut(&self, read: &Pieces) -> Option<CutField> {
         let excerpt = encode_video_excerpt(&self.video, &self.packets, |packet| read.slice(self.place(packet)));
-        let content = excerpt.ok()??.into();
+        let content = Bytes::from(excerpt.ok()??).into();
         Some(CutField { record: self.field.record, nth: self.field.nth, content })
     }
 
