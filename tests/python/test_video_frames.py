@@ -115,5 +115,4 @@ def test_a_job_is_suggested_and_what_is_wrong_with_a_frame_is_named(videos: path
     with pytest.raises(spdl_cluster.SpdlError) as error, spdl_cluster.local(job(videos, frames=2, rate=2), tensors="numpy") as loader:
         samples(loader)
     assert "give `source_rate`" in str(error.value), error.value
-    with spdl_cluster.open(videos) as dataset:
-        assert len(dataset[0]["png"]) == VIDEOS["running/v0"][0]
+    assert len(spdl_cluster.open(videos)[0]["png"]) == VIDEOS["running/v0"][0]

@@ -245,10 +245,13 @@ impl ShardReader {
     ) -> FoundField {
         self.crc32c = 0;
         let is_wanted = wanted(*key, field, *segments) != WantedContent::Nothing;
-        // A list asks for each of its files.
-        let opened = shard.index().open(field, &|range| match range.start.checked_sub(field.offset) {
-            Some(start) if range != field.range()? => slice(&[(0, bytes.clone())], start..start + (range.end - range.start)),
-            _ => Some(bytes.clone()),
+        // A list asks for each of its files; what is made of all of the bytes asks for these.
+        let opened = shard.index().open(field, &|range| {
+            let whole = field.range().filter(|whole| range != *whole && whole.start <= range.start && range.end <= whole.end);
+            match whole {
+                Some(whole) => slice(&[(whole.start, bytes.clone())], range),
+                None => Some(bytes.clone()),
+            }
         });
         let content = opened.map(|value| is_wanted.then_some(value));
         FoundField::whole(place, content.map_err(|error| problem_of(error, field)))

@@ -254,7 +254,7 @@ impl FileIndex {
 
     /// Returns the places in the shard of the files of `run`, the first of which begins at `at`.
     fn places(&self, run: Range<u32>, at: u64) -> impl Iterator<Item = Range<u64>> + '_ {
-        run.scan(at, |at, entry| {
+        run.scan(at, move |at, entry| {
             let start = *at;
             *at += u64::from(u32_at(self.entry_bytes(entry), 0));
             Some(start..*at)
