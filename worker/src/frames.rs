@@ -20,7 +20,9 @@ const THIS_PROGRAM: &str = "/proc/self/exe";
 /// What is said of videos where nothing decodes them.
 pub(crate) const NO_PROCESSES: &str = "this program starts no processes that decode videos";
 
-/// What the names of fields with pictures end with: pictures that are the frames of a video need no processes.
+/// What the names of fields with stills end with that are coded as frames of videos.
+const STILLS: [&str; 4] = ["avif", "heic", "heif", "hif"];
+/// What the names of fields with other pictures end with: where these are the frames of a video, they need no processes.
 const PICTURES: [&str; 10] = ["jpg", "png", "webp", "bmp", "gif", "tif", "pbm", "pgm", "ppm", "pnm"];
 
 /// Whether the program of this process decodes frames if it is started for that.
@@ -54,32 +56,48 @@ pub fn frame_child() -> Option<ExitCode> {
     None
 }
 
-/// The error of a job with videos that a worker cannot decode.
+/// The error of a job with videos or stills that a worker cannot decode.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("column `{column}` of job `{job}` has videos, and worker `{worker}` cannot decode them: {problem}")]
+#[error("column `{column}` of job `{job}` has {what}, and worker `{worker}` cannot decode them: {problem}")]
 pub struct NoFramesError {
     column: String,
+    what: &'static str,
     job: String,
     worker: String,
     problem: String,
 }
 
 impl NoFramesError {
-    /// Checks that the videos of a job can be decoded, if it has any. Blocks until a process has started.
+    /// Checks that the videos and stills of a job can be decoded, if it has any. Blocks until a process has started.
     pub(crate) fn check(job: &Job, frames: Option<&FrameDecoders>, worker: &str) -> Result<(), Self> {
         let mut columns = decoded_columns(&job.columns);
-        let is_picture = |name: &String| PICTURES.contains(&name.rsplit('.').next().unwrap_or_default());
-        let has_files = |column: &Column| !column.from.iter().all(is_picture);
-        let column = columns.find(|column| matches!(column.kind, ColumnKind::Video(_)) && has_files(column));
-        let Some(column) = column else { return Ok(()) };
+        let Some(column) = columns.find(|column| needs_processes(column)) else { return Ok(()) };
+        let what = if matches!(column.kind, ColumnKind::Image(_)) { "stills of AVIF or HEIC" } else { "videos" };
         let (column, job, worker) = (column.name.clone(), job.name.clone(), worker.to_owned());
         let checked = frames.ok_or_else(|| NO_PROCESSES.to_owned()).map(FrameDecoders::check);
         match checked {
             Ok(Ok(_)) => Ok(()),
-            Ok(Err(error)) => Err(Self { column, job, worker, problem: error.to_string() }),
-            Err(problem) => Err(Self { column, job, worker, problem }),
+            Ok(Err(error)) => Err(Self { column, what, job, worker, problem: error.to_string() }),
+            Err(problem) => Err(Self { column, what, job, worker, problem }),
         }
     }
+}
+
+/// Returns whether values of a column are decoded by processes, by the names of its fields.
+fn needs_processes(column: &Column) -> bool {
+    let is_of = |name: &String, known: &[&str]| known.contains(&name.rsplit('.').next().unwrap_or_default());
+    match column.kind {
+        ColumnKind::Video(_) => !column.from.iter().all(|name| is_of(name, &PICTURES)),
+        ColumnKind::Image(_) => column.from.iter().any(|name| is_of(name, &STILLS)),
+        _ => false,
+    }
+}
+
+/// Returns the processes that run the program of this one, for so many threads that decode; `None` if it has not called
+/// [`frame_child`].
+#[must_use]
+pub fn own_frame_decoders(threads: usize) -> Option<Arc<FrameDecoders>> {
+    frame_decoders(None, threads)
 }
 
 /// Returns the processes of so many threads that decode; none is started yet. Without `access`, they run the program of this

@@ -20,6 +20,7 @@ mod picture_ops;
 mod record;
 mod sequence;
 mod series;
+mod still;
 
 #[cfg(test)]
 mod tests;

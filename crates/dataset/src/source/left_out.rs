@@ -31,7 +31,7 @@ pub enum LeftOutReason {
     NoSound,
     /// No video has its stem, in a folder of videos.
     NoVideo,
-    /// It is a picture of a format that is not read, such as AVIF.
+    /// It is a picture of a format that is not read, such as JPEG XL.
     UnreadPicture,
     /// It lies outside of the folders of classes.
     NoClass,
@@ -79,7 +79,7 @@ impl LeftOutReason {
             Self::NoSound => "no sound has their stem",
             Self::NoVideo => "no video has their stem",
             Self::UnreadPicture => {
-                "AVIF, HEIF, JPEG XL and JPEG 2000 are not read: convert them, without loss to PNG or WebP"
+                "JPEG XL and JPEG 2000 are not read: convert them, without loss to PNG or WebP"
             }
             Self::NoClass => "outside of the folders of classes",
             Self::NotChosen => "not among --fields",

@@ -18,6 +18,7 @@ use crate::decode::{
     SampleKey,
     cause::BadSampleProblem,
     record::{FollowedPlan, one_value},
+    still::open_picture,
 };
 
 /// The value of a field of videos.
@@ -36,7 +37,7 @@ impl VideoValue {
             value => {
                 let content = one_value(field, value)?;
                 Ok(match content {
-                    Content::File(file) if spdl_pixels::open(&file, limits).is_ok() => Self::Pictures(vec![Some(file)]),
+                    Content::File(file) if open_picture(&file, limits, None).is_ok() => Self::Pictures(vec![Some(file)]),
                     content => Self::File(content),
                 })
             }

@@ -161,7 +161,7 @@ macro_rules! column_kinds {
 column_kinds! {
     /// A picture as pixels.
     ///
-    /// - Field: a JPEG, PNG, WebP, GIF, BMP, TIFF or PNM; with `max_rows` or `pictures`, a list of them.
+    /// - Field: a JPEG, PNG, WebP, GIF, BMP, TIFF or PNM, or with libavcodec an AVIF or HEIC; with `max_rows` or `pictures`, a list of them.
     /// - Result: RGB pixels, or those of another `color`; grey and CMYK are converted, EXIF orientation is applied.
     /// - Shape: `[height, width, channels]`; `[channels, height, width]` with `layout = "nchw"`. With `five_crop`,
     ///   `ten_crop` or `pictures`, the number of pictures comes before. With `max_rows`, a ragged column whose rows
@@ -404,7 +404,7 @@ column_kinds! {
     audio_rate::AudioRate(AudioRateColumn),
     /// Frames of a video.
     ///
-    /// - Field: an MP4, MOV, WebM or Matroska file of a codec that the system's libavcodec decodes, such as H.264, HEVC, VP9 or AV1.
+    /// - Field: an MP4, MOV, WebM or Matroska file of a codec that the system's libavcodec decodes, such as H.264, HEVC, VP9 or AV1; or a list of pictures, as a folder of frames is one.
     /// - Result: the frames of the `clip`, as RGB pixels or those of another `color`, changed by the operations.
     /// - Shape: `[frames, height, width, channels]`; `[frames, channels, height, width]` with `layout = "nchw"`.
     /// - Types: `u8`, `f32`, `f16`, `bf16`.
