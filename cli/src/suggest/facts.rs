@@ -173,7 +173,8 @@ impl FieldFacts {
 
     /// Returns whether all values are the frames of videos: lists of pictures, or single ones among such.
     pub(crate) fn is_frames(&self) -> bool {
-        let is_list = |kind: &ValueKind| matches!(kind, ValueKind::List(each) if matches!(**each, ValueKind::Picture(_)));
+        let is_list =
+            |kind: &ValueKind| matches!(kind, ValueKind::List(each) if matches!(**each, ValueKind::Picture(_)));
         let is_one = |kind: &ValueKind| is_list(kind) || matches!(kind, ValueKind::Picture(_));
         self.are_loose && self.kinds.keys().any(is_list) && self.kinds.keys().all(is_one)
     }

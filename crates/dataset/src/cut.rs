@@ -247,7 +247,8 @@ impl ShardReader {
         let is_wanted = wanted(*key, field, *segments) != WantedContent::Nothing;
         // A list asks for each of its files; what is made of all of the bytes asks for these.
         let opened = shard.index().open(field, &|range| {
-            let whole = field.range().filter(|whole| range != *whole && whole.start <= range.start && range.end <= whole.end);
+            let whole =
+                field.range().filter(|whole| range != *whole && whole.start <= range.start && range.end <= whole.end);
             match whole {
                 Some(whole) => slice(&[(whole.start, bytes.clone())], range),
                 None => Some(bytes.clone()),

@@ -10,7 +10,10 @@ pub(crate) fn read(data: &[u8]) {
     assert_eq!(rows * u64::from(still.columns), still.tiles.len() as u64);
     let covered = [u64::from(still.columns), rows];
     for (side, count) in covered.into_iter().enumerate() {
-        assert!(still.size[side] > 0 && u64::from(still.tile_size[side]) * count >= u64::from(still.size[side]), "{still:?}");
+        assert!(
+            still.size[side] > 0 && u64::from(still.tile_size[side]) * count >= u64::from(still.size[side]),
+            "{still:?}"
+        );
     }
     assert!(still.tiles.iter().all(|tile| tile.config < still.configs.len()));
     assert!(still.tiles.iter().map(|tile| tile.bytes.len()).sum::<usize>() <= data.len());

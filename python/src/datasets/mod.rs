@@ -13,9 +13,9 @@ use std::{path::PathBuf, str::FromStr, sync::Arc};
 use pyo3::prelude::*;
 use serde::Serialize;
 use spdl_dataset::{
-    Annotations, ClassOrder, DatasetError, DatasetReport, FieldChoice, FileTable, FolderPictures, IndexOptions, Jpegs, NewFolders,
-    OldMetadata, Overwrite, PackOptions, PackOrder, PackPart, PackSource, ShardList, Splits, index_until, merge,
-    pack_part_until, pack_until, tar::KeyEnd,
+    Annotations, ClassOrder, DatasetError, DatasetReport, FieldChoice, FileTable, FolderPictures, IndexOptions, Jpegs,
+    NewFolders, OldMetadata, Overwrite, PackOptions, PackOrder, PackPart, PackSource, ShardList, Splits, index_until,
+    merge, pack_part_until, pack_until, tar::KeyEnd,
 };
 use spdl_shard::{
     format::{format_called, format_names, token_files::raw_dtype},

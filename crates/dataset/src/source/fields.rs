@@ -11,8 +11,8 @@ pub const LABEL_FIELD: &str = "cls";
 
 /// Extensions of files that count as pictures, in lower case.
 const PICTURES: [&str; 18] = [
-    "jpg", "jpeg", "jpe", "jfif", "png", "webp", "bmp", "gif", "tif", "tiff", "pbm", "pgm", "ppm", "pnm", "avif", "heic",
-    "heif", "hif",
+    "jpg", "jpeg", "jpe", "jfif", "png", "webp", "bmp", "gif", "tif", "tiff", "pbm", "pgm", "ppm", "pnm", "avif",
+    "heic", "heif", "hif",
 ];
 
 /// Extensions of pictures whose formats are not read, in lower case: JPEG XL and JPEG 2000.

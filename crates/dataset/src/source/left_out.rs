@@ -78,9 +78,7 @@ impl LeftOutReason {
             Self::NoPicture => "no picture has their stem",
             Self::NoSound => "no sound has their stem",
             Self::NoVideo => "no video has their stem",
-            Self::UnreadPicture => {
-                "JPEG XL and JPEG 2000 are not read: convert them, without loss to PNG or WebP"
-            }
+            Self::UnreadPicture => "JPEG XL and JPEG 2000 are not read: convert them, without loss to PNG or WebP",
             Self::NoClass => "outside of the folders of classes",
             Self::NotChosen => "not among --fields",
             Self::FieldTwice => "another file of the record has their field",

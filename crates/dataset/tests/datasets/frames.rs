@@ -4,8 +4,8 @@ use std::{fs, ops::Range, path::Path, sync::Arc};
 
 use bytes::Bytes;
 use spdl_dataset::{
-    DatasetError, DatasetReport, FileTable, FolderPictures, IndexOptions, LeftOutReason, LookAt, Overwrite, SampleReader,
-    SeenRecord,
+    DatasetError, DatasetReport, FileTable, FolderPictures, IndexOptions, LeftOutReason, LookAt, Overwrite,
+    SampleReader, SeenRecord,
 };
 use spdl_shard::{
     format::{FieldValue, ShardIndex, format_called},
@@ -27,7 +27,9 @@ fn videos(root: &Path) {
         write(root.join(format!("run/a/{number}.jpg")), format!("frame {number} of a"));
     }
     write(root.join("run/b.x/000001.png"), "the only frame of b");
-    for (name, content) in [("img_1.jpg", "i1"), ("flow_2.jpg", ""), ("flow_1.jpg", "f1"), ("img_2.jpg", "i2"), ("cover.jpg", "c")] {
+    for (name, content) in
+        [("img_1.jpg", "i1"), ("flow_2.jpg", ""), ("flow_1.jpg", "f1"), ("img_2.jpg", "i2"), ("cover.jpg", "c")]
+    {
         write(root.join("wave/c").join(name), content);
     }
     write(root.join("wave/c/notes.txt"), "no frame");
@@ -62,14 +64,18 @@ async fn each_folder_of_frames_is_a_sample_with_its_pictures_in_order() {
     let report: DatasetReport = indexed(root, &of_frames()).await.unwrap();
     assert_eq!((report.records, report.samples), (3, 3));
     assert_eq!(report.class_names, ["run", "wave"]);
-    let left_out: Vec<_> = report.left_out.iter().map(|entry| (entry.example.as_str(), entry.files, entry.why)).collect();
+    let left_out: Vec<_> =
+        report.left_out.iter().map(|entry| (entry.example.as_str(), entry.files, entry.why)).collect();
     assert_eq!(left_out, [("notes.txt", 2, LeftOutReason::NoFrame), ("wave/c/cover.jpg", 1, LeftOutReason::NoFrame)]);
     assert!(report.notes.iter().any(|note| note.contains("file `wave/c/flow_2.jpg` is empty")), "{:?}", report.notes);
     let of_a: Vec<String> = [1, 2, 9, 10, 11].map(|number| format!("frame {number} of a")).to_vec();
     let expected = [
         ("run/a".to_owned(), vec![("jpg".to_owned(), of_a), field("cls", &["0"])]),
         ("run/b.x".to_owned(), vec![field("png", &["the only frame of b"]), field("cls", &["0"])]),
-        ("wave/c".to_owned(), vec![field("flow.jpg", &["f1", ""]), field("img.jpg", &["i1", "i2"]), field("cls", &["1"])]),
+        (
+            "wave/c".to_owned(),
+            vec![field("flow.jpg", &["f1", ""]), field("img.jpg", &["i1", "i2"]), field("cls", &["1"])],
+        ),
     ];
     assert_eq!(fields(root).await, expected);
     assert_eq!(faults(root).await, Vec::<String>::new());
@@ -114,12 +120,19 @@ async fn rows_of_a_table_name_folders_of_frames() {
         let path = folder.path().join("videos.csv");
         write(&path, text);
         let table = Some(Arc::new(FileTable::read(&path, root.to_str().unwrap())?));
-        Ok::<_, DatasetError>(IndexOptions { format: format_called("files"), table, overwrite: Overwrite::Replace, ..of_frames() })
+        Ok::<_, DatasetError>(IndexOptions {
+            format: format_called("files"),
+            table,
+            overwrite: Overwrite::Replace,
+            ..of_frames()
+        })
     };
     let options = with_table("file,class,jpg\nwave/c,b,text\nrun/a,a,text\n").unwrap();
     let report = indexed(&root, &options).await.unwrap();
     assert_eq!((report.records, report.class_names), (2, vec!["a".to_owned(), "b".to_owned()]));
-    assert!(report.left_out.iter().any(|entry| entry.example == "run/b.x/000001.png" && entry.why == LeftOutReason::NoRow));
+    assert!(
+        report.left_out.iter().any(|entry| entry.example == "run/b.x/000001.png" && entry.why == LeftOutReason::NoRow)
+    );
     let found = fields(&root).await;
     assert_eq!(found[0].1[1], field("cls", &["0"]), "frames stay where a value has the name of their field");
     assert_eq!(found[1].1[2..], [field("jpg", &["text"]), field("cls", &["1"])][..]);
@@ -142,7 +155,10 @@ async fn a_folder_in_no_other_has_no_class_and_other_formats_have_no_frames() {
     assert!(report.notes.iter().any(|note| note == "no labels: `a` lies in no folder"), "{:?}", report.notes);
     let options = IndexOptions { format: format_called("tar"), overwrite: Overwrite::Replace, ..of_frames() };
     let error = indexed(root, &options).await.unwrap_err().to_string();
-    assert!(error.contains("frames") && error.contains("is for loose files (`--format files`), and not for tar"), "{error}");
+    assert!(
+        error.contains("frames") && error.contains("is for loose files (`--format files`), and not for tar"),
+        "{error}"
+    );
 }
 
 #[tokio::test]
@@ -192,7 +208,9 @@ fn check(index: &dyn ShardIndex, manifest: &Manifest) {
             // A hostile size would take too much memory.
             if end - range.start < 1 << 20 {
                 let zeros = |range: Range<u64>| Some(Bytes::from(vec![0; (range.end - range.start) as usize]));
-                let FieldValue::List(opened) = index.open(&field, &zeros).unwrap() else { panic!("{field:?} is a list") };
+                let FieldValue::List(opened) = index.open(&field, &zeros).unwrap() else {
+                    panic!("{field:?} is a list")
+                };
                 assert_eq!(opened.len(), files.len());
             }
         }

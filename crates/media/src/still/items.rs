@@ -9,7 +9,7 @@ use crate::{
 };
 
 /// The items of a file.
-pub(super) struct Items {
+pub(super) struct StillItems {
     /// The one that is shown.
     pub(super) primary: u32,
     kinds: BTreeMap<u32, [u8; 4]>,
@@ -30,13 +30,13 @@ pub(super) struct Payload<'f> {
     pub(super) file: &'f [u8],
     /// The boxes of the table of pictures.
     pub(super) meta: &'f [u8],
-    pub(super) items: &'f Items,
+    pub(super) items: &'f StillItems,
 }
 
-/// Numbers that follow each other.
-struct Numbers<'b>(&'b [u8]);
+/// Numbers that follow each other in a box.
+struct BoxNumbers<'b>(&'b [u8]);
 
-impl Numbers<'_> {
+impl BoxNumbers<'_> {
     /// Takes a number of 0 to 8 bytes.
     fn next(&mut self, bytes: usize) -> Option<u64> {
         let (taken, rest) = self.0.split_at_checked(bytes)?;
@@ -50,11 +50,11 @@ impl Numbers<'_> {
     }
 }
 
-impl Items {
+impl StillItems {
     /// Reads the boxes in the content of `meta`.
     pub(super) fn read(meta: &[u8]) -> Option<Self> {
         let primary = find(meta, &[b"pitm"])?;
-        let primary = Numbers(primary.get(4..)?).id(*primary.first()? > 0)?;
+        let primary = BoxNumbers(primary.get(4..)?).id(*primary.first()? > 0)?;
         let places = places(find(meta, &[b"iloc"])?)?;
         let tiles = find(meta, &[b"iref"]).map_or_else(|| Some(BTreeMap::new()), tiles)?;
         Some(Self { primary, kinds: kinds(find(meta, &[b"iinf"])?)?, places, tiles })
@@ -103,7 +103,7 @@ fn kinds(content: &[u8]) -> Option<BTreeMap<u32, [u8; 4]>> {
         if version < 2 {
             continue;
         }
-        let mut numbers = Numbers(entry.get(4..)?);
+        let mut numbers = BoxNumbers(entry.get(4..)?);
         let id = numbers.id(version > 2)?;
         let protection = numbers.next(2)?;
         let kind = *numbers.0.first_chunk()?;
@@ -116,11 +116,14 @@ fn kinds(content: &[u8]) -> Option<BTreeMap<u32, [u8; 4]>> {
 /// Reads the content of `iloc`.
 fn places(content: &[u8]) -> Option<BTreeMap<u32, ItemPlace>> {
     let version = *content.first()?;
-    let mut numbers = Numbers(content.get(4..)?);
+    let mut numbers = BoxNumbers(content.get(4..)?);
     let sizes = numbers.next(2)?;
-    let [offset_bytes, length_bytes, base_bytes, index_bytes] = [12, 8, 4, 0].map(|shift| (sizes >> shift & 15) as usize);
+    let [offset_bytes, length_bytes, base_bytes, index_bytes] =
+        [12, 8, 4, 0].map(|shift| (sizes >> shift & 15) as usize);
     let index_bytes = if version == 0 { 0 } else { index_bytes };
-    if version > 2 || [offset_bytes, length_bytes, base_bytes, index_bytes].iter().any(|bytes| ![0, 4, 8].contains(bytes)) {
+    if version > 2
+        || [offset_bytes, length_bytes, base_bytes, index_bytes].iter().any(|bytes| ![0, 4, 8].contains(bytes))
+    {
         return None;
     }
     let count = numbers.next(if version < 2 { 2 } else { 4 })?;
@@ -153,7 +156,7 @@ fn tiles(content: &[u8]) -> Option<BTreeMap<u32, Vec<u32>>> {
     let is_long = *content.first()? > 0;
     let mut tiles = BTreeMap::new();
     for (_, entry) in boxes(content.get(4..)?).filter(|(kind, _)| kind == b"dimg") {
-        let mut numbers = Numbers(entry);
+        let mut numbers = BoxNumbers(entry);
         let grid = numbers.id(is_long)?;
         let count = numbers.next(2)?;
         tiles.insert(grid, (0..count).map(|_| numbers.id(is_long)).collect::<Option<_>>()?);

@@ -7,7 +7,7 @@ mod properties;
 use std::ops::Range;
 
 use self::{
-    items::{Items, Payload},
+    items::{Payload, StillItems},
     properties::Properties,
 };
 use crate::{
@@ -84,7 +84,7 @@ impl Still {
         let damaged = |problem: &'static str| MediaError::DamagedStill { problem };
         let meta = top(file).find(|(kind, _)| kind == b"meta").map(|(_, range)| &file[range]);
         let meta = meta.and_then(|meta| meta.get(4..)).ok_or(damaged("it has no table of pictures"))?;
-        let items = Items::read(meta).ok_or(damaged("its table of pictures cannot be read"))?;
+        let items = StillItems::read(meta).ok_or(damaged("its table of pictures cannot be read"))?;
         let properties = Properties::read(meta).ok_or(damaged("the properties of its pictures cannot be read"))?;
         let payload = Payload { file, meta, items: &items };
         let primary = items.primary;
@@ -104,7 +104,9 @@ impl Still {
                 let size = shown.size.ok_or(damaged("its picture has no size"))?;
                 (vec![primary], size, 1)
             }
-            kind => return Err(MediaError::unsupported_video(&format!("a picture of the kind `{}`", kind.escape_ascii()))),
+            kind => {
+                return Err(MediaError::unsupported_video(&format!("a picture of the kind `{}`", kind.escape_ascii())));
+            }
         };
         let (mut tiles, mut left_bytes) = (Vec::with_capacity(tile_ids.len()), file.len());
         let (mut codec, mut tile_size, mut color) = (None, None, shown.color);

@@ -93,7 +93,10 @@ impl<'m> ItemProperties<'m> {
             b"lsel" if content.get(..2)? != [0xff, 0xff] => return unsupported("a picture of several layers"),
             b"a1op" | b"lsel" | b"pixi" | b"pasp" | b"auxC" | b"a1lx" | b"clli" | b"mdcv" | b"rloc" | b"udes" => {}
             kind if is_essential => {
-                return unsupported(&format!("a picture that must not be shown without its property `{}`", kind.escape_ascii()));
+                return unsupported(&format!(
+                    "a picture that must not be shown without its property `{}`",
+                    kind.escape_ascii()
+                ));
             }
             _ => {}
         }

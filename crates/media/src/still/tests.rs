@@ -24,7 +24,8 @@ struct Item<'i>(&'i [u8; 4], &'i [u8], &'i [u8]);
 /// Writes a file of these items, the first of which is shown, with properties. Bytes lie in `idat`, or behind all boxes.
 fn file(items: &[Item<'_>], properties: &[Vec<u8>], tiles: &[u16], in_meta: bool) -> Vec<u8> {
     let ids = || 1..=items.len() as u16;
-    let infe = |(id, Item(kind, ..)): (u16, &Item<'_>)| full(b"infe", 2, 0, &[&be16(&[id, 0])[..], *kind, b"\0"].concat());
+    let infe =
+        |(id, Item(kind, ..)): (u16, &Item<'_>)| full(b"infe", 2, 0, &[&be16(&[id, 0])[..], *kind, b"\0"].concat());
     let entries: Vec<u8> = ids().zip(items).flat_map(infe).collect();
     let iinf = full(b"iinf", 0, 0, &[be16(&[items.len() as u16]), entries].concat());
     let ipma: Vec<u8> = ids()
@@ -123,7 +124,11 @@ fn what_is_not_read_is_named() {
         Still::open(&file(&[Item(b"av01", b"coded", of_item)], properties, &[], false)).unwrap_err().to_string()
     };
     for (properties, of_item, expected) in [
-        (&[config(), ispe(3, 2), atom(b"clap", &[0; 32])][..], &[1, 2, 3][..], "has a picture that is cut to a part of it"),
+        (
+            &[config(), ispe(3, 2), atom(b"clap", &[0; 32])][..],
+            &[1, 2, 3][..],
+            "has a picture that is cut to a part of it",
+        ),
         (&[config(), ispe(3, 2), atom(b"new1", b"")], &[1, 2, 0x83], "must not be shown without its property `new1`"),
         (&[config(), ispe(3, 2), atom(b"a1op", &[1])], &[1, 2, 3], "a picture of several layers"),
         (&[config(), ispe(0, 2)], &[1, 2], "its tiles do not cover its size"),

@@ -186,7 +186,14 @@ pub fn of_decoder(
     limits: PictureLimits,
 ) -> Result<OpenPicture<'_>, PictureError> {
     let (stored, source) = (checked_size(width, height, limits)?, PixelSource::Whole(decoder));
-    Ok(OpenPicture { deviations: Deviations::NONE, has_broken_exif: false, stored, orientation, background: None, source })
+    Ok(OpenPicture {
+        deviations: Deviations::NONE,
+        has_broken_exif: false,
+        stored,
+        orientation,
+        background: None,
+        source,
+    })
 }
 
 /// Returns the bytes that [`OpenPicture::render`] uses in addition to the result for a picture [of RGB](of_rgb).

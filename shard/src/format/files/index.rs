@@ -10,7 +10,8 @@ use crate::{
     FormatError,
     envelope::{FileKind, check_expected, section_offsets, text, u32_at, u64_at, wrong},
     format::{
-        Field, FieldValue, ObjectRange, ObjectRole, OpenError, Record, ShardIndex, StoredObject, shard_index::stored_bytes,
+        Field, FieldValue, ObjectRange, ObjectRole, OpenError, Record, ShardIndex, StoredObject,
+        shard_index::stored_bytes,
     },
     manifest::Shard,
 };
@@ -154,18 +155,7 @@ impl FileIndex {
         match sections.filter(|(_, end)| *end == bytes.len() as u64) {
             Some(([record_table, field_table, name_ends, name_text, text], _)) => {
                 let runs = FileRuns::default();
-                Ok(Self {
-                    bytes,
-                    records,
-                    fields,
-                    names,
-                    runs,
-                    record_table,
-                    field_table,
-                    name_ends,
-                    name_text,
-                    text,
-                })
+                Ok(Self { bytes, records, fields, names, runs, record_table, field_table, name_ends, name_text, text })
             }
             None => Err(wrong("its sections do not add up to its size")),
         }
@@ -388,7 +378,8 @@ impl ShardIndex for FileIndex {
     fn record(&self, record: u32) -> Record<'_> {
         assert!(record < self.records, "record {record} of {}", self.records);
         let Range { start: first_field, end } = self.entries_of(record);
-        let mut fields = if self.runs.has_lists { self.runs(first_field..end).count() as u32 } else { end - first_field };
+        let mut fields =
+            if self.runs.has_lists { self.runs(first_field..end).count() as u32 } else { end - first_field };
         let key_bytes = u32_at(self.record_entry(record), 12) as usize;
         let key = if key_bytes == 0 {
             fields -= 1;

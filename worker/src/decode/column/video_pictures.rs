@@ -37,7 +37,9 @@ impl VideoValue {
             value => {
                 let content = one_value(field, value)?;
                 Ok(match content {
-                    Content::File(file) if open_picture(&file, limits, None).is_ok() => Self::Pictures(vec![Some(file)]),
+                    Content::File(file) if open_picture(&file, limits, None).is_ok() => {
+                        Self::Pictures(vec![Some(file)])
+                    }
                     content => Self::File(content),
                 })
             }
@@ -71,7 +73,8 @@ pub(super) fn mask(frames: &ClipFrames) -> impl Iterator<Item = bool> {
 }
 
 fn no_times(field: &str) -> BadSampleProblem {
-    let problem = "is pictures, and nothing says when they are shown: give `source_rate`, how many are a second, in `clip`";
+    let problem =
+        "is pictures, and nothing says when they are shown: give `source_rate`, how many are a second, in `clip`";
     BadSampleProblem::Video { field: field.to_owned(), problem: problem.to_owned() }
 }
 
@@ -93,7 +96,8 @@ pub(super) fn decode(
             continue;
         }
         let in_list = |problem| BadSampleProblem::InList { number: *number as u32, problem: Box::new(problem) };
-        let file = files[*number].as_ref().ok_or_else(|| in_list(BadSampleProblem::Null { field: field.to_owned() }))?;
+        let file =
+            files[*number].as_ref().ok_or_else(|| in_list(BadSampleProblem::Null { field: field.to_owned() }))?;
         let plan = |size| {
             if let Some(known) = known.as_ref().filter(|known| known.size == size) {
                 return Ok(known.clone());

@@ -108,14 +108,23 @@ fn times_are_counted_by_the_rate_that_the_clip_names() {
 fn what_is_wrong_with_a_frame_is_named_by_its_number() {
     let all = "frames = 3, pick = \"start\"";
     let broken = problem(all, &list_of(&[CAT, &CAT[..CAT.len() / 2], CAT]));
-    assert_eq!(broken, format!("column `video`: picture 1 of the list, from 0: field `jpg` is a JPEG that is cut off after {} bytes", CAT.len() / 2));
+    assert_eq!(
+        broken,
+        format!(
+            "column `video`: picture 1 of the list, from 0: field `jpg` is a JPEG that is cut off after {} bytes",
+            CAT.len() / 2
+        )
+    );
     assert!(problem(all, &list_of(&[CAT, CAT, b""])).ends_with("picture 2 of the list, from 0: field `jpg` is empty"));
     assert!(problem(all, &list_of(&[CAT, b"text", CAT])).contains("picture 1 of the list, from 0: field `jpg` "));
     let null = FieldValue::List(vec![Some(CAT.into()), None, None]);
     assert!(problem(all, &null).ends_with("picture 1 of the list, from 0: field `jpg` is null"));
     assert!(clip_of("frames = 1, pick = \"start\"", &null).is_ok(), "a frame that is not in the clip does not matter");
     assert!(problem("frames = 3, short = \"bad\"", &list_of(&[CAT; 2])).contains("has 2 frames, which are fewer"));
-    assert!(problem("frames = 3, rate = 5", &list_of(&[CAT; 2])).contains("give `source_rate`, how many are a second, in `clip`"));
+    assert!(
+        problem("frames = 3, rate = 5", &list_of(&[CAT; 2]))
+            .contains("give `source_rate`, how many are a second, in `clip`")
+    );
     assert!(problem(all, &FieldValue::List(vec![])).ends_with("field `jpg` is empty"));
     let times = job(&[
         &video_column(all, "{ resize = [8, 8] }", ""),

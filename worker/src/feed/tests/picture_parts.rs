@@ -50,7 +50,10 @@ async fn indexed(column: &str, change: impl Fn(u64, &mut Vec<Vec<u8>>)) -> FeedF
             })
             .collect();
         change(id, &mut files);
-        files.iter().enumerate().for_each(|(frame, file)| fs::write(folder.join(format!("{frame}.jpg")), file).unwrap());
+        files
+            .iter()
+            .enumerate()
+            .for_each(|(frame, file)| fs::write(folder.join(format!("{frame}.jpg")), file).unwrap());
     }
     let store = DatasetStore::open(directory.path().to_str().unwrap()).unwrap();
     let options = IndexOptions { pictures: FolderPictures::Frames, ..IndexOptions::default() };

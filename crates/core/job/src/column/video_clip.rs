@@ -155,7 +155,10 @@ impl VideoClip {
     /// Returns whether the frames of a clip depend on when they are shown.
     #[must_use]
     pub const fn needs_times(&self) -> bool {
-        matches!((self.pick, self.step), (ClipPick::Random | ClipPick::Start | ClipPick::Middle, ClipStep::Millirate(_)))
+        matches!(
+            (self.pick, self.step),
+            (ClipPick::Random | ClipPick::Start | ClipPick::Middle, ClipStep::Millirate(_))
+        )
     }
 
     /// Returns the pictures that a clip of a folder of `count` has, as [`frames_of`](Self::frames_of) does: each is shown equally long.
@@ -327,8 +330,21 @@ mod tests {
 
     #[test]
     fn pictures_are_shown_as_long_as_their_rate_says() {
-        let file = |rate, source_rate| ClipFile { frames: 4, stride: None, rate: Some(rate), pick: Some(ClipPick::Start), short: None, source_rate };
-        for (rate, source, expected) in [(4.0, 12.0, [0, 3, 6, 9]), (8.0, 12.0, [0, 2, 3, 5]), (24.0, 12.0, [0, 0, 1, 1]), (29.97, 29.97, [0, 1, 2, 3]), (0.5, 5.0, [0, 10, 20, 29])] {
+        let file = |rate, source_rate| ClipFile {
+            frames: 4,
+            stride: None,
+            rate: Some(rate),
+            pick: Some(ClipPick::Start),
+            short: None,
+            source_rate,
+        };
+        for (rate, source, expected) in [
+            (4.0, 12.0, [0, 3, 6, 9]),
+            (8.0, 12.0, [0, 2, 3, 5]),
+            (24.0, 12.0, [0, 0, 1, 1]),
+            (29.97, 29.97, [0, 1, 2, 3]),
+            (0.5, 5.0, [0, 10, 20, 29]),
+        ] {
             let clip = VideoClip::read(file(rate, Some(source))).unwrap();
             assert_eq!(clip.pictures_of(30, || 0).unwrap().numbers, expected, "{rate} of {source}");
             assert!(clip.needs_times());

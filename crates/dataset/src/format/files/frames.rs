@@ -25,7 +25,7 @@ pub(super) struct ListedVideo {
 }
 
 /// A picture that is a frame.
-struct Frame<'n> {
+struct NamedFrame<'n> {
     /// Number of its file in the listing.
     number: usize,
     name: FrameName<'n>,
@@ -90,15 +90,15 @@ pub(super) fn video(
     mut left_out: impl FnMut(&str, LeftOutReason),
 ) -> Option<ListedVideo> {
     let key = folder_of(files.get(folder.start).name);
-    let mut frames: Vec<Frame<'_>> = Vec::new();
+    let mut frames: Vec<NamedFrame<'_>> = Vec::new();
     for number in folder {
         let path = files.get(number).name;
         match FrameName::of(path).filter(|_| !key.is_empty()) {
-            Some(name) => frames.push(Frame { number, name, field: name.field() }),
+            Some(name) => frames.push(NamedFrame { number, name, field: name.field() }),
             None => left_out(path, LeftOutReason::NoFrame),
         }
     }
-    let mut refuse = |frames: &[Frame<'_>], why| {
+    let mut refuse = |frames: &[NamedFrame<'_>], why| {
         frames.iter().for_each(|frame| left_out(files.get(frame.number).name, why));
     };
     if u32::try_from(frames.iter().map(|frame| files.get(frame.number).bytes).sum::<u64>()).is_err() {
@@ -109,7 +109,8 @@ pub(super) fn video(
         let words = (&a.field, a.name.before).cmp(&(&b.field, b.name.before));
         words.then_with(|| a.name.compare_numbers(b.name))
     });
-    let lists: Vec<&[Frame<'_>]> = frames.chunk_by(|a, b| (&a.field, a.name.before) == (&b.field, b.name.before)).collect();
+    let lists: Vec<&[NamedFrame<'_>]> =
+        frames.chunk_by(|a, b| (&a.field, a.name.before) == (&b.field, b.name.before)).collect();
     if lists.len() > MAX_LISTS {
         refuse(&frames, LeftOutReason::ManyNames);
         return None;
@@ -117,7 +118,7 @@ pub(super) fn video(
     let mut fields: Vec<String> = Vec::new();
     let (mut found, mut note) = (Vec::new(), None);
     for list in &lists {
-        let Frame { name, field, .. } = &list[0];
+        let NamedFrame { name, field, .. } = &list[0];
         let before = name.before.trim_matches(SEPARATORS);
         let is_only = lists.iter().filter(|other| other[0].field == *field).count() == 1;
         let field = if is_only || before.is_empty() { field.clone() } else { field_name(&format!("{before}.{field}")) };
@@ -126,7 +127,7 @@ pub(super) fn video(
             refuse(list, why);
             continue;
         }
-        let mut kept: Vec<&Frame<'_>> = Vec::with_capacity(list.len());
+        let mut kept: Vec<&NamedFrame<'_>> = Vec::with_capacity(list.len());
         for frame in *list {
             match kept.last() {
                 Some(last) if last.name.compare_numbers(frame.name) == Ordering::Equal => {
@@ -143,7 +144,7 @@ pub(super) fn video(
 }
 
 /// Describes numbers that are missing among frames most of which are numbered one after the other.
-fn note_of_gaps(files: &Listing, frames: &[&Frame<'_>]) -> Option<String> {
+fn note_of_gaps(files: &Listing, frames: &[&NamedFrame<'_>]) -> Option<String> {
     let numbers: Option<Vec<u64>> = frames.iter().map(|frame| frame.name.number.parse().ok()).collect();
     let numbers = numbers?;
     let gaps: Vec<usize> = (1..numbers.len()).filter(|nth| numbers[*nth] - numbers[nth - 1] != 1).collect();
@@ -209,7 +210,15 @@ mod tests {
     #[test]
     fn pictures_of_other_names_are_fields_of_their_own_and_what_is_no_frame_is_left_out() {
         let (fields, left_out, note) = found(&[
-            "img_2.jpg", "img_10.jpg", "flow_x_1.jpg", "flow_x_2.jpg", "2.png", "2.mask.png", "cover.jpg", "label.txt", "010.png",
+            "img_2.jpg",
+            "img_10.jpg",
+            "flow_x_1.jpg",
+            "flow_x_2.jpg",
+            "2.png",
+            "2.mask.png",
+            "cover.jpg",
+            "label.txt",
+            "010.png",
         ]);
         let expected = [
             list("flow_x.jpg", &["flow_x_1.jpg", "flow_x_2.jpg"]),
@@ -224,11 +233,15 @@ mod tests {
 
     #[test]
     fn numbers_that_are_there_twice_or_missing_are_named() {
-        let (fields, left_out, note) = found(&["1.jpg", "02.jpg", "2.jpg", "3.jpg", "6.jpg", "7.jpg", "8.jpg", "10.jpg", "11.jpg"]);
+        let (fields, left_out, note) =
+            found(&["1.jpg", "02.jpg", "2.jpg", "3.jpg", "6.jpg", "7.jpg", "8.jpg", "10.jpg", "11.jpg"]);
         assert_eq!(fields, [list("jpg", &["1.jpg", "02.jpg", "3.jpg", "6.jpg", "7.jpg", "8.jpg", "10.jpg", "11.jpg"])]);
         assert_eq!(left_out, [("2.jpg".to_owned(), LeftOutReason::FrameTwice)]);
         let note = note.unwrap();
-        assert!(note.contains("3 of the numbers of the frames in `a/v` are missing, the first before `a/v/6.jpg`"), "{note}");
+        assert!(
+            note.contains("3 of the numbers of the frames in `a/v` are missing, the first before `a/v/6.jpg`"),
+            "{note}"
+        );
         assert_eq!(found(&["10.jpg", "20.jpg", "30.jpg", "31.jpg"]).2, None, "times and the like");
     }
 

@@ -25,8 +25,8 @@ use super::{
     transcripts::{TEXT_FIELD, Transcripts},
 };
 use crate::{
-    BlockCutter, DatasetError, DatasetOddities, FolderPictures, LABEL_FIELD, LeftOutReason, Listing, Outline, Scan, ScannedShard,
-    ShardResult, Splits, is_unread_picture, note_of_pictures, pictures, refuse_as_classes,
+    BlockCutter, DatasetError, DatasetOddities, FolderPictures, LABEL_FIELD, LeftOutReason, Listing, Outline, Scan,
+    ScannedShard, ShardResult, Splits, is_unread_picture, note_of_pictures, pictures, refuse_as_classes,
 };
 
 /// Number of files at which a shard is closed. When raised, a worker reads longer indexes for a few samples; when
@@ -423,10 +423,14 @@ fn check_rows(table: &FileTable, files: &Listing, pictures: FolderPictures) -> R
     for (row, path) in table.files().enumerate().filter(|_| is_of_frames) {
         let folder = format!("{path}/");
         if files.find_by(|name| name[..name_at(name)].cmp(&folder)).is_none() {
-            return Err(table.error(row, &format!("names `{path}`, which is no folder of frames in the dataset's folder")));
+            return Err(
+                table.error(row, &format!("names `{path}`, which is no folder of frames in the dataset's folder"))
+            );
         }
         if table.rows(path).len() > 1 {
-            return Err(table.error(row, &format!("names `{path}`, as another row does: a folder of frames is one sample")));
+            return Err(
+                table.error(row, &format!("names `{path}`, as another row does: a folder of frames is one sample"))
+            );
         }
     }
     for (row, path) in table.files().enumerate().filter(|_| !is_of_frames) {
