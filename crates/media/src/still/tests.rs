@@ -118,6 +118,17 @@ fn a_grid_has_its_tiles_in_order_wherever_their_bytes_lie() {
 }
 
 #[test]
+fn files_of_other_programs_are_read() {
+    let still = Still::open(include_bytes!("../../tests/stills/plain.avif")).unwrap();
+    assert_eq!((still.format(), still.size, still.columns, still.configs.len()), ("AVIF", [64, 48], 1, 1));
+    assert_eq!((still.tiles[0].bytes.len(), still.color.unwrap().is_full_range), (0x10c, Some(false)));
+    let still = Still::open(include_bytes!("../../tests/stills/grid.heic")).unwrap();
+    assert_eq!((still.format(), still.size, still.tile_size, still.columns), ("HEIC", [150, 100], [64, 64], 3));
+    assert_eq!((still.tiles.len(), still.configs.len(), still.configs[0].len()), (6, 1, 109));
+    assert_eq!((still.quarter_turns, still.mirror), (1, Some(StillMirror::LeftToRight)));
+}
+
+#[test]
 fn what_is_not_read_is_named() {
     let config = || atom(b"av1C", b"config");
     let one = |properties: &[Vec<u8>], of_item: &[u8]| {
