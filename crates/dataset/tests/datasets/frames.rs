@@ -13,7 +13,7 @@ use spdl_shard::{
 };
 use spdl_types::Fingerprint;
 
-use crate::files::{at, faults, indexed, write};
+use crate::files::{at, faults, indexed, unpacked, write};
 
 const GOLDEN_INDEX: &[u8] = include_bytes!("../golden/files-v3.idx");
 
@@ -79,6 +79,11 @@ async fn each_folder_of_frames_is_a_sample_with_its_pictures_in_order() {
     ];
     assert_eq!(fields(root).await, expected);
     assert_eq!(faults(root).await, Vec::<String>::new());
+    let unpacked = unpacked(root).await;
+    assert_eq!(
+        (unpacked.len(), &*unpacked["run/a.jpg.3"], &*unpacked["wave/c.img.jpg.1"]),
+        (13, "frame 10 of a", "i2")
+    );
     // Without the option, each picture is a sample.
     let again = IndexOptions { overwrite: Overwrite::Replace, ..IndexOptions::default() };
     assert_eq!(indexed(root, &again).await.unwrap().records, 11);
@@ -135,7 +140,7 @@ async fn rows_of_a_table_name_folders_of_frames() {
     );
     let found = fields(&root).await;
     assert_eq!(found[0].1[1], field("cls", &["0"]), "frames stay where a value has the name of their field");
-    assert_eq!(found[1].1[2..], [field("jpg", &["text"]), field("cls", &["1"])][..]);
+    assert_eq!(found[1].1[2..], [field("cls", &["1"]), field("jpg", &["text"])][..]);
     let options = with_table("file,class\nrun/none,a\n").unwrap();
     let error = indexed(&root, &options).await.unwrap_err().to_string();
     assert!(error.contains("names `run/none`, which is no folder of frames in the dataset's folder"), "{error}");

@@ -40,7 +40,8 @@ fn file(items: &[Item<'_>], properties: &[Vec<u8>], tiles: &[u16], in_meta: bool
     let with_base = |base: u32| {
         let mut at = base;
         let place = |(id, Item(_, bytes, _)): (u16, &Item<'_>)| {
-            let start = std::mem::replace(&mut at, at + bytes.len() as u32);
+            let start = at;
+            at += bytes.len() as u32;
             [be16(&[id, u16::from(in_meta), 0, 1]), be32(&[start, bytes.len() as u32])].concat()
         };
         let places: Vec<u8> = ids().zip(items).flat_map(place).collect();
