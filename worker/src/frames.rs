@@ -58,11 +58,10 @@ pub fn frame_child() -> Option<ExitCode> {
 
 /// The error of a job with videos or stills that a worker cannot decode.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("column `{column}` of job `{job}` has {what}, and worker `{worker}` cannot decode them: {problem}")]
+#[error("{column}, and worker `{worker}` cannot decode them: {problem}")]
 pub struct NoFramesError {
+    /// What column of which job has which of them, in words.
     column: String,
-    what: &'static str,
-    job: String,
     worker: String,
     problem: String,
 }
@@ -72,14 +71,15 @@ impl NoFramesError {
     pub(crate) fn check(job: &Job, frames: Option<&FrameDecoders>, worker: &str) -> Result<(), Self> {
         let mut columns = decoded_columns(&job.columns);
         let Some(column) = columns.find(|column| needs_processes(column)) else { return Ok(()) };
-        let what = if matches!(column.kind, ColumnKind::Image(_)) { "stills of AVIF or HEIC" } else { "videos" };
-        let (column, job, worker) = (column.name.clone(), job.name.clone(), worker.to_owned());
         let checked = frames.ok_or_else(|| NO_PROCESSES.to_owned()).map(FrameDecoders::check);
-        match checked {
-            Ok(Ok(_)) => Ok(()),
-            Ok(Err(error)) => Err(Self { column, what, job, worker, problem: error.to_string() }),
-            Err(problem) => Err(Self { column, what, job, worker, problem }),
-        }
+        let problem = match checked {
+            Ok(Ok(_)) => return Ok(()),
+            Ok(Err(error)) => error.to_string(),
+            Err(problem) => problem,
+        };
+        let what = if matches!(column.kind, ColumnKind::Image(_)) { "stills of AVIF or HEIC" } else { "videos" };
+        let column = format!("column `{}` of job `{}` has {what}", column.name, job.name);
+        Err(Self { column, worker: worker.to_owned(), problem })
     }
 }
 

@@ -140,7 +140,8 @@ pub(super) fn video(
         found.extend(kept.into_iter().map(|frame| (frame.number, field.clone())));
         fields.push(field);
     }
-    (!found.is_empty()).then(|| ListedVideo { record: ListedRecord { key_bytes: key.len(), files: found }, note })
+    let record = ListedRecord { key_bytes: key.len(), files: found };
+    (!record.files.is_empty()).then_some(ListedVideo { record, note })
 }
 
 /// Describes numbers that are missing among frames most of which are numbered one after the other.
