@@ -153,7 +153,7 @@ fn note_of_gaps(files: &Listing, frames: &[&NamedFrame<'_>]) -> Option<String> {
     let missing: u64 = gaps.iter().map(|nth| numbers[*nth] - numbers[nth - 1] - 1).sum();
     let path = files.get(frames[*first].number).name;
     Some(format!(
-        "{missing} of the numbers of the frames in `{}` are missing, the first before `{path}`; frames are counted as they lie",
+        "numbers are missing among the frames in `{}`: {missing}, the first before `{path}`; frames are counted as they lie",
         folder_of(path)
     ))
 }
@@ -240,7 +240,7 @@ mod tests {
         assert_eq!(left_out, [("2.jpg".to_owned(), LeftOutReason::FrameTwice)]);
         let note = note.unwrap();
         assert!(
-            note.contains("3 of the numbers of the frames in `a/v` are missing, the first before `a/v/6.jpg`"),
+            note.contains("numbers are missing among the frames in `a/v`: 3, the first before `a/v/6.jpg`"),
             "{note}"
         );
         assert_eq!(found(&["10.jpg", "20.jpg", "30.jpg", "31.jpg"]).2, None, "times and the like");
