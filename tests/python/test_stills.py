@@ -53,6 +53,7 @@ def tile(ffmpeg: str, path: pathlib.Path, number: int, size: str) -> tuple[bytes
 @pytest.mark.skipif(not features.check("avif"), reason="this Pillow has no AVIF")
 @pytest.mark.parametrize("sampling", ["4:4:4", "4:0:0", "4:2:0"])
 def test_a_folder_of_avif_is_read_as_pillow_reads_it(ffmpeg: str, tmp_path: pathlib.Path, sampling: str) -> None:
+    assert ffmpeg, "its library decodes"
     photo().save(tmp_path / "one.avif", quality=80, subsampling=sampling)
     opaque = photo().convert("RGBA")
     opaque.putalpha(Image.linear_gradient("L").resize((WIDTH, HEIGHT)))
@@ -61,11 +62,9 @@ def test_a_folder_of_avif_is_read_as_pillow_reads_it(ffmpeg: str, tmp_path: path
     found = decoded(tmp_path)
     assert sorted(found) == ["one", "opacity", "turned"]
     for key, pixels in found.items():
-        theirs = numpy.asarray(Image.open(tmp_path / f"{key}.avif").convert("RGB"))
-        if key == "turned":
-            theirs = numpy.rot90(numpy.asarray(photo()), 2)
-            assert abs(pixels.astype(int) - theirs).mean() < 6, key
-            continue
+        # Pillow leaves it to its user to turn a picture, whose pixels are stored as those of the first.
+        theirs = numpy.asarray(Image.open(tmp_path / f"{'one' if key == 'turned' else key}.avif").convert("RGB"))
+        theirs = numpy.rot90(theirs, 2 if key == "turned" else 0)
         # Pillow smooths colours that are stored once for four pixels.
         assert difference(pixels, theirs) <= (2 if sampling != "4:2:0" else 6), key
 
