@@ -1,7 +1,7 @@
 //! What the value of a field is, found from its bytes.
 
 use serde_json::Value;
-use spdl_media::{Sound, SoundCodec, SoundScratch, Video, VideoCodec, VideoReader, VideoRotation};
+use spdl_media::{Sound, SoundCodec, SoundScratch, Still, Video, VideoCodec, VideoReader, VideoRotation};
 use spdl_pixels::{PictureLimits, open};
 use spdl_shard::format::{Array, Content, FieldValue};
 
@@ -115,6 +115,12 @@ impl FoundKind {
         if let Ok(picture) = open(bytes, PictureLimits::default()) {
             let format = PICTURES.iter().find(|format| begins(format)).map_or("scalable JPEG", |(_, _, name)| name);
             return Self { kind: ValueKind::Picture(format), sides: picture.seen().map(u64::from).to_vec() };
+        }
+        if let Ok(still) = Still::open(bytes) {
+            let is_turned = still.quarter_turns % 2 == 1;
+            let [width, height] = still.size.map(u64::from);
+            let sides = if is_turned { vec![height, width] } else { vec![width, height] };
+            return Self { kind: ValueKind::Picture(still.format()), sides };
         }
         // A video may have sound, too.
         if let Some(video) = of_video(bytes) {

@@ -509,6 +509,7 @@ def index(
     *,
     format: str | None,
     table: str | os.PathLike[str] | None,
+    frames: bool,
     out: str | None,
     shards: Sequence[str] | None,
     split: str | None,

@@ -235,6 +235,7 @@ def index(
     *,
     format: str | None = None,
     table: str | os.PathLike[str] | None = None,
+    frames: bool = False,
     out: str | os.PathLike[str] | None = None,
     shards: str | Sequence[str] | None = None,
     split: str | None = None,
@@ -260,6 +261,8 @@ def index(
     format: its format, such as `"mds"` or `"files"`. Default: by what is there.
     table: for loose files, a table with a row for each record: a list of paths, `.tsv`, `.csv`, `.jsonl`, or COCO's `.json`; or a list of
         speech: a manifest of NeMo, of files or of tars, a table of Common Voice, a data folder of Kaldi, or a folder of lhotse's Shar.
+    frames: for loose files, the pictures of a folder are the frames of a video, which is one sample, in the order of the numbers in their names.
+        The folders in which those of videos lie are their classes; a row of a `table` names a folder.
     out: folder or URL for the manifest and the indexes, where the folder may only be read.
     shards: only these shards, in this order, or only these loose files, relative to the folder: names, `"train-{000000..000999}.tar"`, `"train-*"`.
     split: only the shards of this split, by their names: `"train"`, `"validation"`, `"test"`, or another that the names have.
@@ -288,6 +291,7 @@ def index(
             _paths(dataset),
             format=format,
             table=table,
+            frames=frames,
             out=None if out is None else os.fspath(out),
             shards=None if shards is None else [shards] if isinstance(shards, str) else list(shards),
             split=split,

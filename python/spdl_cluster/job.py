@@ -168,6 +168,8 @@ class Clip(_ClipRequired, total=False):
     rate: float | None
     #: What becomes of a video that is shorter than the clip: `repeat_last` repeats its last frame, or with `uniform` as many as it takes, and `bad` makes it a bad sample. Default: `repeat_last`.
     short: Literal["repeat_last", "bad"] | None
+    #: For videos that are folders of pictures: how many of these are a second, 0.001 to 1000, for `rate` and for columns of `video_times`. Files of videos say it themselves. Rounded to thousandths. Default: none.
+    source_rate: float | None
     #: How many frames of the video one frame of the clip is behind the one before. Default: 1, unless there is a `rate`.
     stride: int | None
 

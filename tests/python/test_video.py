@@ -378,5 +378,12 @@ def test_the_page_on_video_runs_as_it_is_written(ffmpeg: str, tmp_path: pathlib.
     assert looked.stdout.count("(4, 16, 3, 224, 224) float16") == 2, looked.stdout
     page.run("spdl-ctl replay clips.toml")
     assert "8 samples in 8 records" in page.run("spdl-ctl pack clips packed")
+    for number in range(4):
+        folder = tmp_path / "frames" / ["running", "waving"][number % 2] / f"v{number}"
+        folder.mkdir(parents=True)
+        write(ffmpeg, folder / "%06d.jpg", [], 20)
+    told = page.run("spdl-ctl index frames --frames")
+    assert "4 samples in 4 records" in told, told
+    page.run("spdl-ctl replay frames.toml")
     page.end()
     assert ctl_json("replay", tmp_path / "clips.toml", "--all")["samples"] == 80

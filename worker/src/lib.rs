@@ -16,5 +16,5 @@ pub mod transform;
 mod tuning;
 
 pub use cli::main;
-pub use frames::{FrameAccess, NoFramesError, frame_child};
+pub use frames::{FrameAccess, NoFramesError, frame_child, own_frame_decoders};
 pub use rust_functions::RustFunctionError;

@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, process::ExitCode, sync::Arc};
 
-use spdl_dataset::{FileTable, IndexOptions, OldMetadata, ShardList, Splits, index_until, tar::KeyEnd};
+use spdl_dataset::{FileTable, FolderPictures, IndexOptions, OldMetadata, ShardList, Splits, index_until, tar::KeyEnd};
 use spdl_shard::{
     format::{Format, format_called, format_names, token_files::raw_dtype},
     store::DatasetStore,
@@ -30,6 +30,10 @@ pub(crate) struct IndexArgs {
     /// their stems. Any other table is about tars with `--format tar`.
     #[arg(long, value_name = "PATH")]
     table: Option<PathBuf>,
+    /// For loose files: the pictures of a folder are the frames of a video, which is one sample, in the order of the numbers in their
+    /// names. The folders in which those of videos lie are their classes; a row of a `--table` names a folder.
+    #[arg(long)]
+    frames: bool,
     /// Folder or URL for the manifest and the record indexes, when the shards' folder is read-only: the manifest names
     /// it. A folder that does not exist is made.
     #[arg(long, value_name = "URL")]
@@ -92,6 +96,7 @@ pub(crate) fn run(args: IndexArgs) -> CtlResult {
     let options = IndexOptions {
         format: args.format.or(table.as_ref().map(FileTable::format)),
         table: table.map(Arc::new),
+        pictures: if args.frames { FolderPictures::Frames } else { FolderPictures::Samples },
         shards,
         splits: Splits::of(args.split, args.all_splits),
         name: args.name,

@@ -11,7 +11,10 @@ use spdl_shard::{
     store::DatasetStore,
 };
 use spdl_types::{Fingerprint, SampleId, size::parse_bytes};
-use spdl_worker::decode::{BadSampleProblem, Decoder, FieldTarget, SampleKey};
+use spdl_worker::{
+    decode::{BadSampleProblem, Decoder, FieldTarget, SampleKey},
+    own_frame_decoders,
+};
 
 use super::{CtlError, CtlResult, output::outln, progress::ProgressLine, report};
 
@@ -78,6 +81,7 @@ fn picture_check(memory_bytes: u64) -> PictureCheck {
     let facts = DatasetFacts::new(Fingerprint::default(), 1, 1);
     let job = JobFile::parse(text, "verify").and_then(|file| file.freeze(&facts)).expect("the job makes sense");
     let decoder = Decoder::new(&job, []).expect("the job uses no classes").with_memory_bytes(memory_bytes);
+    let decoder = decoder.with_frames(own_frame_decoders(1));
     PictureCheck::new(move |content| {
         let key = SampleKey { epoch: 0, id: SampleId(0), sample_in_record: 0 };
         let mut pixel = [0; 3];

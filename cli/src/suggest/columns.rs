@@ -63,7 +63,7 @@ impl<'f> SuggestedColumns<'f> {
         }
         let mut done = columns.of_several("image", FieldFacts::is_picture);
         done.extend(columns.of_several("wave", FieldFacts::is_sound));
-        done.extend(columns.of_several("video", FieldFacts::is_video));
+        done.extend(columns.of_several("video", |field| field.is_video() || field.is_frames()));
         // Masks and boxes follow a picture.
         for (name, field) in facts.fields.iter().filter(|(name, field)| field.is_picture() && !is_mask(name, field)) {
             if !done.contains(&name.as_str()) {
@@ -168,7 +168,7 @@ impl<'f> SuggestedColumns<'f> {
         if field.is_sound() {
             return Ok((self.free("wave"), of_sounds([field], self.span())));
         }
-        if field.is_video() {
+        if field.is_video() || field.is_frames() {
             return Ok((self.free("video"), self.of_videos()));
         }
         let Some(kind) = field.kind() else {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 use spdl_dataset::{LABEL_FIELD, SeenField, SeenRecord};
 use spdl_shard::{
-    format::{Array, Content, FieldValue},
+    format::{Array, Content, FieldValue, Format as _, files::LooseFiles},
     manifest::Manifest,
 };
 
@@ -48,6 +48,8 @@ pub(crate) struct FieldFacts {
     pub(crate) number_path: Option<String>,
     /// The largest number of arrays of whole numbers.
     pub(crate) largest: Option<i64>,
+    /// Whether files are read as they lie: a list of pictures is the frames of a folder.
+    are_loose: bool,
     /// What is wrong with the first value that cannot be read.
     pub(crate) problem: Option<String>,
 }
@@ -100,6 +102,7 @@ impl FieldFacts {
             have_one_channel: true,
             number_path: None,
             largest: None,
+            are_loose: false,
             problem: None,
         }
     }
@@ -118,6 +121,7 @@ impl FieldFacts {
         if let Ok(FieldValue::One(Content::Array(array))) = value {
             self.largest = self.largest.max(largest(array));
         }
+        self.are_loose = manifest.format().name() == LooseFiles.name();
         self.records += 1;
         *self.kinds.entry(kind).or_default() += 1;
         match value {
@@ -168,6 +172,14 @@ impl FieldFacts {
     /// Returns whether all values are videos.
     pub(crate) fn is_video(&self) -> bool {
         self.kinds.keys().all(|kind| matches!(kind, ValueKind::Video(_)))
+    }
+
+    /// Returns whether all values are the frames of videos: lists of pictures, or single ones among such.
+    pub(crate) fn is_frames(&self) -> bool {
+        let is_list =
+            |kind: &ValueKind| matches!(kind, ValueKind::List(each) if matches!(**each, ValueKind::Picture(_)));
+        let is_one = |kind: &ValueKind| is_list(kind) || matches!(kind, ValueKind::Picture(_));
+        self.are_loose && self.kinds.keys().any(is_list) && self.kinds.keys().all(is_one)
     }
 
     /// Returns the only kind of all values, if there is one.

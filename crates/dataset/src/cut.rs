@@ -1,12 +1,13 @@
 //! Cuts the fields out of the parts of shards, which arrive in order: their checksums, and the content of the wanted ones.
 
-use std::sync::Arc;
+use std::{ops::Range, sync::Arc};
 
 use bytes::Bytes;
 use spdl_shard::format::{Checksum, ChecksumHasher, Field, FieldValue, OpenError};
 use spdl_store::StoreError;
 
 use super::{
+    fields::slice,
     parts::{FieldPlace, IndexedField, ReadShard, WantedContent, WantedOf},
     stages::Memory,
 };
@@ -244,7 +245,7 @@ impl ShardReader {
     ) -> FoundField {
         self.crc32c = 0;
         let is_wanted = wanted(*key, field, *segments) != WantedContent::Nothing;
-        let opened = shard.index().open(field, &|_| Some(bytes.clone()));
+        let opened = shard.index().open(field, &|range| part_of(field, bytes, range));
         let content = opened.map(|value| is_wanted.then_some(value));
         FoundField::whole(place, content.map_err(|error| problem_of(error, field)))
     }
@@ -283,6 +284,15 @@ impl ShardReader {
     /// Returns the fields that were not read.
     fn rest(&self, shard: &ReadShard) -> Vec<FieldPlace> {
         std::iter::successors(self.next, |place| place.next(shard.index())).collect()
+    }
+}
+
+/// Returns the part of a field's bytes that a list has as one of its files; all of them where they are asked for, or become something.
+pub(super) fn part_of(field: &Field<'_>, bytes: &Bytes, range: Range<u64>) -> Option<Bytes> {
+    let is_part = |whole: &Range<u64>| range != *whole && whole.start <= range.start && range.end <= whole.end;
+    match field.range().filter(is_part) {
+        Some(whole) => slice(&[(whole.start, bytes.clone())], range),
+        None => Some(bytes.clone()),
     }
 }
 

@@ -22,7 +22,7 @@ use spdl_store::{StoreError, blocking};
 
 use super::{
     DatasetError,
-    cut::{FieldBatch, FieldCutter, FoundField, ReadContent, ReadPart, not_there, problem_of},
+    cut::{FieldBatch, FieldCutter, FoundField, ReadContent, ReadPart, not_there, part_of, problem_of},
     parts::{FieldPlace, IndexedField, PART_FILES, PartContent, ReadShard, ShardPart, WantedContent, WantedOf},
     stages::{Memory, MemoryBound, on_runtime},
 };
@@ -201,7 +201,7 @@ pub(super) async fn read_field(
         },
         None => Bytes::new(),
     };
-    let fetched = |_: Range<u64>| Some(content.clone());
+    let fetched = |range: Range<u64>| part_of(field, &content, range);
     Ok(index.open(field, &fetched).map_err(|error| problem_of(error, field)))
 }
 

@@ -50,6 +50,8 @@ pub struct IndexOptions {
     /// A table with a row for each record of loose files, or for a member of a tar, and its fields. Default: none; all files are
     /// indexed, and the folders that loose files lie in are their labels.
     pub table: Option<Arc<FileTable>>,
+    /// Of loose files: what the pictures of a folder are. Default: samples.
+    pub pictures: FolderPictures,
     /// The dataset's name. Default: the last part of its URL.
     pub name: Option<String>,
     /// Field that holds a Pascal VOC annotation, such as `xml`: a record has one sample per object in it. Default:
@@ -77,6 +79,16 @@ pub struct IndexOptions {
     pub overwrite: Overwrite,
     /// What happens to the metadata of a manifest that is replaced. Default: it is kept.
     pub old_metadata: OldMetadata,
+}
+
+/// What the pictures that lie in one folder are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FolderPictures {
+    /// Samples.
+    #[default]
+    Samples,
+    /// The frames of a video, which is one sample.
+    Frames,
 }
 
 /// What happens to the part of an old manifest's metadata that the shards alone do not contain: how they were cut into
@@ -133,6 +145,7 @@ impl Default for IndexOptions {
             shards: ShardList::All,
             splits: Splits::One,
             table: None,
+            pictures: FolderPictures::Samples,
             name: None,
             boxes: None,
             key_ends_at: None,
@@ -244,6 +257,10 @@ async fn found(
     if options.table.is_some() && !format.takes_table() {
         let problem = format!("is for loose files and for tars, and not for {}", format.format().name());
         return Err(DatasetError::Option { option: "table", problem });
+    }
+    if options.pictures == FolderPictures::Frames && !format.takes_frames() {
+        let problem = format!("is for loose files (`--format files`), and not for {}", format.format().name());
+        return Err(DatasetError::Option { option: "frames", problem });
     }
     let token_options = [("dtype", options.dtype.is_some()), ("end_token", options.end_token.is_some())];
     if let Some((option, _)) =

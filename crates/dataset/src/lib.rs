@@ -55,7 +55,7 @@ pub(crate) use format::MemberTable;
 pub use format::{FileTable, is_picture_file};
 pub use hidden::is_hidden;
 pub use in_parts::{PackPart, PartReport, merge, pack_part, pack_part_until};
-pub use index::{IndexOptions, OldMetadata, ShardList, index, index_until};
+pub use index::{FolderPictures, IndexOptions, OldMetadata, ShardList, index, index_until};
 pub(crate) use listing::Listing;
 pub use look::{LookAt, SampleReader, SeenField, SeenRecord};
 pub use originals::Against;

@@ -193,6 +193,12 @@ impl ReadShard {
         !self.index().has_plain_fields() || field.bytes() <= MAX_WHOLE_BYTES && is_wanted
     }
 
+    /// Returns whether a field is a list of files whose content is wanted, which is made of all of its bytes.
+    fn is_wanted_list(&self, place: FieldPlace, field: &IndexedField<'_>, wanted: &WantedOf) -> bool {
+        wanted(field.key, &field.field, field.segments) != WantedContent::Nothing
+            && self.index().files(&self.index().record(place.record), place.nth).is_some()
+    }
+
     /// Returns whether a field is a file of the record before, so that it is checked already, and its content is not wanted.
     fn is_read_before(&self, place: FieldPlace, field: &IndexedField<'_>, wanted: &WantedOf) -> bool {
         let Some(before) = place.record.checked_sub(1).filter(|_| field.field.shared_by > 1) else { return false };
@@ -226,7 +232,11 @@ impl ReadShard {
                 bytes = 0;
             }
             match field.field.range() {
-                Some(range) if field.bytes() > RANGE_BYTES && !self.is_read_whole(&field, wanted) => {
+                Some(range)
+                    if field.bytes() > RANGE_BYTES
+                        && !self.is_read_whole(&field, wanted)
+                        && !self.is_wanted_list(place, &field, wanted) =>
+                {
                     parts.extend(spdl_store::split(range).map(|range| PartContent::Piece(place, range)));
                 }
                 _ => {

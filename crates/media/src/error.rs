@@ -44,6 +44,12 @@ pub enum MediaError {
         /// What it has.
         what: String,
     },
+    /// The file of a still breaks the rules of its format.
+    #[error("is a damaged AVIF or HEIC file: {problem}")]
+    DamagedStill {
+        /// What is wrong.
+        problem: &'static str,
+    },
     /// A value that is no number, or infinite.
     #[error("has a sample that is not a finite number, in frame {frame}")]
     NotFinite {

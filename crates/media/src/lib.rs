@@ -9,6 +9,7 @@
 //!   where each packet lies, when it is decoded and shown, and whether decoding can begin there.
 //! - [`encode_video_table`] keeps these packets in some 2 to 4 bytes each, in blocks. A [`VideoTable`] says which block has a frame, by
 //!   its number or its time, and [`VideoBlocks`] which packets decoding it takes.
+//! - [`Still`] says of an AVIF or HEIC file how its picture is coded, and where.
 //! - [`OpenVideo`] is a video file in memory, or an excerpt with the packets that some frames need ([`encode_video_excerpt`]).
 //!
 //! A *frame* of a sound is one sample of each channel, as `libsndfile` has it. A unit of the FLAC format, which that calls a frame, is
@@ -31,6 +32,7 @@ mod mp4;
 mod packets;
 mod pcm;
 mod sound;
+mod still;
 mod track;
 mod video;
 mod wav;
@@ -40,6 +42,7 @@ pub use error::MediaError;
 pub use head::HeadReader;
 pub use mix::ChannelMix;
 pub use sound::{Sound, SoundScratch};
+pub use still::{Still, StillMirror, StillTile};
 pub use track::{FlacStream, PcmSample, SoundCodec, Track};
 pub use video::{
     OpenVideo, Video, VideoBlocks, VideoBytes, VideoCodec, VideoColor, VideoPacket, VideoReader, VideoRotation,

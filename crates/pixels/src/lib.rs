@@ -21,7 +21,7 @@ pub use luma::{luma, make_gray};
 pub use orientation::Orientation;
 pub use picture::{
     IndexPng, OpenPicture, PackedPicture, PictureCounts, PictureError, PictureLimits, PictureScratch, Resampler,
-    ScalableHead, of_rgb, of_rgb_memory_bytes, open,
+    ScalableHead, WholeDecoder, of_decoder, of_rgb, of_rgb_memory_bytes, open,
 };
 pub use spdl_jpeg::scalable::{PARTS_FROM_BYTES, Parts};
 pub use writer::{Frame, PictureSpec, PixelWriter};

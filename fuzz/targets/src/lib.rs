@@ -23,6 +23,7 @@ mod scalable;
 mod sequences;
 mod session;
 mod sound;
+mod still;
 mod tar;
 mod texts;
 mod tokens;
@@ -103,6 +104,7 @@ pub const ALL: &[FuzzTarget] = &[
     FuzzTarget { max_bytes: 16 << 20, ..target("sound", sound::read, sound::seeds) },
     // A packet may have one byte, and 40 bytes tell of it; the target has them several times.
     FuzzTarget { max_bytes_per_byte: 512, ..target("video", video::read, video::seeds) },
+    target("still", still::read, still::seeds),
     target("frame_reply", frames::reply, frames::reply_seeds),
     // In columns, many packets that are alike take next to no bytes: a block has at most 4,096, and some are read at once.
     target("video_table", video::table, video::table_seeds),

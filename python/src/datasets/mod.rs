@@ -13,9 +13,9 @@ use std::{path::PathBuf, str::FromStr, sync::Arc};
 use pyo3::prelude::*;
 use serde::Serialize;
 use spdl_dataset::{
-    Annotations, ClassOrder, DatasetError, DatasetReport, FieldChoice, FileTable, IndexOptions, Jpegs, NewFolders,
-    OldMetadata, Overwrite, PackOptions, PackOrder, PackPart, PackSource, ShardList, Splits, index_until, merge,
-    pack_part_until, pack_until, tar::KeyEnd,
+    Annotations, ClassOrder, DatasetError, DatasetReport, FieldChoice, FileTable, FolderPictures, IndexOptions, Jpegs,
+    NewFolders, OldMetadata, Overwrite, PackOptions, PackOrder, PackPart, PackSource, ShardList, Splits, index_until,
+    merge, pack_part_until, pack_until, tar::KeyEnd,
 };
 use spdl_shard::{
     format::{format_called, format_names, token_files::raw_dtype},
@@ -136,13 +136,14 @@ pub(crate) fn pack(
 
 /// Makes a manifest for what is in a folder, and returns the report as JSON. Takes what `spdl-ctl index` takes.
 #[pyfunction]
-#[pyo3(signature = (dataset, *, format, table, out, shards, split, all_splits, name, boxes, key_ends_at, dtype, end_token, classes, block_size, skip_bad_shards, force, discard_metadata, on_progress))]
-#[allow(clippy::too_many_arguments, reason = "keyword arguments of Python")]
+#[pyo3(signature = (dataset, *, format, table, frames, out, shards, split, all_splits, name, boxes, key_ends_at, dtype, end_token, classes, block_size, skip_bad_shards, force, discard_metadata, on_progress))]
+#[allow(clippy::too_many_arguments, clippy::fn_params_excessive_bools, reason = "keyword arguments of Python")]
 pub(crate) fn index(
     py: Python<'_>,
     dataset: Vec<String>,
     format: Option<String>,
     table: Option<PathBuf>,
+    frames: bool,
     out: Option<String>,
     shards: Option<Vec<String>>,
     split: Option<String>,
@@ -183,6 +184,7 @@ pub(crate) fn index(
     let options = IndexOptions {
         format,
         table: table.map(Arc::new),
+        pictures: if frames { FolderPictures::Frames } else { FolderPictures::Samples },
         shards,
         splits: Splits::of(split, all_splits),
         name,

@@ -58,6 +58,12 @@ pub trait ShardIndex: fmt::Debug + Send + Sync {
         None
     }
 
+    /// Returns the ranges of the shard that the files of field number `nth` of `record` take, in order, if it is a list of files of which
+    /// each can be read alone.
+    fn files(&self, _record: &Record<'_>, _nth: u32) -> Option<Vec<Range<u64>>> {
+        None
+    }
+
     /// Returns the numbers of the records of the series that record number `record` is of: neighbouring records in one block that
     /// belong together, such as the moments of a recording. Default: `None`, as the shard has no series.
     fn series(&self, _record: u32) -> Option<Range<u32>> {

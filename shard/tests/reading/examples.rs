@@ -112,6 +112,7 @@ fn with_every_key() -> JobFile {
                 rate: Some(1.0),
                 pick: Some(ClipPick::Start),
                 short: Some(ShortVideo::Bad),
+                source_rate: Some(1.0),
             }),
             ..VideoKeys::default()
         }),

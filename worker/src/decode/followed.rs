@@ -10,6 +10,7 @@ use super::{
     SampleKey,
     cause::BadSampleProblem,
     record::{FollowedPlan, SampleRecord},
+    still::open_picture,
 };
 
 /// An `image` column that other columns follow.
@@ -57,7 +58,7 @@ impl FollowedPicture {
             return Err(BadSampleProblem::Empty { field: field.to_owned() });
         }
         let problem = |error: PictureError| BadSampleProblem::of_picture(error, field, bytes.len(), limits);
-        let picture = spdl_pixels::open(&bytes, limits).map_err(problem)?;
+        let picture = open_picture(&bytes, limits, None).map_err(problem)?;
         self.plan_of_size(picture.seen(), (seed, key), record)
     }
 

@@ -21,6 +21,7 @@ mod read_video;
 mod record;
 mod sequence;
 mod series;
+mod still;
 
 #[cfg(test)]
 mod tests;

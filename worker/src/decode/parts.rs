@@ -7,6 +7,7 @@ use spdl_pixels::{Parts, ScalableHead};
 
 use super::{
     Decoder, SampleKey,
+    column::ColumnDecoder,
     read_video::WantedSeries,
     record::{FieldLookup, SampleRecord},
 };
@@ -50,14 +51,34 @@ impl Decoder {
         field: &str,
         video: (&Arc<VideoTrack>, &Arc<VideoBlocks>),
     ) -> Option<Vec<usize>> {
-        let mut packets = BTreeSet::new();
+        self.union(samples, field, |decoder, of| decoder.video_packets(video, of))
+    }
+
+    /// Returns the numbers of the pictures that these samples of a record need of the list of `count` in its `field`, in order; `None` if
+    /// any needs all of the field.
+    pub(crate) fn video_pictures(
+        &self,
+        samples: impl IntoIterator<Item = SampleKey>,
+        (field, count): (&str, usize),
+    ) -> Option<Vec<usize>> {
+        self.union(samples, field, |decoder, of| decoder.video_pictures(count, of))
+    }
+
+    /// Returns what the decoders of `field` need for these samples, in order.
+    fn union(
+        &self,
+        samples: impl IntoIterator<Item = SampleKey>,
+        field: &str,
+        needed: impl Fn(&dyn ColumnDecoder, (u64, SampleKey)) -> Option<Vec<usize>>,
+    ) -> Option<Vec<usize>> {
+        let mut all = BTreeSet::new();
         for key in samples {
             for (_, prepared) in self.inner.prepared() {
                 if prepared.fields().any(|name| name == field) {
-                    packets.extend(prepared.decoder.video_packets(video, (self.inner.seed, key))?);
+                    all.extend(needed(&*prepared.decoder, (self.inner.seed, key))?);
                 }
             }
         }
-        Some(packets.into_iter().collect())
+        Some(all.into_iter().collect())
     }
 }

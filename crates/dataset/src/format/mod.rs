@@ -64,6 +64,11 @@ pub(crate) trait FormatScan: fmt::Debug + Send + Sync {
         false
     }
 
+    /// Returns whether the pictures of a folder can be [the frames of a video](crate::FolderPictures::Frames).
+    fn takes_frames(&self) -> bool {
+        false
+    }
+
     /// Returns which objects of a folder are taken if the user chose none. Default: its shards.
     fn takes(&self) -> Takes {
         Takes::Shards

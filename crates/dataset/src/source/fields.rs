@@ -10,11 +10,13 @@ pub(crate) const ANNOTATION_FIELD: &str = "xml";
 pub const LABEL_FIELD: &str = "cls";
 
 /// Extensions of files that count as pictures, in lower case.
-const PICTURES: [&str; 14] =
-    ["jpg", "jpeg", "jpe", "jfif", "png", "webp", "bmp", "gif", "tif", "tiff", "pbm", "pgm", "ppm", "pnm"];
+const PICTURES: [&str; 18] = [
+    "jpg", "jpeg", "jpe", "jfif", "png", "webp", "bmp", "gif", "tif", "tiff", "pbm", "pgm", "ppm", "pnm", "avif",
+    "heic", "heif", "hif",
+];
 
-/// Extensions of pictures whose formats are not read, in lower case: AVIF, HEIF, JPEG XL and JPEG 2000.
-const UNREAD_PICTURES: [&str; 10] = ["avif", "heic", "heif", "hif", "jxl", "jp2", "j2k", "jpf", "jpx", "j2c"];
+/// Extensions of pictures whose formats are not read, in lower case: JPEG XL and JPEG 2000.
+const UNREAD_PICTURES: [&str; 6] = ["jxl", "jp2", "j2k", "jpf", "jpx", "j2c"];
 
 /// Extensions of sound files that are read, in lower case.
 const SOUNDS: [&str; 11] = ["wav", "wave", "flac", "rf64", "w64", "mp3", "ogg", "oga", "opus", "aac", "m4a"];

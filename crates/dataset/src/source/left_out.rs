@@ -31,7 +31,7 @@ pub enum LeftOutReason {
     NoSound,
     /// No video has its stem, in a folder of videos.
     NoVideo,
-    /// It is a picture of a format that is not read, such as AVIF.
+    /// It is a picture of a format that is not read, such as JPEG XL.
     UnreadPicture,
     /// It lies outside of the folders of classes.
     NoClass,
@@ -58,6 +58,14 @@ pub enum LeftOutReason {
     TooLarge,
     /// The table has no row for it, or for a file with its stem.
     NoRow,
+    /// It is no frame of a video, in a folder of frames.
+    NoFrame,
+    /// Another frame of the video has its number.
+    FrameTwice,
+    /// The pictures of its folder have too many different names.
+    ManyNames,
+    /// The video has more frames than a list can have.
+    TooManyFrames,
     /// It is a link to a shard that is in the folder under another name.
     SameFile,
 }
@@ -70,9 +78,7 @@ impl LeftOutReason {
             Self::NoPicture => "no picture has their stem",
             Self::NoSound => "no sound has their stem",
             Self::NoVideo => "no video has their stem",
-            Self::UnreadPicture => {
-                "AVIF, HEIF, JPEG XL and JPEG 2000 are not read: convert them, without loss to PNG or WebP"
-            }
+            Self::UnreadPicture => "JPEG XL and JPEG 2000 are not read: convert them, without loss to PNG or WebP",
             Self::NoClass => "outside of the folders of classes",
             Self::NotChosen => "not among --fields",
             Self::FieldTwice => "another file of the record has their field",
@@ -85,6 +91,10 @@ impl LeftOutReason {
             Self::BadName => "names with control characters, or longer than 4096 bytes",
             Self::TooLarge => "4 GiB or more",
             Self::NoRow => "no row in the table",
+            Self::NoFrame => "no frames, which are pictures in a folder, with a number in their names",
+            Self::FrameTwice => "another frame of the folder has their number",
+            Self::ManyNames => "names that differ in more than a number: each video needs a folder of its own",
+            Self::TooManyFrames => "in folders of more than 65536 frames: divide these",
             Self::SameFile => "the same file as another shard, by a link",
         }
     }

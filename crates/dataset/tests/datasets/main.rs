@@ -8,6 +8,7 @@ mod dots;
 mod files;
 mod files_listing;
 mod fit;
+mod frames;
 mod hidden;
 mod hub;
 mod in_memory;

@@ -13,4 +13,4 @@ pub(crate) use edits::{Edit, edits};
 pub(crate) use fragments::fragment_places;
 pub(crate) use movie::MovieReader;
 pub(crate) use samples::{PlacedPacket, SamplePlaces};
-pub(crate) use track::track_id;
+pub(crate) use track::{coded_color, track_id};

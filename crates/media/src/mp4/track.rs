@@ -102,23 +102,24 @@ fn rotation(tkhd: &[u8]) -> Result<VideoRotation, TrackProblem> {
     }
 }
 
+/// Returns what the content of a box `colr` says, if it does so by codes.
+pub(crate) fn coded_color(content: &[u8]) -> Option<VideoColor> {
+    let code = |at: usize| content.get(at..)?.first_chunk().map(|code| u16::from_be_bytes(*code));
+    let is_full_range = match content.first_chunk()? {
+        b"nclx" => Some(content.get(10)? & 0x80 != 0),
+        b"nclc" => None,
+        _ => return None,
+    };
+    Some(VideoColor { primaries: code(4)?, transfer: code(6)?, matrix: code(8)?, is_full_range })
+}
+
 /// Returns what a box `colr` says, or else `vpcC`.
 fn color(inner: &[u8]) -> VideoColor {
-    let code = |content: &[u8], at: usize| content.get(at..)?.first_chunk().map(|code| u16::from_be_bytes(*code));
-    let of_box = |content: &[u8]| {
-        let is_full_range = match content.first_chunk()? {
-            b"nclx" => Some(content.get(10)? & 0x80 != 0),
-            b"nclc" => None,
-            _ => return None,
-        };
-        let [primaries, transfer, matrix] = [code(content, 4)?, code(content, 6)?, code(content, 8)?];
-        Some(VideoColor { primaries, transfer, matrix, is_full_range })
-    };
     let of_vp9 = |content: &[u8]| {
         let [1, _, _, _, _, _, depth, primaries, transfer, matrix, ..] = *content else { return None };
         let [primaries, transfer, matrix] = [primaries, transfer, matrix].map(u16::from);
         Some(VideoColor { primaries, transfer, matrix, is_full_range: Some(depth & 1 == 1) })
     };
     let mut colors = boxes(inner).filter(|(kind, _)| kind == b"colr").map(|(_, content)| content);
-    colors.find_map(of_box).or_else(|| find(inner, &[b"vpcC"]).and_then(of_vp9)).unwrap_or_default()
+    colors.find_map(coded_color).or_else(|| find(inner, &[b"vpcC"]).and_then(of_vp9)).unwrap_or_default()
 }

@@ -77,6 +77,19 @@ enum PixelSource<'b> {
     Library(library::Library<'b>),
     /// It is decoded already.
     Rgb(&'b [u8]),
+    Whole(Box<dyn WholeDecoder + 'b>),
+}
+
+/// Decodes a picture that is read by others, all of it at once.
+pub trait WholeDecoder {
+    /// Returns the bytes that decoding uses in addition to the RGB pixels.
+    fn scratch_bytes(&self) -> u64;
+
+    /// Decodes the picture to RGB pixels, row by row without gaps. They are zero before.
+    ///
+    /// # Errors
+    /// [`PictureError`] if it cannot be decoded.
+    fn decode(&self, rgb: &mut [u8]) -> Result<(), PictureError>;
 }
 
 /// The error of a picture that cannot be decoded.
@@ -162,6 +175,27 @@ pub fn of_rgb(rgb: &[u8], stored: [u32; 2], orientation: Orientation) -> OpenPic
     OpenPicture { deviations, has_broken_exif: false, stored, orientation, background: None, source }
 }
 
+/// Returns a picture of this width and height, as they are stored, that `decoder` decodes.
+///
+/// # Errors
+/// [`PictureError`] if it has no pixels or is larger than the limits.
+pub fn of_decoder(
+    decoder: Box<dyn WholeDecoder + '_>,
+    [width, height]: [u32; 2],
+    orientation: Orientation,
+    limits: PictureLimits,
+) -> Result<OpenPicture<'_>, PictureError> {
+    let (stored, source) = (checked_size(width, height, limits)?, PixelSource::Whole(decoder));
+    Ok(OpenPicture {
+        deviations: Deviations::NONE,
+        has_broken_exif: false,
+        stored,
+        orientation,
+        background: None,
+        source,
+    })
+}
+
 /// Returns the bytes that [`OpenPicture::render`] uses in addition to the result for a picture [of RGB](of_rgb).
 #[must_use]
 pub fn of_rgb_memory_bytes(stored: [u32; 2], [x, y]: [AxisSpan; 2], (writer, frame): (&PixelWriter, &Frame)) -> u64 {
@@ -223,6 +257,7 @@ impl OpenPicture<'_> {
             PixelSource::Png(png) => whole(png.scratch_bytes(self.stored)),
             PixelSource::Library(library) => whole(library.scratch_bytes(self.stored)),
             PixelSource::Rgb(_) => resampled,
+            PixelSource::Whole(decoder) => whole(decoder.scratch_bytes()),
         }
     }
 
@@ -287,6 +322,7 @@ impl OpenPicture<'_> {
             PixelSource::Png(png) => png.raw_bytes(self.stored),
             PixelSource::Library(library) => pixels * 4 + library.scratch_bytes(self.stored),
             PixelSource::Rgb(_) => pixels * 3,
+            PixelSource::Whole(decoder) => pixels * 3 + decoder.scratch_bytes(),
         };
         decoded + channels::resample_bytes(format, self.stored, [x, y], Filter::default())
     }
@@ -328,6 +364,11 @@ impl OpenPicture<'_> {
                 PixelSource::Png(png) => png.decode_raw()?,
                 PixelSource::Library(library) => library.decode_raw(self.stored)?,
                 PixelSource::Rgb(rgb) => RawPicture::of_rgb(rgb.to_vec()),
+                PixelSource::Whole(decoder) => {
+                    let mut rgb = vec![0; rgb_bytes(self.stored) as usize];
+                    decoder.decode(&mut rgb)?;
+                    RawPicture::of_rgb(rgb)
+                }
             };
             if !raw.has_pixels(self.stored) {
                 return Err(other(format_args!("fewer samples than {width}x{height} pixels have")));
@@ -371,6 +412,7 @@ impl OpenPicture<'_> {
                         png.decode(y.readable.1, pixels)
                     }
                     PixelSource::Library(library) => library.decode(background, pixels),
+                    PixelSource::Whole(decoder) => decoder.decode(pixels),
                 })?;
                 scratch.resampler.resample(&scratch.pixels, self.stored, (x, y), Filter::default(), out);
                 Ok(())
@@ -382,7 +424,7 @@ impl OpenPicture<'_> {
     #[must_use]
     pub fn is_deep(&self) -> bool {
         match &self.source {
-            PixelSource::Crop(_) | PixelSource::Jpeg(_) | PixelSource::Rgb(_) => false,
+            PixelSource::Crop(_) | PixelSource::Jpeg(_) | PixelSource::Rgb(_) | PixelSource::Whole(_) => false,
             PixelSource::Png(png) => png.is_wide(),
             PixelSource::Library(library) => library.is_deep(),
         }

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use spdl_store::ListedObject;
 use spdl_types::Fingerprint;
 
-use super::index::{EtagForm, FieldKind, FileIndex, HEADER_BYTES, KIND, MAX_NAMES, VERSION_OF_PATHS};
+use super::index::{EtagForm, FieldKind, FileIndex, HEADER_BYTES, KIND, MAX_NAMES, VERSION_OF_KEYS, VERSION_OF_PATHS};
 use crate::{
     FormatError,
     envelope::{HEAD_BYTES, sealed_as},
@@ -28,6 +28,7 @@ pub struct FileIndexBuilder {
     /// The last record with files of its own.
     owner: OwnFiles,
     has_keys: bool,
+    has_lists: bool,
 }
 
 /// The files of a record: where they begin in the shard, and the number of the field and the size of each.
@@ -57,7 +58,7 @@ impl FileIndexBuilder {
     }
 
     /// Appends a record: its files with the names of their fields, then its values. The path of the first file begins
-    /// with the key.
+    /// with the key. Files of one name that follow each other are a list.
     ///
     /// # Errors
     /// If the index cannot hold it.
@@ -92,7 +93,7 @@ impl FileIndexBuilder {
     /// fields `without`.
     ///
     /// # Errors
-    /// If the index cannot hold it.
+    /// If the index cannot hold it, as where a field is a list.
     ///
     /// # Panics
     /// If no record was appended before.
@@ -128,6 +129,7 @@ impl FileIndexBuilder {
             self.text.extend_from_slice(file.name.as_bytes());
             let form = self.etag(file.etag);
             let bytes = u32::try_from(file.bytes).map_err(|_| too_much(file.name))?;
+            self.has_lists |= self.owner.files.last().is_some_and(|(last, ..)| last == name);
             self.owner.files.push((name.to_owned(), self.field_count, bytes));
             self.field(name, FieldKind::File(form), bytes).ok_or_else(|| too_much(file.name))?;
             self.shard_bytes += file.bytes;
@@ -174,7 +176,11 @@ impl FileIndexBuilder {
         for section in [&self.records, &self.fields, &self.name_ends, self.name_text.as_bytes(), &self.text] {
             file.extend(section);
         }
-        let version = if self.has_keys { KIND.version } else { VERSION_OF_PATHS };
+        let version = match (self.has_lists, self.has_keys) {
+            (true, _) => KIND.version,
+            (false, true) => VERSION_OF_KEYS,
+            (false, false) => VERSION_OF_PATHS,
+        };
         sealed_as(&KIND, version, file, FileIndex::open)
     }
 

@@ -2,11 +2,11 @@
 
 use std::{collections::HashSet, ops::Range};
 
-use super::index::{EtagForm, FieldKind, FileIndex, u16_at};
+use super::index::{EtagForm, FieldKind, FileIndex, FileRuns, u16_at};
 use crate::{
     FormatError,
     envelope::{text, u32_at, wrong},
-    format::ShardIndex,
+    format::{MAX_LIST_FILES, ShardIndex},
     manifest::is_relative_path,
 };
 
@@ -16,11 +16,29 @@ struct OwnFields {
     offset: u64,
     /// The numbers of their fields.
     fields: Range<u32>,
+    has_list: bool,
+}
+
+/// The field of a record that has been checked so far, of which more files may follow.
+#[derive(Default)]
+struct ListSoFar {
+    name: Option<u16>,
+    files: usize,
+    bytes: u64,
+}
+
+impl ListSoFar {
+    /// Adds an entry, which `goes_on` with the field or is another one. Returns whether its files and bytes can be counted.
+    fn add(&mut self, name: u16, bytes: u32, goes_on: bool) -> bool {
+        let (files, before) = if goes_on { (self.files, self.bytes) } else { (0, 0) };
+        *self = Self { name: Some(name), files: files + 1, bytes: before + u64::from(bytes) };
+        self.files <= MAX_LIST_FILES && u32::try_from(self.bytes).is_ok()
+    }
 }
 
 impl FileIndex {
-    /// Checks all of it. Returns whether records share files.
-    pub(super) fn check(&self) -> Result<bool, FormatError> {
+    /// Checks all of it. Returns which files belong together.
+    pub(super) fn check(&self) -> Result<FileRuns, FormatError> {
         self.check_names()?;
         self.check_fields()?;
         self.check_records()
@@ -82,14 +100,14 @@ impl FileIndex {
     }
 
     /// Checks that records follow each other without gaps, that each begins with a file, whose path begins with its key if it has
-    /// none of its own, that values come after files and a key after values, and that no record has a field twice. Returns
-    /// whether records share files.
-    fn check_records(&self) -> Result<bool, FormatError> {
+    /// none of its own, that values come after files and a key after values, and that no record has a field twice but for files one
+    /// after the other. Returns which files belong together.
+    fn check_records(&self) -> Result<FileRuns, FormatError> {
         let (mut field, mut offset) = (0, 0);
         let mut seen_in = vec![u32::MAX; self.names as usize];
         // The last record with files of its own.
         let mut owner: Option<OwnFields> = None;
-        let mut has_shared = false;
+        let mut runs = FileRuns::default();
         for number in 0..self.records {
             let [first_field, fields_end] = [self.first_field(number), self.first_field(number + 1)];
             let follows = first_field == field && fields_end > first_field && fields_end <= self.fields;
@@ -104,6 +122,7 @@ impl FileIndex {
             self.check_key(number, first_field, fields_end)?;
             let mut has_value = false;
             let mut files = 0;
+            let (mut list, mut has_list) = (ListSoFar::default(), false);
             for number_of_field in first_field..fields_end {
                 let entry = self.entry(number_of_field);
                 if entry.kind == FieldKind::Key {
@@ -116,8 +135,13 @@ impl FileIndex {
                     return Err(wrong(&format!("record {number} has a file behind a value")));
                 }
                 has_value = entry.kind == FieldKind::Value;
-                if std::mem::replace(&mut seen_in[usize::from(entry.name)], number) == number {
+                let is_seen = std::mem::replace(&mut seen_in[usize::from(entry.name)], number) == number;
+                if is_seen && !(entry.kind.is_file() && list.name == Some(entry.name)) {
                     return Err(wrong(&format!("record {number} has a field twice")));
+                }
+                has_list |= is_seen;
+                if !list.add(entry.name, entry.bytes, is_seen) {
+                    return Err(wrong(&format!("record {number} has a list of more files than a field can have")));
                 }
                 if entry.kind.is_file() {
                     if (entry.kind == FieldKind::Shared) != is_shared {
@@ -131,14 +155,19 @@ impl FileIndex {
                     FieldKind::Value | FieldKind::Key => {}
                 }
             }
-            has_shared |= is_shared;
+            runs.has_lists |= has_list;
+            if is_shared && (has_list || owner.as_ref().is_some_and(|owner| owner.has_list)) {
+                return Err(wrong(&format!("record {number} shares a list of files")));
+            }
+            runs.has_shared |= is_shared;
             if !is_shared {
-                owner = Some(OwnFields { offset: begins_at, fields: first_field..first_field + files });
+                let fields = first_field..first_field + files;
+                owner = Some(OwnFields { offset: begins_at, fields, has_list });
             }
             field = fields_end;
         }
         let is_whole = field == self.fields && offset == self.shard_bytes();
-        if is_whole { Ok(has_shared) } else { Err(wrong("its files do not add up to the size of the shard")) }
+        if is_whole { Ok(runs) } else { Err(wrong("its files do not add up to the size of the shard")) }
     }
 
     /// Checks that a record begins with a file, and has a key.

@@ -9,11 +9,16 @@ use spdl_types::Fingerprint;
 use crate::{
     FormatError,
     envelope::{FileKind, check_expected, section_offsets, text, u32_at, u64_at, wrong},
-    format::{Field, ObjectRange, ObjectRole, Record, ShardIndex, StoredObject},
+    format::{
+        Field, FieldValue, ObjectRange, ObjectRole, OpenError, Record, ShardIndex, StoredObject,
+        shard_index::stored_bytes,
+    },
     manifest::Shard,
 };
 
-pub(super) const KIND: FileKind = FileKind { name: "file index", magic: *b"SPDLFIL\n", version: 2 };
+pub(super) const KIND: FileKind = FileKind { name: "file index", magic: *b"SPDLFIL\n", version: 3 };
+/// The version without lists, which is written if no field is one.
+pub(super) const VERSION_OF_KEYS: u32 = 2;
 /// The version without keys of their own and shared files, which is written if no record has either.
 pub(super) const VERSION_OF_PATHS: u32 = 1;
 pub(super) const HEADER_BYTES: usize = 72;
@@ -91,14 +96,23 @@ pub(super) struct FileIndex {
     pub(super) records: u32,
     pub(super) fields: u32,
     pub(super) names: u32,
-    /// Whether records share files.
-    has_shared: bool,
+    /// Whether records share files, and whether fields are lists of files.
+    runs: FileRuns,
     record_table: usize,
     field_table: usize,
     pub(super) name_ends: usize,
     pub(super) name_text: usize,
     /// Paths, etags and values.
     pub(super) text: usize,
+}
+
+/// What entries that belong together are there for.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct FileRuns {
+    /// Whether records share files.
+    pub(super) has_shared: bool,
+    /// Whether fields are lists: neighbouring files of one record with one name.
+    pub(super) has_lists: bool,
 }
 
 /// One entry of the table of fields.
@@ -118,7 +132,7 @@ impl FileIndex {
     pub(super) fn open(bytes: Bytes, expected: Fingerprint) -> Result<Self, FormatError> {
         check_expected(&KIND, &bytes, expected)?;
         let mut index = Self::sections(bytes)?;
-        index.has_shared = index.check()?;
+        index.runs = index.check()?;
         Ok(index)
     }
 
@@ -140,19 +154,8 @@ impl FileIndex {
         let sections = section_offsets(HEADER_BYTES as u64, lengths);
         match sections.filter(|(_, end)| *end == bytes.len() as u64) {
             Some(([record_table, field_table, name_ends, name_text, text], _)) => {
-                let has_shared = false;
-                Ok(Self {
-                    bytes,
-                    records,
-                    fields,
-                    names,
-                    has_shared,
-                    record_table,
-                    field_table,
-                    name_ends,
-                    name_text,
-                    text,
-                })
+                let runs = FileRuns::default();
+                Ok(Self { bytes, records, fields, names, runs, record_table, field_table, name_ends, name_text, text })
             }
             None => Err(wrong("its sections do not add up to its size")),
         }
@@ -197,6 +200,84 @@ impl FileIndex {
         }
     }
 
+    /// Divides the entries of a record into those of each field.
+    fn runs(&self, entries: Range<u32>) -> impl Iterator<Item = Range<u32>> + '_ {
+        let mut next = entries.start;
+        std::iter::from_fn(move || {
+            let start = next;
+            (start < entries.end).then(|| {
+                next = self.run_end(start, entries.end);
+                start..next
+            })
+        })
+    }
+
+    /// Returns the end of the entries that are one field with entry number `start`.
+    fn run_end(&self, start: u32, end: u32) -> u32 {
+        if !self.runs.has_lists {
+            return start + 1;
+        }
+        let name_of = |entry: u32| u16_at(self.entry_bytes(entry), 8);
+        let is_file = |entry: u32| FieldKind::of(u16_at(self.entry_bytes(entry), 10)).is_some_and(FieldKind::is_file);
+        let of_list = |entry: &u32| is_file(*entry) && name_of(*entry) == name_of(start);
+        (start + 1..end).take_while(of_list).last().map_or(start + 1, |last| last + 1)
+    }
+
+    /// Returns the entries of a record: those of its fields, and that of its key if it has one.
+    fn entries_of(&self, record: u32) -> Range<u32> {
+        self.first_field(record)..self.first_field(record + 1)
+    }
+
+    /// Returns the entries of field number `nth` of a record.
+    fn run_of(&self, record: &Record<'_>, nth: u32) -> Range<u32> {
+        if !self.runs.has_lists {
+            return record.first_field + nth..record.first_field + nth + 1;
+        }
+        let found = self.runs(self.entries_of(record.number)).nth(nth as usize);
+        found.expect("the record has the field")
+    }
+
+    /// Returns the bytes of files or values, one after the other.
+    fn bytes_of(&self, entries: Range<u32>) -> u64 {
+        entries.map(|entry| u64::from(u32_at(self.entry_bytes(entry), 0))).sum()
+    }
+
+    /// Returns the places in the shard of the files of `run`, the first of which begins at `at`.
+    fn places(&self, run: Range<u32>, at: u64) -> impl Iterator<Item = Range<u64>> + '_ {
+        run.scan(at, move |at, entry| {
+            let start = *at;
+            *at += u64::from(u32_at(self.entry_bytes(entry), 0));
+            Some(start..*at)
+        })
+    }
+
+    /// Returns the entries with the files of `field`, if it is a list.
+    fn list_of(&self, field: &Field<'_>) -> Option<Range<u32>> {
+        if !self.runs.has_lists || field.value.is_some() || field.bytes == 0 {
+            return None;
+        }
+        // It has bytes, so it is of the last record that begins before them, and lists are not shared.
+        let first = self.first_at(self.record_at(field.offset));
+        let mut at = self.offset(first);
+        for record in first..self.records {
+            for run in self.runs(self.entries_of(record)) {
+                let entry = self.entry(run.start);
+                if !matches!(entry.kind, FieldKind::File(_)) {
+                    continue;
+                }
+                let bytes = self.bytes_of(run.clone());
+                if at == field.offset && bytes == u64::from(field.bytes) {
+                    return (run.len() > 1).then_some(run);
+                }
+                at += bytes;
+                if at > field.offset {
+                    return None;
+                }
+            }
+        }
+        None
+    }
+
     /// Returns the first record that begins at the same place as `record`: that with the files of its own, if files are shared.
     fn first_at(&self, record: u32) -> u32 {
         let offset = self.offset(record);
@@ -205,7 +286,7 @@ impl FileIndex {
 
     /// Returns the number of records whose files are those of `record`.
     fn sharing(&self, record: u32) -> u32 {
-        if !self.has_shared {
+        if !self.runs.has_shared {
             return 1;
         }
         let offset = self.offset(record);
@@ -245,7 +326,7 @@ impl FileIndex {
         }
         // Empty records begin where the one after them begins; none of their bytes are wanted.
         let last = self.record_at(range.start);
-        let first = if self.has_shared { self.first_at(last) } else { last };
+        let first = if self.runs.has_shared { self.first_at(last) } else { last };
         let mut at = self.offset(first);
         for field in self.first_field(first)..self.fields {
             if at >= range.end {
@@ -296,12 +377,13 @@ impl ShardIndex for FileIndex {
 
     fn record(&self, record: u32) -> Record<'_> {
         assert!(record < self.records, "record {record} of {}", self.records);
-        let first_field = self.first_field(record);
-        let mut fields = self.first_field(record + 1) - first_field;
+        let Range { start: first_field, end } = self.entries_of(record);
+        let mut fields =
+            if self.runs.has_lists { self.runs(first_field..end).count() as u32 } else { end - first_field };
         let key_bytes = u32_at(self.record_entry(record), 12) as usize;
         let key = if key_bytes == 0 {
             fields -= 1;
-            self.entry(first_field + fields).text
+            self.entry(end - 1).text
         } else {
             &self.entry(first_field).text[..key_bytes]
         };
@@ -317,22 +399,35 @@ impl ShardIndex for FileIndex {
     }
 
     fn field(&self, record: &Record<'_>, nth: u32) -> Field<'_> {
-        let entry = self.entry(record.first_field + nth);
+        let run = self.run_of(record, nth);
+        let entry = self.entry(run.start);
         let is_value = entry.kind == FieldKind::Value;
         let offset = || {
             // The files of a record come before its values.
-            let [first, file] = [record.first_field, record.first_field + nth].map(|field| self.owner_of(field));
-            let before: u64 = (first..file).map(|field| u64::from(u32_at(self.entry_bytes(field), 0))).sum();
-            self.offset(record.number) + before
+            let [first, file] = [record.first_field, run.start].map(|field| self.owner_of(field));
+            self.offset(record.number) + self.bytes_of(first..file)
         };
         Field {
             name: self.name(entry.name),
             offset: if is_value { 0 } else { offset() },
-            bytes: entry.bytes,
+            bytes: if run.len() > 1 { self.bytes_of(run.clone()) as u32 } else { entry.bytes },
             shared_by: if is_value { 1 } else { self.sharing(record.number) },
             crc32c: None,
             value: is_value.then_some(entry.text),
         }
+    }
+
+    fn files(&self, record: &Record<'_>, nth: u32) -> Option<Vec<Range<u64>>> {
+        let run = self.list_of(&self.field(record, nth))?;
+        Some(self.places(run, self.field(record, nth).offset).collect())
+    }
+
+    fn open(&self, field: &Field<'_>, fetched: &dyn Fn(Range<u64>) -> Option<Bytes>) -> Result<FieldValue, OpenError> {
+        let Some(run) = self.list_of(field) else {
+            return stored_bytes(&self.bytes, field, fetched).map(FieldValue::from);
+        };
+        let files = self.places(run, field.offset).map(|place| fetched(place).map(Some).ok_or(OpenError::Missing));
+        files.collect::<Result<_, _>>().map(FieldValue::List)
     }
 
     fn plan(&self, _shard: &Shard<'_>, ranges: &[Range<u64>]) -> Vec<ObjectRange> {

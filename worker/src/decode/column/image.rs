@@ -19,6 +19,7 @@ use crate::decode::{
     followed::FollowedPicture,
     memory::{MemoryPermit, NeverFits},
     record::{FollowedPlan, SampleRecord},
+    still::open_picture,
 };
 
 /// Decodes pictures to pixels of one type and size.
@@ -168,7 +169,7 @@ impl ImageColumnDecoder {
         }
         let limits = resources.limits;
         let problem = |error: PictureError| BadSampleProblem::of_picture(error, field, bytes.len(), limits);
-        let picture = spdl_pixels::open(bytes, limits).map_err(problem)?.on(self.background);
+        let picture = open_picture(bytes, limits, resources.frames.as_ref()).map_err(problem)?.on(self.background);
         let followed = plan(picture.seen())?;
         let (bytes, plan) = (bytes.len(), &followed.plan);
         let deep = self.deep.as_ref().filter(|_| picture.is_deep());

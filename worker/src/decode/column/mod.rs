@@ -28,6 +28,7 @@ mod text;
 mod tokens;
 mod video;
 mod video_fact;
+mod video_pictures;
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -166,6 +167,12 @@ pub(super) trait ColumnDecoder: Send + Sync {
         _target: &mut FieldTarget<'_>,
     ) -> Result<(), BadSampleProblem> {
         unreachable!("frames were read of field `{}`, and its column takes none", sample.field)
+    }
+
+    /// Returns the numbers of the pictures that decoding takes of a video that is a list of `count`; `None` if decoding reads the whole
+    /// field.
+    fn video_pictures(&self, _count: usize, _of: (u64, SampleKey)) -> Option<Vec<usize>> {
+        None
     }
 
     /// Returns the most bytes that a value may have.

@@ -15,7 +15,7 @@ use crate::decode::{
 };
 
 /// The part of a sample from which the clip is drawn; its operations draw from the first one, as those of a picture do.
-const CLIP_PART: u32 = u32::MAX;
+pub(super) const CLIP_PART: u32 = u32::MAX;
 
 /// A video, and which of its frames are taken.
 pub(super) struct TakenVideo {

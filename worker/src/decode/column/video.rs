@@ -9,11 +9,13 @@ use spdl_frames::{
 use spdl_job::{PicturePlan, VideoClip, VideoColumn};
 use spdl_media::{VideoBlocks, VideoColor, VideoRotation, VideoTrack};
 use spdl_pixels::{Orientation, PictureLimits};
+use spdl_shard::format::FieldValue;
 
 use super::{
     ColumnDecoder, ColumnSample, ColumnSetup, DecodeResources, DecodeScratch, FieldTarget,
     image::{ImageColumnDecoder, RgbFrame},
     taken_video::{NeededPacket, TakenVideo},
+    video_pictures::{self, VideoValue},
 };
 use crate::{
     decode::{
@@ -131,16 +133,34 @@ impl ColumnDecoder for VideoDecoder {
         }
     }
 
+    fn video_pictures(&self, count: usize, of: (u64, SampleKey)) -> Option<Vec<usize>> {
+        let FrameChoice::Clip(clip) = &self.choice else { return None };
+        // If nothing can be chosen, the sample is bad, and nothing is read.
+        let chosen = video_pictures::choose(clip, ("", count), of);
+        Some(chosen.map_or_else(|_| Vec::new(), |clip| clip.numbers))
+    }
+
+    fn decode_value(
+        &self,
+        sample: ColumnSample<'_, '_, FieldValue>,
+        target: &mut FieldTarget<'_>,
+    ) -> Result<(), BadSampleProblem> {
+        let (sample, value) = sample.replace(());
+        match VideoValue::of(sample.field, value, sample.resources.limits)? {
+            VideoValue::File(content) => self.decode(sample.replace(content).0, target),
+            VideoValue::Pictures(files) => {
+                let (of_field, of) = ((sample.field, files.len()), (sample.seed, sample.key));
+                let frames = video_pictures::choose(self.clip(sample.field)?, of_field, of)?;
+                video_pictures::decode(&self.each, &frames, &files, sample, target.fixed())
+            }
+        }
+    }
+
     fn decode(&self, sample: ColumnSample<'_, '_>, target: &mut FieldTarget<'_>) -> Result<(), BadSampleProblem> {
         let (sample, content) = sample.replace(());
         let (field, file) = (sample.field, content.into_file());
-        let FrameChoice::Clip(clip) = &self.choice else {
-            let problem = "is no frame of a video that a record of a series names: write which frames of it are taken, as clip = \
-                           { frames = 16 }";
-            return Err(BadSampleProblem::Frame { field: field.to_owned(), problem: problem.to_owned() });
-        };
         let of = (sample.seed, sample.key);
-        let (taken, bytes) = TakenVideo::open(clip, (field, &file), of, sample.resources.limits)?;
+        let (taken, bytes) = TakenVideo::open(self.clip(field)?, (field, &file), of, sample.resources.limits)?;
         self.decode_taken(&taken, &|place| taken.packet_of_file(&bytes, place), sample, target)
     }
 
@@ -168,6 +188,16 @@ impl ColumnDecoder for VideoDecoder {
 }
 
 impl VideoDecoder {
+    /// Returns the clip, which a video that is read whole or in part needs.
+    fn clip(&self, field: &str) -> Result<&VideoClip, BadSampleProblem> {
+        let FrameChoice::Clip(clip) = &self.choice else {
+            let problem = "is no frame of a video that a record of a series names: write which frames of it are taken, as clip = \
+                           { frames = 16 }";
+            return Err(BadSampleProblem::Frame { field: field.to_owned(), problem: problem.to_owned() });
+        };
+        Ok(clip)
+    }
+
     /// Decodes the frames of a sample into its place. `bytes_of` returns the bytes of the packet at a place, if they are there.
     fn decode_taken<'b>(
         &self,

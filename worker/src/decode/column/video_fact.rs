@@ -4,9 +4,14 @@ use std::sync::Arc;
 
 use spdl_job::{Column, ColumnKind, VideoClip};
 use spdl_media::{VideoBlocks, VideoTrack};
+use spdl_shard::format::FieldValue;
 use spdl_types::DType;
 
-use super::{ColumnDecoder, ColumnSample, ColumnSetup, FieldTarget, taken_video::TakenVideo};
+use super::{
+    ColumnDecoder, ColumnSample, ColumnSetup, FieldTarget,
+    taken_video::TakenVideo,
+    video_pictures::{self, VideoValue},
+};
 use crate::decode::{SampleKey, cause::BadSampleProblem, read_video::ReadVideo};
 
 /// Decodes to a number for each frame of a clip.
@@ -47,11 +52,36 @@ impl ColumnDecoder for VideoFactDecoder {
         Some(Vec::new())
     }
 
+    /// Nothing is decoded: their number is enough.
+    fn video_pictures(&self, _: usize, _: (u64, SampleKey)) -> Option<Vec<usize>> {
+        Some(Vec::new())
+    }
+
+    fn decode_value(
+        &self,
+        sample: ColumnSample<'_, '_, FieldValue>,
+        target: &mut FieldTarget<'_>,
+    ) -> Result<(), BadSampleProblem> {
+        let (sample, value) = sample.replace(());
+        let ColumnSample { field, seed, key, resources, .. } = &sample;
+        let count = match VideoValue::of(field, value, resources.limits)? {
+            VideoValue::File(content) => return self.decode(sample.replace(content).0, target),
+            VideoValue::Pictures(files) => files.len(),
+        };
+        let frames = video_pictures::choose(&self.clip, (field, count), (*seed, *key))?;
+        let values: Vec<f64> = match self.fact {
+            VideoFact::Times => video_pictures::seconds(&self.clip, &frames, field)?,
+            VideoFact::Mask => video_pictures::mask(&frames).map(f64::from).collect(),
+        };
+        self.write(&values, target);
+        Ok(())
+    }
+
     fn decode(&self, sample: ColumnSample<'_, '_>, target: &mut FieldTarget<'_>) -> Result<(), BadSampleProblem> {
         let ColumnSample { field, content, seed, key, resources, .. } = sample;
         let file = content.into_file();
         let (taken, _) = TakenVideo::open(&self.clip, (field, &file), (seed, key), resources.limits)?;
-        self.write(&taken, target);
+        self.write(&self.values(&taken), target);
         Ok(())
     }
 
@@ -61,18 +91,22 @@ impl ColumnDecoder for VideoFactDecoder {
         target: &mut FieldTarget<'_>,
     ) -> Result<(), BadSampleProblem> {
         let ColumnSample { field, content: video, seed, key, resources, .. } = sample;
-        self.write(&TakenVideo::of_read(&self.clip, (field, video), (seed, key), resources.limits)?, target);
+        let taken = TakenVideo::of_read(&self.clip, (field, video), (seed, key), resources.limits)?;
+        self.write(&self.values(&taken), target);
         Ok(())
     }
 }
 
 impl VideoFactDecoder {
-    /// Writes what the column has of each frame.
-    fn write(&self, taken: &TakenVideo, target: &mut FieldTarget<'_>) {
-        let values: Vec<f64> = match self.fact {
+    /// Returns what the column has of each frame.
+    fn values(&self, taken: &TakenVideo) -> Vec<f64> {
+        match self.fact {
             VideoFact::Times => taken.seconds().collect(),
             VideoFact::Mask => taken.mask().map(f64::from).collect(),
-        };
+        }
+    }
+
+    fn write(&self, values: &[f64], target: &mut FieldTarget<'_>) {
         for (value, place) in values.iter().zip(target.fixed().chunks_exact_mut(self.dtype.bytes())) {
             match self.dtype {
                 DType::F64 => place.copy_from_slice(&value.to_le_bytes()),

@@ -22,6 +22,7 @@ mod plan_numbers;
 mod scalable;
 mod sounds;
 mod tokens;
+mod video_pictures;
 mod videos;
 mod views;
 

@@ -32,6 +32,7 @@ mod lend;
 mod mix;
 mod part_reads;
 mod parts;
+mod picture_parts;
 mod records;
 mod sample;
 mod sequence;

@@ -1,6 +1,7 @@
-//! Reads only the parts of large scalable pictures that the crops of a batch need, and of long videos the packets that its clips
-//! need. The head of each picture is read first, and the crop is planned from it as for decoding. Then the rows of tiles that the
-//! crop touches are read, in the bands that its scale needs. What is read of videos is in [`video_parts`].
+//! Reads only the parts of large scalable pictures that the crops of a batch need, of long videos the packets that its clips need, and
+//! of lists of pictures those of its clips. The head of each picture is read first, and the crop is planned from it as for decoding. Then the rows of tiles that the
+//! crop touches are read, in the bands that its scale needs. What is read of videos is in [`video_parts`] and
+//! [`picture_parts`].
 //!
 //! The parts of pictures are checked against the checksums in the picture. If one does not match, or a head cannot be read, the
 //! picture is read whole.
@@ -12,6 +13,7 @@ use spdl_pixels::{PARTS_FROM_BYTES, Parts, ScalableHead};
 use spdl_shard::format::{FieldValue, ShardIndex};
 
 use super::{
+    picture_parts::{self, PictureParts},
     sample::{BatchSample, CutContent, CutField, WantedField},
     video_parts::{self, VideoParts},
 };
@@ -68,7 +70,7 @@ impl LargeField<'_> {
                 Some([&self.first[range.start..], &of_rest(first..range.end)?].concat().into())
             }
         };
-        let content = CutContent::Picture(self.head(feed)?.cut(parts, bytes_of).ok()?.into());
+        let content = CutContent::Value(Bytes::from(self.head(feed)?.cut(parts, bytes_of).ok()?).into());
         Some(CutField { record: self.field.record, nth: self.field.nth, content })
     }
 }
@@ -99,22 +101,30 @@ pub(super) async fn fetch(
     // Fields overlap only in an odd index.
     let overlap = fields.windows(2).any(|pair| pair[0].range.end > pair[1].range.start);
     let field_bytes = fields.iter().map(|field| field.bytes()).sum::<u64>();
-    let mut videos = Vec::new();
+    let (mut lists, mut videos) = (Vec::new(), Vec::new());
     if is_plain && !overlap {
         for field in &fields {
-            videos.extend(video_parts::plan(feed, index, samples, field).await?);
+            match picture_parts::plan(feed, index, samples, field) {
+                Some(list) => lists.push(list),
+                None if index.files(&index.record(field.record), field.nth).is_some() => {}
+                None => videos.extend(video_parts::plan(feed, index, samples, field).await?),
+            }
         }
     }
-    fields.retain(|field| !videos.iter().any(|video| video.field == *field));
-    if videos.is_empty() && !fields.iter().any(is_large) || !is_plain || overlap {
+    let is_in_parts = |field: &WantedField| {
+        videos.iter().any(|video| video.field == field) || lists.iter().any(|list| list.field == field)
+    };
+    fields.retain(|field| !is_in_parts(field));
+    if videos.is_empty() && lists.is_empty() && !fields.iter().any(is_large) || !is_plain || overlap {
         note(1, 1);
         return Ok(None);
     }
     let fetcher = &feed.fetcher;
     let other_bytes = fields.iter().map(|field| field.bytes()).sum::<u64>();
     let video_bytes = videos.iter().map(VideoParts::bytes).sum::<u64>();
+    let list_bytes = lists.iter().map(PictureParts::bytes).sum::<u64>();
     // Reserves memory for all of it now, as the reads below may not wait for more.
-    let mut transit = fetcher.transit(other_bytes + video_bytes).await;
+    let mut transit = fetcher.transit(other_bytes + video_bytes + list_bytes).await;
     let first_bytes = |field: &WantedField| (field.bytes() / HEAD_SHARE).clamp(HEAD_BYTES.start, HEAD_BYTES.end);
     let of_first = |field: &&WantedField| match is_large(field) {
         true => field.range.start..field.range.start + first_bytes(field),
@@ -127,6 +137,12 @@ pub(super) async fn fetch(
     let wanted = large.iter().flat_map(LargeField::wanted).collect();
     let rest = fetcher.read_ranges(&place, wanted, GAP_BYTES).await?;
     let mut cut = Vec::new();
+    // Each is an object of its own.
+    let pictures = fetcher.read_ranges(&place, lists.iter().flat_map(PictureParts::wanted).collect(), 0).await?;
+    for list in &lists {
+        let Some(list) = list.cut(&pictures) else { return Ok(None) };
+        cut.push(list);
+    }
     for video in &videos {
         let read = fetcher.read_ranges(&place, video.ranges.clone(), 0).await?;
         let Some(packets) = video.cut(&read) else { return Ok(None) };
@@ -146,7 +162,7 @@ pub(super) async fn fetch(
     let whole: Vec<&LargeField<'_>> = large.iter().filter(|field| field.parts.is_none()).collect();
     let missing = whole.iter().map(|field| &field.field.range).filter(|range| rest.slice((*range).clone()).is_none());
     let again = fetcher.read_ranges(&place, missing.cloned().collect(), GAP_BYTES).await?;
-    note(field_bytes, first.bytes() + rest.bytes() + again.bytes() + video_bytes);
+    note(field_bytes, first.bytes() + rest.bytes() + again.bytes() + pictures.bytes() + video_bytes);
     let of_small = small.iter().map(|field| (&field.range, first.slice(field.range.clone())));
     let of_whole = whole.iter().map(|field| {
         let range = &field.field.range;
@@ -158,11 +174,11 @@ pub(super) async fn fetch(
         .collect();
     kept.sort_unstable_by_key(|(start, _)| *start);
     // The packets of a video are slices of what was read.
-    let of_picture = |field: &CutField| match &field.content {
-        CutContent::Picture(content) => content.len() as u64,
+    let of_value = |field: &CutField| match &field.content {
+        CutContent::Value(value) => value.size() as u64,
         CutContent::Video(_) => 0,
     };
-    let cut_bytes = cut.iter().map(of_picture).sum::<u64>() + video_bytes;
+    let cut_bytes = cut.iter().map(of_value).sum::<u64>() + video_bytes;
     transit.shrink_to(cut_bytes + kept.iter().map(|(_, bytes)| bytes.len() as u64).sum::<u64>());
     Ok(Some((BlockBytes::of_transit(Pieces::new(kept), transit), cut)))
 }

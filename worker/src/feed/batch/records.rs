@@ -279,7 +279,7 @@ impl FetchedGroup {
         };
         match self.cut_field(record, nth) {
             // Its bytes were checked when it was cut.
-            Some(CutContent::Picture(content)) => return Ok(Some(content.clone().into())),
+            Some(CutContent::Value(value)) => return Ok(Some(value.clone())),
             Some(CutContent::Video(video)) => return Ok(video.excerpt().map(FieldValue::from)),
             None => {}
         }
@@ -300,7 +300,7 @@ impl FetchedGroup {
     pub(super) fn video(&self, record: &Record<'_>, name: &str) -> Option<&ReadVideo> {
         match self.cut_field(record, self.index.field_number(record, name)?)? {
             CutContent::Video(video) => Some(video),
-            CutContent::Picture(_) => None,
+            CutContent::Value(_) => None,
         }
     }
 

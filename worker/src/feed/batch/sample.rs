@@ -2,11 +2,11 @@
 
 use std::{ops::Range, sync::Arc};
 
-use bytes::Bytes;
 use smallvec::SmallVec;
 use spdl_feed::SampleDraw;
 use spdl_job::layout::entry_flags;
 use spdl_order::{Item, ItemKind, Located};
+use spdl_shard::format::FieldValue;
 use spdl_types::{Position, SampleId};
 
 use crate::decode::{BadSampleCause, ReadVideo, SampleKey};
@@ -135,8 +135,8 @@ pub(super) struct CutField {
 /// What is made of the parts of a field.
 #[derive(Debug)]
 pub(super) enum CutContent {
-    /// A picture that consists of them.
-    Picture(Bytes),
+    /// A picture that consists of them, or a list of pictures.
+    Value(FieldValue),
     /// A video with some packets.
     Video(ReadVideo),
 }
@@ -145,7 +145,7 @@ impl CutContent {
     /// Returns the bytes that were read.
     pub(super) fn bytes(&self) -> u64 {
         match self {
-            Self::Picture(content) => content.len() as u64,
+            Self::Value(value) => value.size() as u64,
             Self::Video(video) => video.bytes(),
         }
     }

@@ -3,6 +3,7 @@
 mod files;
 pub(crate) mod fixture;
 mod parts;
+mod picture_parts;
 mod recorded;
 mod room;
 mod sequence;

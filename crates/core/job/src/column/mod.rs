@@ -163,7 +163,7 @@ macro_rules! column_kinds {
 column_kinds! {
     /// A picture as pixels.
     ///
-    /// - Field: a JPEG, PNG, WebP, GIF, BMP, TIFF or PNM; with `max_rows` or `pictures`, a list of them.
+    /// - Field: a JPEG, PNG, WebP, GIF, BMP, TIFF or PNM, or with libavcodec an AVIF or HEIC; with `max_rows` or `pictures`, a list of them.
     /// - Result: RGB pixels, or those of another `color`; grey and CMYK are converted, EXIF orientation is applied.
     /// - Shape: `[height, width, channels]`; `[channels, height, width]` with `layout = "nchw"`. With `five_crop`,
     ///   `ten_crop` or `pictures`, the number of pictures comes before. With `max_rows`, a ragged column whose rows
@@ -406,7 +406,7 @@ column_kinds! {
     audio_rate::AudioRate(AudioRateColumn),
     /// Frames of a video.
     ///
-    /// - Field: an MP4, MOV, WebM or Matroska file of a codec that libavcodec decodes (H.264, HEVC, VP9, AV1), or a LeRobot feature of these.
+    /// - Field: an MP4, MOV, WebM or Matroska file of a codec that libavcodec decodes (H.264, HEVC, VP9, AV1), a LeRobot feature of these, or a list of pictures, as a folder of frames is one.
     /// - Result: the frames of the `clip`, or the record's frame, as RGB pixels or those of another `color`, changed by the operations.
     /// - Shape: `[frames, height, width, channels]`, or with `layout = "nchw"` `[frames, channels, height, width]`; one frame without `frames`.
     /// - Types: `u8`, `f32`, `f16`, `bf16`.

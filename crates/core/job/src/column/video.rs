@@ -149,6 +149,7 @@ mod tests {
             "clip = { frames = 16 }",
             "clip = { frames = 16, stride = 4 }",
             "clip = { frames = 16, rate = 8 }",
+            "clip = { frames = 16, rate = 8, source_rate = 24 }",
             "clip = { frames = 16, pick = \"uniform\" }",
             "clip = { frames = 16, short = \"bad\" }",
             "clip = { frames = 16 }\ndtype = \"f32\"\nnormalise = { mean = [0.5, 0.5, 0.5], std = [1, 1, 1] }",

@@ -9,6 +9,9 @@ const MAX_FRAMES: u32 = 1 << 16;
 /// The highest rate of frames, in thousandths of a frame a second.
 const MAX_RATE: u32 = 1_000_000;
 
+/// The units of time for which a picture of a folder is shown: where a second has so many thousandths of a picture, it has as many units.
+const PICTURE_UNITS: u32 = 1000;
+
 /// The `clip` of a job file.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -30,6 +33,10 @@ pub struct ClipFile {
     /// as it takes, and `bad` makes it a bad sample. Default: `repeat_last`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub short: Option<ShortVideo>,
+    /// For videos that are folders of pictures: how many of these are a second, 0.001 to 1000, for `rate` and for columns of
+    /// `video_times`. Files of videos say it themselves. Rounded to thousandths. Default: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source_rate: Option<f64>,
 }
 
 /// Where a clip begins.
@@ -70,6 +77,9 @@ pub struct VideoClip {
     pub pick: ClipPick,
     /// What becomes of a video that is shorter.
     pub short: ShortVideo,
+    /// How many thousandths of a picture a second of a video has that is a folder of pictures, if that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source_millirate: Option<u32>,
 }
 
 /// How far the frames of a clip are from each other.
@@ -105,7 +115,8 @@ pub struct ClipFrames {
 
 impl VideoClip {
     /// Takes over the keys of a job file.
-    pub(super) fn read(ClipFile { frames, stride, rate, pick, short }: ClipFile) -> Result<Self, KeyProblem> {
+    pub(super) fn read(file: ClipFile) -> Result<Self, KeyProblem> {
+        let ClipFile { frames, stride, rate, pick, short, source_rate } = file;
         let pick = pick.unwrap_or_default();
         let problem = |problem: String| Err(("clip", problem));
         if pick == ClipPick::Uniform && (stride.is_some() || rate.is_some()) {
@@ -117,15 +128,10 @@ impl VideoClip {
         let step = match (stride, rate) {
             (Some(_), Some(_)) => return problem("has `stride` and `rate`; leave one out".to_owned()),
             (stride, None) => ClipStep::Stride(stride.unwrap_or(1)),
-            (None, Some(rate)) => {
-                let thousandths = (rate * 1000.0).round();
-                if !(1.0..=f64::from(MAX_RATE)).contains(&thousandths) {
-                    return problem(format!("has rate = {rate}, not in 0.001..=1000"));
-                }
-                ClipStep::Millirate(thousandths as u32)
-            }
+            (None, Some(rate)) => ClipStep::Millirate(thousandths("rate", rate)?),
         };
-        Ok(Self { frames, step, pick, short: short.unwrap_or_default() })
+        let source_millirate = source_rate.map(|rate| thousandths("source_rate", rate)).transpose()?;
+        Ok(Self { frames, step, pick, short: short.unwrap_or_default(), source_millirate })
     }
 
     /// Checks all values.
@@ -134,6 +140,9 @@ impl VideoClip {
         if !(1..=MAX_FRAMES).contains(&self.frames) {
             return problem(format!("has frames = {}, not in 1..={MAX_FRAMES}", self.frames));
         }
+        if let Some(rate) = self.source_millirate.filter(|rate| !(1..=MAX_RATE).contains(rate)) {
+            return problem(format!("has a source_rate of {rate} thousandths, not in 1..={MAX_RATE}"));
+        }
         match self.step {
             ClipStep::Stride(0) => problem("has stride = 0; 1 takes frames that follow each other".to_owned()),
             ClipStep::Millirate(rate) if !(1..=MAX_RATE).contains(&rate) => {
@@ -141,6 +150,31 @@ impl VideoClip {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Returns whether the frames of a clip depend on when they are shown.
+    #[must_use]
+    pub const fn needs_times(&self) -> bool {
+        matches!(
+            (self.pick, self.step),
+            (ClipPick::Random | ClipPick::Start | ClipPick::Middle, ClipStep::Millirate(_))
+        )
+    }
+
+    /// Returns the pictures that a clip of a folder of `count` has, as [`frames_of`](Self::frames_of) does: each is shown equally long.
+    #[must_use]
+    pub fn pictures_of(&self, count: usize, drawn: impl FnOnce() -> u64) -> Option<ClipFrames> {
+        let time = |nth: usize| i64::try_from(nth).unwrap_or(i64::MAX).saturating_mul(PICTURE_UNITS.into());
+        let begins: Vec<i64> = (0..count).map(time).collect();
+        // Without a rate, no second is looked at.
+        let time_base = [1, self.source_millirate.unwrap_or(PICTURE_UNITS)];
+        self.frames_of(&ShownTimes { begins: &begins, end: time(count), time_base }, drawn)
+    }
+
+    /// Returns when picture number `nth` of a folder is shown, in seconds; `None` if it is not known.
+    #[must_use]
+    pub fn picture_second(&self, nth: usize) -> Option<f64> {
+        self.source_millirate.map(|rate| nth as f64 * f64::from(PICTURE_UNITS) / f64::from(rate))
     }
 
     /// Returns the frames that a clip of a video has; `None` if the video is too short, or has no frames.
@@ -230,6 +264,15 @@ impl ShownTimes<'_> {
     }
 }
 
+/// Returns a rate of the key `clip` in thousandths.
+fn thousandths(key: &str, rate: f64) -> Result<u32, KeyProblem> {
+    let thousandths = (rate * 1000.0).round();
+    if !(1.0..=f64::from(MAX_RATE)).contains(&thousandths) {
+        return Err(("clip", format!("has {key} = {rate}, not in 0.001..=1000")));
+    }
+    Ok(thousandths as u32)
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -237,7 +280,7 @@ mod tests {
     use super::*;
 
     fn clip(frames: u32, step: ClipStep, pick: ClipPick) -> VideoClip {
-        VideoClip { frames, step, pick, short: ShortVideo::Bad }
+        VideoClip { frames, step, pick, short: ShortVideo::Bad, source_millirate: None }
     }
 
     /// Returns the times of `count` frames of 30 a second in milliseconds, which are rounded.
@@ -265,8 +308,8 @@ mod tests {
     fn a_rate_takes_the_frames_that_are_shown_and_rounded_times_do_not_matter() {
         let begins = rounded(90);
         let of = |frames, rate: f64, pick| {
-            let file =
-                ClipFile { frames, stride: None, rate: Some(rate), pick: Some(pick), short: Some(ShortVideo::Bad) };
+            let short = Some(ShortVideo::Bad);
+            let file = ClipFile { frames, stride: None, rate: Some(rate), pick: Some(pick), short, source_rate: None };
             VideoClip::read(file).unwrap().frames_of(&shown(&begins, 3000), || u64::MAX).unwrap().numbers
         };
         assert_eq!(of(90, 30.0, ClipPick::Start), Vec::from_iter(0..90));
@@ -283,6 +326,37 @@ mod tests {
             every.frames_of(&unit, || 0).unwrap().numbers,
             begins.iter().map(|begin| *begin as usize).collect::<Vec<_>>()
         );
+    }
+
+    #[test]
+    fn pictures_are_shown_as_long_as_their_rate_says() {
+        let file = |rate, source_rate| ClipFile {
+            frames: 4,
+            stride: None,
+            rate: Some(rate),
+            pick: Some(ClipPick::Start),
+            short: None,
+            source_rate,
+        };
+        for (rate, source, expected) in [
+            (4.0, 12.0, [0, 3, 6, 9]),
+            (8.0, 12.0, [0, 2, 3, 5]),
+            (24.0, 12.0, [0, 0, 1, 1]),
+            (29.97, 29.97, [0, 1, 2, 3]),
+            (0.5, 5.0, [0, 10, 20, 29]),
+        ] {
+            let clip = VideoClip::read(file(rate, Some(source))).unwrap();
+            assert_eq!(clip.pictures_of(30, || 0).unwrap().numbers, expected, "{rate} of {source}");
+            assert!(clip.needs_times());
+            assert_eq!(clip.picture_second(3), Some(3.0 / source));
+        }
+        let (key, problem) = VideoClip::read(file(1.0, Some(0.0))).unwrap_err();
+        assert_eq!((key, &*problem), ("clip", "has source_rate = 0, not in 0.001..=1000"));
+        let unknown = VideoClip { source_millirate: None, ..clip(2, ClipStep::Stride(1), ClipPick::Start) };
+        assert!(!unknown.needs_times() && unknown.picture_second(3).is_none());
+        assert_eq!(unknown.pictures_of(2, || 0).unwrap().numbers, [0, 1]);
+        assert_eq!(unknown.pictures_of(0, || 0), None);
+        assert!(VideoClip { source_millirate: Some(MAX_RATE + 1), ..unknown }.check().is_err());
     }
 
     #[test]
@@ -322,7 +396,7 @@ mod tests {
         let picks = vec![ClipPick::Random, ClipPick::Start, ClipPick::Middle, ClipPick::Uniform];
         let shorts = vec![ShortVideo::Bad, ShortVideo::RepeatLast];
         let parts = (1..60_u32, step, proptest::sample::select(picks), proptest::sample::select(shorts));
-        parts.prop_map(|(frames, step, pick, short)| VideoClip { frames, step, pick, short })
+        parts.prop_map(|(frames, step, pick, short)| VideoClip { frames, step, pick, short, source_millirate: None })
     }
 
     proptest! {

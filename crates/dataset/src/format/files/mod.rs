@@ -2,6 +2,7 @@
 
 mod coco;
 mod delimited;
+mod frames;
 mod kaldi;
 mod paths;
 mod records;
@@ -46,6 +47,10 @@ impl FormatScan for LooseFileScan {
     }
 
     fn takes_table(&self) -> bool {
+        true
+    }
+
+    fn takes_frames(&self) -> bool {
         true
     }
 

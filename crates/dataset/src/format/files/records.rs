@@ -118,11 +118,12 @@ pub(super) fn group(
 }
 
 /// Returns where the file's name begins in its path.
-fn name_at(path: &str) -> usize {
+pub(super) fn name_at(path: &str) -> usize {
     path.rfind('/').map_or(0, |slash| slash + 1)
 }
 
-fn last_dot(path: &str) -> Option<usize> {
+/// Returns the last dot of the file's name, if something is before it.
+pub(super) fn last_dot(path: &str) -> Option<usize> {
     path.rfind('.').filter(|dot| *dot > name_at(path))
 }
 

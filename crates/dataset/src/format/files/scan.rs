@@ -17,13 +17,16 @@ use spdl_shard::{
 };
 
 use super::{
-    records::{ListedRecord, by_folder, group, has_field, is_picture_file, is_sound_file, is_video_file, neighbours},
+    frames::{ListedVideo, folder, folder_of, video},
+    records::{
+        ListedRecord, by_folder, group, has_field, is_picture_file, is_sound_file, is_video_file, name_at, neighbours,
+    },
     table::{FileTable, RowFields},
     transcripts::{TEXT_FIELD, Transcripts},
 };
 use crate::{
-    BlockCutter, DatasetError, DatasetOddities, LABEL_FIELD, LeftOutReason, Listing, Outline, Scan, ScannedShard,
-    ShardResult, Splits, is_unread_picture, note_of_pictures, pictures, refuse_as_classes,
+    BlockCutter, DatasetError, DatasetOddities, FolderPictures, LABEL_FIELD, LeftOutReason, Listing, Outline, Scan,
+    ScannedShard, ShardResult, Splits, is_unread_picture, note_of_pictures, pictures, refuse_as_classes,
 };
 
 /// Number of files at which a shard is closed. When raised, a worker reads longer indexes for a few samples; when
@@ -90,6 +93,8 @@ enum MakesRecord<'s> {
     All,
     /// The files that a table has a row for.
     Rows(&'s FileTable),
+    /// The pictures of a folder together.
+    Frames,
 }
 
 impl MakesRecord<'_> {
@@ -111,6 +116,7 @@ impl MakesRecord<'_> {
             Self::Videos => is_video_file(path),
             Self::All => true,
             Self::Rows(table) => !table.rows(path).is_empty(),
+            Self::Frames => is_picture_file(path) && path.contains('/'),
         }
     }
 }
@@ -139,9 +145,10 @@ impl<'s> Shards<'s> {
         });
         files.sort_by(by_folder);
         let table = scan.options.table.as_deref();
-        let makes_record = match table {
-            Some(table) => MakesRecord::Rows(table),
-            None => MakesRecord::of(&files),
+        let makes_record = match (scan.options.pictures, table) {
+            (FolderPictures::Frames, _) => MakesRecord::Frames,
+            (FolderPictures::Samples, Some(table)) => MakesRecord::Rows(table),
+            (FolderPictures::Samples, None) => MakesRecord::of(&files),
         };
         if let MakesRecord::All = makes_record
             && let Some(unread) = files.iter().find(|file| is_unread_picture(file.name))
@@ -150,7 +157,7 @@ impl<'s> Shards<'s> {
         }
         let labels = match table {
             Some(table) => {
-                check_rows(table, &files)?;
+                check_rows(table, &files, scan.options.pictures)?;
                 LabelSource::Table { table, classes: numbers(&scan, table.classes()?)? }
             }
             None => folders(&scan, &files, &makes_record, &mut odd)?,
@@ -219,11 +226,30 @@ impl<'s> Shards<'s> {
 
     fn next_record(&mut self) -> Option<ListedRecord> {
         while self.pending.is_empty() && self.next_file < self.files.len() {
-            let neighbours = neighbours(&self.files, self.next_file);
-            self.next_file = neighbours.end;
-            self.pending = self.records(neighbours).into();
+            let is_of_frames = matches!(self.makes_record, MakesRecord::Frames);
+            let together = if is_of_frames { folder } else { neighbours };
+            let together = together(&self.files, self.next_file);
+            self.next_file = together.end;
+            self.pending =
+                if is_of_frames { self.video(together).into_iter().collect() } else { self.records(together).into() };
         }
         self.pending.pop_front()
+    }
+
+    /// Makes a record of the frames of a folder, if it has some, and its row if there is a table.
+    fn video(&mut self, folder: Range<usize>) -> Option<ListedRecord> {
+        let (files, left_out) = (&self.files, &mut self.odd.left_out);
+        let ListedVideo { record, note } = video(files, folder, |path, why| left_out.add(path, why))?;
+        if let LabelSource::Table { table, .. } = &self.labels
+            && table.rows(folder_of(files.get(record.files[0].0).name)).is_empty()
+        {
+            record.files.iter().for_each(|(number, _)| left_out.add(files.get(*number).name, LeftOutReason::NoRow));
+            return None;
+        }
+        if let Some(note) = note {
+            self.odd.note(|| note);
+        }
+        Some(record)
     }
 
     fn records(&mut self, neighbours: Range<usize>) -> Vec<ListedRecord> {
@@ -261,7 +287,10 @@ impl<'s> Shards<'s> {
         let LabelSource::Table { table, .. } = &self.labels else {
             return vec![RecordRow { row: 0, key: None, shares: false }];
         };
-        let rows = table.rows(first);
+        let rows = match self.makes_record {
+            MakesRecord::Frames => table.rows(&first[..record.key_bytes]),
+            _ => table.rows(first),
+        };
         let has_key = rows.len() > 1;
         let key = |row| has_key.then(|| table.key(row, &first[..record.key_bytes]));
         rows.clone().map(|row| RecordRow { row, key: key(row), shares: row > rows.start }).collect()
@@ -277,6 +306,9 @@ impl<'s> Shards<'s> {
         let first = self.files.get(record.files[0].0);
         let key = row.key.as_deref().unwrap_or(&first.name[..record.key_bytes]);
         let mut values = self.values(first.name, key, row.row)?;
+        if let MakesRecord::Frames = self.makes_record {
+            values.retain(|(name, _)| record.files.iter().all(|(_, field)| field != name));
+        }
         let odd = &mut self.odd;
         if !self.has_noted_text && !self.transcripts.is_empty() && self.transcripts.text(key).is_none() {
             self.has_noted_text = true;
@@ -295,8 +327,11 @@ impl<'s> Shards<'s> {
                 odd.empty_fields += 1;
                 odd.note(|| format!("file `{}` is empty", file.name));
             }
-            odd.field(field);
-            fields.push(field.clone());
+            // The files of a list are one field.
+            if fields.last() != Some(field) {
+                odd.field(field);
+                fields.push(field.clone());
+            }
             let etag = file.etag.map(str::to_owned).and_then(|etag| self.scan.from.lasting_etag(Some(etag)));
             files.push((field.as_str(), file, etag));
         }
@@ -382,9 +417,23 @@ fn left_out(path: &str, bytes: u64) -> Option<LeftOutReason> {
     (!has_field(path)).then_some(LeftOutReason::NoField)
 }
 
-/// Checks that every row of the table has its file in the folder.
-fn check_rows(table: &FileTable, files: &Listing) -> Result<(), DatasetError> {
-    for (row, path) in table.files().enumerate() {
+/// Checks that every row of the table has its file in the folder, or its folder of frames.
+fn check_rows(table: &FileTable, files: &Listing, pictures: FolderPictures) -> Result<(), DatasetError> {
+    let is_of_frames = pictures == FolderPictures::Frames;
+    for (row, path) in table.files().enumerate().filter(|_| is_of_frames) {
+        let folder = format!("{path}/");
+        if files.find_by(|name| name[..name_at(name)].cmp(&folder)).is_none() {
+            return Err(
+                table.error(row, &format!("names `{path}`, which is no folder of frames in the dataset's folder"))
+            );
+        }
+        if table.rows(path).len() > 1 {
+            return Err(
+                table.error(row, &format!("names `{path}`, as another row does: a folder of frames is one sample"))
+            );
+        }
+    }
+    for (row, path) in table.files().enumerate().filter(|_| !is_of_frames) {
         if files.find_by(|name| by_folder(name, path)).is_none() {
             return Err(table.error(
                 row,
@@ -405,8 +454,10 @@ fn folders<'s>(
 ) -> Result<LabelSource<'s>, DatasetError> {
     let mut found: BTreeSet<String> = BTreeSet::new();
     for file in files.iter().filter(|file| makes_record.is_one(file.name)) {
-        let Some((folder, _)) = file.name.split_once('/') else {
-            odd.note(|| format!("no labels: `{}` lies in no folder", file.name));
+        // The folder of frames is the sample.
+        let sample = if let MakesRecord::Frames = makes_record { folder_of(file.name) } else { file.name };
+        let Some((folder, _)) = sample.split_once('/') else {
+            odd.note(|| format!("no labels: `{sample}` lies in no folder"));
             return Ok(LabelSource::None);
         };
         if !found.contains(folder) {

@@ -173,12 +173,13 @@ fn kind() -> impl Strategy<Value = ColumnKind> {
 }
 
 fn video() -> impl Strategy<Value = VideoColumn> {
-    let parts = (any::<[u32; 2]>(), any::<bool>(), 0..4_usize, any::<bool>(), vec(op(), 0..3), any::<[u32; 2]>());
-    parts.prop_map(|([frames, step], is_rate, nth, is_strict, ops, size)| {
+    let ints = (any::<[u32; 2]>(), option::of(any::<u32>()));
+    let parts = (ints, any::<bool>(), 0..4_usize, any::<bool>(), vec(op(), 0..3), any::<[u32; 2]>());
+    parts.prop_map(|(([frames, step], source_millirate), is_rate, nth, is_strict, ops, size)| {
         let step = if is_rate { ClipStep::Millirate(step) } else { ClipStep::Stride(step) };
         let pick = [ClipPick::Random, ClipPick::Start, ClipPick::Middle, ClipPick::Uniform][nth];
         let short = if is_strict { ShortVideo::Bad } else { ShortVideo::RepeatLast };
-        let clip = VideoClip { frames, step, pick, short };
+        let clip = VideoClip { frames, step, pick, short, source_millirate };
         let drift = if is_strict { FrameDrift::Fail } else { FrameDrift::Nearest };
         let (clip, drift) = if frames % 2 == 0 { (Some(clip), FrameDrift::Fail) } else { (None, drift) };
         VideoColumn { clip, drift, each: ImageColumn { ops, size, ..ImageColumn::default() } }

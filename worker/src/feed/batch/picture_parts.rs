@@ -1,0 +1,68 @@
+//! The pictures that the clips of a batch need of videos that are lists of pictures, each of which can be read alone. As in all loose
+//! files, what is read has no checksum.
+
+use std::ops::Range;
+
+use bytes::Bytes;
+use spdl_shard::format::{FieldValue, ShardIndex};
+
+use super::sample::{BatchSample, CutContent, CutField, WantedField};
+use crate::{feed::open::Feed, fetch::Pieces};
+
+/// A list of pictures, and those of it to read.
+pub(super) struct PictureParts<'f> {
+    pub(super) field: &'f WantedField,
+    /// For each picture its place in the shard, if it is read.
+    pictures: Vec<Option<Range<u64>>>,
+}
+
+impl PictureParts<'_> {
+    /// Returns the ranges of the shard that are to be read.
+    pub(super) fn wanted(&self) -> impl Iterator<Item = Range<u64>> {
+        self.pictures.iter().flatten().cloned()
+    }
+
+    /// Returns the number of bytes of the pictures.
+    pub(super) fn bytes(&self) -> u64 {
+        self.wanted().map(|range| range.end - range.start).sum()
+    }
+
+    /// Returns the list without the pictures that nothing needs; all others have been read.
+    pub(super) fn cut(&self, read: &Pieces) -> Option<CutField> {
+        let content = |place: &Option<Range<u64>>| match place {
+            Some(place) => read.slice(place.clone()).map(Some),
+            None => Some(None),
+        };
+        let pictures: Vec<Option<Bytes>> = self.pictures.iter().map(content).collect::<Option<_>>()?;
+        Some(CutField {
+            record: self.field.record,
+            nth: self.field.nth,
+            content: CutContent::Value(FieldValue::List(pictures)),
+        })
+    }
+}
+
+/// Plans which pictures of a list to read; `None` if the field is no list whose pictures can be read alone, or all are needed.
+pub(super) fn plan<'f>(
+    feed: &Feed,
+    index: &dyn ShardIndex,
+    samples: &[BatchSample],
+    field: &'f WantedField,
+) -> Option<PictureParts<'f>> {
+    let record = index.record(field.record);
+    let name = index.field(&record, field.nth).name;
+    if !feed.decoder.reads_video(name) {
+        return None;
+    }
+    let places = index.files(&record, field.nth)?;
+    let of_record = samples.iter().filter(|sample| sample.record == field.record).map(BatchSample::key);
+    let needed = feed.decoder.video_pictures(of_record, (name, places.len()))?;
+    if needed.len() == places.len() {
+        return None;
+    }
+    let mut pictures = vec![None; places.len()];
+    for number in needed {
+        pictures[number] = Some(places[number].clone());
+    }
+    Some(PictureParts { field, pictures })
+}
