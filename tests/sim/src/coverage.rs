@@ -33,6 +33,7 @@ pub const EXPECTED: [&str; 86] = [
     "entry_padded",
     "entry_invalid",
     "epoch_crossed",
+    "samples_dealt_by_cost",
     "rank_was_silent_for_longer_than_liveness",
     "worker_was_silent_for_longer_than_liveness",
     "worker_lost_its_connection",
