@@ -18,7 +18,7 @@ def deal(costs, sizes):
         if not ranks or load[ranks[-1]] <= bound + bound // 1000:
             break
         heavy = ranks[-1]
-        for light in ranks[:8]:
+        for light in ranks[:64]:
             best = light != heavy and exchange(hands[heavy], hands[light], load[heavy] - load[light])
             if best:
                 break

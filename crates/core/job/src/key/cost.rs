@@ -197,7 +197,9 @@ mod tests {
             let error = file(text).err().unwrap_or_else(|| panic!("{text} is taken"));
             assert!(error.contains(expected), "{text}: {error}");
         }
-        let error = testing::file("global_batch = 8\ncost = \"tokens\"").check().unwrap_err().to_string();
+        let column = "[[column]]\nname = \"label\"\nfrom = \"cls\"\ndecode = \"int\"";
+        let unpacked = testing::file(&format!("global_batch = 8\ncost = \"tokens\"\n{column}"));
+        let error = unpacked.check().unwrap_err().to_string();
         assert!(error.contains("`cost` needs `sequence`"), "{error}");
     }
 

@@ -8,7 +8,7 @@ use std::{
 };
 
 /// A rank that has most exchanges with one of so many ranks that have least.
-const PARTNERS: usize = 8;
+const PARTNERS: usize = 64;
 /// Number of exchanges for each rank, at most.
 const EXCHANGES: usize = 4;
 /// Ranks exchange while the largest sum is above the least possible one by more than this part of it.

@@ -47,13 +47,14 @@ fn spread(packed: &[Vec<u32>], per_rank: u32, cost: impl Fn(u64) -> u64) -> Cost
     CostSpread { before: mean(|step| step.before), balanced: mean(|step| step.balanced), least: mean(|step| step.least) }
 }
 
+/// Of code, somewhat more than two sequences of a rank's four are one document: some ranks have three, and no deal is even in squares.
 #[test]
-fn steps_of_code_and_chats_are_within_two_percent_of_what_is_possible() {
-    for (name, packed) in [("code", packed(1_439.0, 1.49)), ("chats", packed(700.0, 1.0))] {
-        for per_rank in [4, 16] {
+fn steps_of_code_and_chats_are_as_even_as_the_page_says() {
+    for (name, packed, squares) in [("code", packed(1_439.0, 1.49), 1.045), ("chats", packed(700.0, 1.0), 1.02)] {
+        for (per_rank, squares) in [(4, squares), (16, 1.005)] {
             let found = spread(&packed, per_rank, |tokens| tokens * tokens);
-            assert!(found.balanced <= 1.02 * found.least, "{name}, {per_rank} each, squares: {found:?}");
-            assert!(found.before > 1.05 * found.least, "{name}, {per_rank} each, squares: {found:?}");
+            assert!(found.balanced <= squares * found.least, "{name}, {per_rank} each, squares: {found:?}");
+            assert!(found.before > 1.1 * found.least, "{name}, {per_rank} each, squares: {found:?}");
             let found = spread(&packed, per_rank, |tokens| tokens * (49_152 + tokens));
             assert!(found.balanced <= 1.005 * found.least, "{name}, {per_rank} each, both: {found:?}");
         }
