@@ -46,7 +46,7 @@ impl BalanceReport {
     pub(crate) fn print(&self) -> Result<(), CtlError> {
         let Self { cost, world, before, balanced, least } = self;
         outln!("largest / mean cost       {before:.3} without `cost`, {balanced:.3} with {cost}, at {world} ranks")?;
-        outln!("  no deal is below        {least:.3}, which the largest sequence of a step decides above 1")
+        outln!("  no deal is below        {least:.3}; above 1, that is the largest sequence of a step with small ones")
     }
 }
 

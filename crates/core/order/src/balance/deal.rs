@@ -18,7 +18,7 @@ const TOLERANCE: u128 = 1000;
 /// rank's costs is small.
 ///
 /// No deal is better than max(mean, largest + the least ones beside it), and with four entries a rank and costs as lengths of documents have
-/// them this one is mostly within 1 % of that. It takes O(n log n).
+/// them this one is mostly within 1 % of that. It takes O(n log n) and a bounded number of exchanges.
 ///
 /// # Panics
 /// If the sizes do not add up to the number of costs.
@@ -41,7 +41,7 @@ pub fn deal_by_cost(costs: &[u64], sizes: &[usize]) -> Vec<u32> {
 
 /// Returns a lower bound of the largest sum of any deal: the mean over ranks, or the largest cost with as few others as some rank gets,
 /// which are at least the least ones.
-fn least_largest(costs: &[u64], sizes: &[usize]) -> u128 {
+pub(super) fn least_largest(costs: &[u64], sizes: &[usize]) -> u128 {
     let total: u128 = costs.iter().map(|cost| u128::from(*cost)).sum();
     let ranks = sizes.iter().filter(|size| **size > 0);
     let (count, fewest) = (ranks.clone().count() as u128, ranks.min().copied().unwrap_or(0));

@@ -7,6 +7,7 @@ mod deal;
 use std::{num::NonZeroU32, ops::Range};
 
 pub use self::deal::deal_by_cost;
+use self::deal::least_largest;
 use super::{Item, Plan, Step, batch::rank_entries};
 
 /// The entries of a global batch, dealt to ranks by cost.
@@ -64,12 +65,12 @@ impl BalancedBatch {
         }
         let slice = |rank| rank_entries(entries, rank, world);
         let sum = |slice: Range<u64>| costs[slice.start as usize..slice.end as usize].iter().map(|cost| u128::from(*cost)).sum();
-        let largest = costs.iter().max().map_or(0, |cost| u128::from(*cost));
+        let sizes: Vec<usize> = (0..world).map(slice).map(|slice| (slice.end - slice.start) as usize).collect();
         let to_mean = |cost: u128| if total == 0 { 1.0 } else { cost as f64 * f64::from(world) / total as f64 };
         CostSpread {
             before: to_mean((0..world).map(|rank| sum(slice(rank))).max().unwrap_or(0)),
             balanced: to_mean(loads.into_iter().max().unwrap_or(0)),
-            least: to_mean(largest).max(1.0),
+            least: to_mean(least_largest(costs, &sizes)).max(1.0),
         }
     }
 }
@@ -81,7 +82,7 @@ pub struct CostSpread {
     pub before: f64,
     /// With balance.
     pub balanced: f64,
-    /// What no deal can be below: 1, or the largest cost of an entry.
+    /// What no deal of these numbers of entries can be below: 1, or the largest cost of an entry with the least ones beside it.
     pub least: f64,
 }
 
