@@ -88,6 +88,7 @@ fn a_balanced_job_delivers_the_same_at_every_number_of_ranks_and_its_run_is_audi
     for (world, steps) in [(6, 3), (8, 2)] {
         let from = reports.last().expect("a rank")["position"].as_str().expect("a position").to_owned();
         if world == 6 {
+            cluster.workers[0].process.kill();
             cluster.restart_worker(0);
         }
         reports.extend(launch(&cluster, &job, world, (&from, steps)));
@@ -96,7 +97,8 @@ fn a_balanced_job_delivers_the_same_at_every_number_of_ranks_and_its_run_is_audi
     for field in ["receipt", "content_digest"] {
         assert_eq!(sum(&reports, field), expected[field].as_str().expect("a digest"), "{field}");
     }
-    let transports: Vec<&str> = reports.iter().map(|report| report["transport"].as_str().expect("a transport")).collect();
+    let transports: Vec<&str> =
+        reports.iter().map(|report| report["transport"].as_str().expect("a transport")).collect();
     assert!(transports.contains(&"local") && transports.contains(&"quic"), "{transports:?}");
     let replayed = undisturbed(&job, 9, &["--digest"]);
     assert_eq!(replayed["content_digest"], expected["content_digest"]);
@@ -111,7 +113,9 @@ fn the_plan_shows_what_balance_gives_before_a_job_has_it() {
     let folder = tempfile::tempdir().expect("a folder");
     write_dataset(&folder.path().join("tokens"));
     let job = write_job(folder.path(), "plain", "");
-    let plan = |further: &[&str]| run(ctl().arg("plan").arg(&job).args(["--world", "8", "--ranks-per-node", "2", "--json"]).args(further)).json();
+    let plan = |further: &[&str]| {
+        run(ctl().arg("plan").arg(&job).args(["--world", "8", "--ranks-per-node", "2", "--json"]).args(further)).json()
+    };
     let spread = |report: &Value, of: &str| report["balance"][of].as_f64().expect("a number");
     let plain = plan(&[]);
     assert!(plain["balance"].is_null());

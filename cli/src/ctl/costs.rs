@@ -67,9 +67,8 @@ impl CostTally {
             blocks.extend(items.iter().filter(|item| item.kind != ItemKind::Invalid).map(|item| item.located.block));
             costs.samples += blocks.len() as u64;
             for block in &blocks {
-                let span = uses
-                    .entry(((rank - ranks.start) / *ranks_per_node, *block))
-                    .or_insert((costs.steps, costs.steps));
+                let span =
+                    uses.entry(((rank - ranks.start) / *ranks_per_node, *block)).or_insert((costs.steps, costs.steps));
                 span.1 = costs.steps;
             }
             blocks.sort_unstable();

@@ -13,8 +13,8 @@ use super::{
     costs::{CostTally, Costs, NodeRanks},
     dealt::StepDealer,
     job_file::{self, JobFileArg, OpenJob},
-    plan_balance::{BalanceReport, SpreadTally, parse_cost},
     output::outln,
+    plan_balance::{BalanceReport, SpreadTally, parse_cost},
     record_names::{RecordName, RecordNames, SampleNames},
     report,
 };

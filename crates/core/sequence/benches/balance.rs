@@ -75,7 +75,8 @@ fn measure(name: &str, packed: &Packed) {
             let (mut sums, mut steps) = ([0.0; 4], 0);
             for step in plan.steps(Position::START, &batches).take(STEPS) {
                 let items = plan.step_items(&step);
-                let of = |item: &spdl_order::Item| cost(&packed[item.located.block as usize][item.located.index as usize]);
+                let of =
+                    |item: &spdl_order::Item| cost(&packed[item.located.block as usize][item.located.index as usize]);
                 let costs: Vec<u64> = items.iter().map(of).collect();
                 let batch = BalancedBatch::new(items.clone(), &costs, RANKS, None);
                 let spread = batch.spread(&costs, RANKS);

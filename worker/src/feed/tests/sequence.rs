@@ -94,7 +94,12 @@ fn knowing(evaluated: &EvaluatedSequences, memory_bytes: u64) -> Arc<Resources> 
     resources_with(memory_bytes, Access { stores, ..Access::default() })
 }
 
-pub(super) async fn rows_of(resources: &Arc<Resources>, session: &Session, rank: u32, from: Position) -> BTreeMap<Position, Row> {
+pub(super) async fn rows_of(
+    resources: &Arc<Resources>,
+    session: &Session,
+    rank: u32,
+    from: Position,
+) -> BTreeMap<Position, Row> {
     let mut feed = start(resources, session, rank, from);
     let mut rows = BTreeMap::new();
     while let Some(of_batch) = next_rows(&mut feed).await {

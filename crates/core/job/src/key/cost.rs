@@ -78,9 +78,7 @@ impl From<SampleCostFile> for SampleCost {
         match file {
             SampleCostFile::Name(CostName::Tokens) => Self { linear: 1, quadratic: 0, within: None },
             SampleCostFile::Name(CostName::TokensSquared) => Self { linear: 0, quadratic: 1, within: None },
-            SampleCostFile::Table(CostTable { linear, quadratic, within }) => {
-                Self { linear, quadratic, within }
-            }
+            SampleCostFile::Table(CostTable { linear, quadratic, within }) => Self { linear, quadratic, within },
         }
     }
 }
@@ -129,7 +127,9 @@ impl PlainKey for CostKey {
         }
         let of = [("linear", linear), ("quadratic", quadratic)].into_iter().find(|(_, factor)| *factor > MAX_FACTOR);
         match of {
-            Some((key, factor)) => Err(format!("has `{key}` = {factor}; it must be 0 to {MAX_FACTOR}: divide both factors")),
+            Some((key, factor)) => {
+                Err(format!("has `{key}` = {factor}; it must be 0 to {MAX_FACTOR}: divide both factors"))
+            }
             None => Ok(()),
         }
     }

@@ -105,9 +105,10 @@ impl Hands {
     /// largest sum. Returns whether it has.
     fn exchange(&mut self) -> bool {
         let Some(&(most, heavy)) = self.loads.last() else { return false };
-        let found = self.loads.iter().take(PARTNERS).filter(|(_, light)| *light != heavy).find_map(|&(least, light)| {
-            Some(((least, light), best_exchange(&self.hands[heavy], &self.hands[light], most - least)?))
-        });
+        let found =
+            self.loads.iter().take(PARTNERS).filter(|(_, light)| *light != heavy).find_map(|&(least, light)| {
+                Some(((least, light), best_exchange(&self.hands[heavy], &self.hands[light], most - least)?))
+            });
         let Some(((least, light), exchange)) = found else { return false };
         self.loads.remove(&(most, heavy));
         self.loads.remove(&(least, light));

@@ -31,7 +31,8 @@ impl BalancedBatch {
         let (mut ranks, entries) = (Vec::with_capacity(items.len()), items.len() as u64);
         for group in groups(world, within) {
             let shares = group.clone().map(|rank| rank_entries(entries, rank, world));
-            let (first, last) = (rank_entries(entries, group.start, world), rank_entries(entries, group.end - 1, world));
+            let (first, last) =
+                (rank_entries(entries, group.start, world), rank_entries(entries, group.end - 1, world));
             let sizes: Vec<usize> = shares.map(|share| (share.end - share.start) as usize).collect();
             let of_group = &costs[first.start as usize..last.end as usize];
             ranks.extend(deal_by_cost(of_group, &sizes).into_iter().map(|rank| group.start + rank));
@@ -64,7 +65,9 @@ impl BalancedBatch {
             loads[*rank as usize] += u128::from(*cost);
         }
         let slice = |rank| rank_entries(entries, rank, world);
-        let sum = |slice: Range<u64>| costs[slice.start as usize..slice.end as usize].iter().map(|cost| u128::from(*cost)).sum();
+        let sum = |slice: Range<u64>| {
+            costs[slice.start as usize..slice.end as usize].iter().map(|cost| u128::from(*cost)).sum()
+        };
         let sizes: Vec<usize> = (0..world).map(slice).map(|slice| (slice.end - slice.start) as usize).collect();
         let to_mean = |cost: u128| if total == 0 { 1.0 } else { cost as f64 * f64::from(world) / total as f64 };
         CostSpread {

@@ -44,7 +44,11 @@ fn spread(packed: &[Vec<u32>], per_rank: u32, cost: impl Fn(u64) -> u64) -> Cost
     let all: Vec<CostSpread> = spreads.collect();
     assert!(all.len() > 4, "{} steps", all.len());
     let mean = |part: fn(&CostSpread) -> f64| all.iter().map(part).sum::<f64>() / all.len() as f64;
-    CostSpread { before: mean(|step| step.before), balanced: mean(|step| step.balanced), least: mean(|step| step.least) }
+    CostSpread {
+        before: mean(|step| step.before),
+        balanced: mean(|step| step.balanced),
+        least: mean(|step| step.least),
+    }
 }
 
 /// Of code, somewhat more than two sequences of a rank's four are one document: some ranks have three, and no deal is even in squares.

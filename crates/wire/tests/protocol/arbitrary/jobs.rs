@@ -10,9 +10,9 @@ use spdl_job::{
     DocumentLengthsColumn, FeaturesKind, Fill, FloatColumn, FrequencyMask, FunctionCall, Gain, GeometryColumn,
     GlobalLengthsColumn, ImageColumn, ImageOp, ImageSizeColumn, IntColumn, Interpolation, IsPadColumn, Job, JobSource,
     JsonColumn, LabelsColumn, LossMaskColumn, MaskColumn, Mix, Noise, NumberOrRange, OneHotColumn, PictureList,
-    PositionsColumn, RandomResizedCrop, ReturnedColumn, ReturnedValue, Returns, SampleCost, SegmentPick, Sequence, ShortVideo,
-    Size, SoundOp, SourceDigest, Speed, TensorColumn, TensorEncoding, TextColumn, TimeMask, TokensColumn, Transform,
-    VideoClip, VideoColumn, VideoMaskColumn, VideoTimesColumn,
+    PositionsColumn, RandomResizedCrop, ReturnedColumn, ReturnedValue, Returns, SampleCost, SegmentPick, Sequence,
+    ShortVideo, Size, SoundOp, SourceDigest, Speed, TensorColumn, TensorEncoding, TextColumn, TimeMask, TokensColumn,
+    Transform, VideoClip, VideoColumn, VideoMaskColumn, VideoTimesColumn,
 };
 use spdl_order::{BlendStage, EpochEnd, MixParams, OrderParams};
 use spdl_sequence::{LongDocument, PackMethod};
