@@ -93,14 +93,14 @@ fn a_balanced_job_delivers_the_same_at_every_number_of_ranks_and_its_run_is_audi
         }
         reports.extend(launch(&cluster, &job, world, (&from, steps)));
     }
-    let expected = undisturbed(&plain, 9, &["--digest"]);
+    let expected = undisturbed(&plain, 9, &[]);
     for field in ["receipt", "content_digest"] {
         assert_eq!(sum(&reports, field), expected[field].as_str().expect("a digest"), "{field}");
     }
     let transports: Vec<&str> =
         reports.iter().map(|report| report["transport"].as_str().expect("a transport")).collect();
     assert!(transports.contains(&"local") && transports.contains(&"quic"), "{transports:?}");
-    let replayed = undisturbed(&job, 9, &["--digest"]);
+    let replayed = undisturbed(&job, 9, &[]);
     assert_eq!(replayed["content_digest"], expected["content_digest"]);
 
     let audit = run(&mut cluster.ctl("client", ["audit", "--run", "balanced"]));

@@ -37,7 +37,8 @@ def job(texts: pathlib.Path, method: dict[str, Any], **keys: Any) -> dict[str, A
 
 def delivered(made: dict[str, Any], rank: int, world: int) -> tuple[Delivered, Delivered]:
     """Returns what a rank gets, and what it is told of the sequences of all ranks."""
-    of_rank, of_all = {}, {}
+    of_rank: Delivered = {}
+    of_all: Delivered = {}
     with spdl_cluster.local(made, rank=rank, world=world, tensors="numpy") as loader:
         for batch in loader:
             of_rank[batch.position] = [list(map(int, lengths)) for lengths in batch["cuts"]]
@@ -70,7 +71,8 @@ def test_each_rank_has_the_sequences_that_the_second_implementation_deals_to_it(
 
 @UNEVEN
 def test_steps_are_more_even_and_the_receipts_of_all_ranks_are_those_without(texts: pathlib.Path) -> None:
-    largest, receipts = {}, {}
+    largest: dict[str | None, int] = {}
+    receipts: dict[str | None, int] = {}
     for cost in (None, "tokens^2"):
         made = job(texts, BEST_FIT_1, **({"cost": cost} if cost else {}))
         ranks = [delivered(made, rank, 3)[0] for rank in range(3)]
@@ -89,7 +91,8 @@ def test_steps_are_more_even_and_the_receipts_of_all_ranks_are_those_without(tex
 def test_a_state_goes_on_at_another_world_with_and_without_a_cost(texts: pathlib.Path) -> None:
     with spdl_cluster.local(job(texts, BEST_FIT_1), tensors="numpy") as loader:
         batches = iter(loader)
-        next(batches), next(batches)
+        for _ in range(2):
+            next(batches)
         state = loader.state_dict()
     made = job(texts, BEST_FIT_1, cost=SQUARES)
     expected = delivered(made, 0, 2)

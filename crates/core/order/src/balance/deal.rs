@@ -131,8 +131,9 @@ fn best_exchange(heavy: &[CostOfEntry], light: &[CostOfEntry], gap: u128) -> Opt
     for (number, (cost, _)) in heavy.iter().enumerate() {
         let wanted = u128::from(*cost).saturating_sub(gap / 2);
         let at = light.partition_point(|(other, _)| u128::from(*other) < wanted);
-        for other in at.saturating_sub(1)..(at + 1).min(light.len()) {
-            let Some(difference) = cost.checked_sub(light[other].0).map(u128::from) else { continue };
+        let first = at.saturating_sub(1);
+        for (other, (smaller, _)) in (first..).zip(&light[first..(at + 1).min(light.len())]) {
+            let Some(difference) = cost.checked_sub(*smaller).map(u128::from) else { continue };
             if difference == 0 || difference >= gap {
                 continue;
             }
