@@ -3,7 +3,12 @@
 //! `cargo bench --package spdl-sequence --bench balance`. Lengths are drawn: lognormal as those of source code (median 1,439, sigma 1.49)
 //! and of chats (median 700, sigma 1), and samples of text and pictures, which are not packed. Lines of stdin, one length each, take the
 //! place of the drawn code.
-#![allow(clippy::disallowed_methods, clippy::disallowed_macros, reason = "a benchmark reads and prints")]
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_macros,
+    clippy::disallowed_types,
+    reason = "a benchmark reads, prints and measures"
+)]
 
 use std::{hint::black_box, io::IsTerminal, sync::Arc, time::Instant};
 
