@@ -66,7 +66,7 @@ def test_each_rank_has_the_sequences_that_the_second_implementation_deals_to_it(
             expected = [lengths for lengths, of in zip(sequences, ranks, strict=True) if of == rank]
             assert of_rank[position] == expected, f"rank {rank} at {position}"
             steps += 1
-    assert steps > 4 * world
+    assert steps >= 4 * world
 
 
 @UNEVEN
