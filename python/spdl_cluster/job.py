@@ -27,6 +27,8 @@ class Job(_JobRequired, total=False):
     bad_samples: Literal["substitute", "mask", "fail"] | None
     #: The columns of a batch, in order, each in a table `[[column]]`. With those that functions add, a job has 1 to 64 of them. Default: none, which needs a `function`.
     column: Sequence[Column]
+    #: For jobs with `sequence`: what a sequence costs a trainer, by which the sequences of a global batch are dealt to ranks. Each rank gets as many as without it, the steps of ranks take about the same time, and no global batch changes. Default: none; ranks get what lies together.
+    cost: Literal["tokens", "tokens^2"] | CostTable | None
     #: The folder or URL that `spdl-ctl pack` or `spdl-ctl index` wrote: a path, or `s3://`, `gs://`, `az://`, `http://`, `https://`, `hf://`. A relative path starts at the folder of the job file. Passwords do not belong here: credentials come from the environment of the store's client. Default: none, which needs `source`.
     dataset: str | os.PathLike[str]
     #: What happens when fewer samples than a global batch are left in an epoch. Default: `drop`; `partial` for one epoch with `shuffle = false`.
@@ -758,6 +760,17 @@ class Span(TypedDict, total=False):
     seconds: str | None
     #: The field that says where the sound begins in the file; an empty text says that it begins with the file. Default: none; the beginning of the file.
     start: str | None
+
+
+class CostTable(TypedDict, total=False):
+    """What a sample costs a trainer: `linear` times its tokens and `quadratic` times the sum of the squares of its documents' tokens."""
+
+    #: The cost of a token, 0 to 65535. A layer of a transformer takes about 12 times its width, in units of `quadratic = 1`. Default: 0.
+    linear: int
+    #: The cost of a pair of tokens of one document, 0 to 65535. Default: 0.
+    quadratic: int
+    #: The number of neighbouring ranks that share their samples among themselves, such as the ranks of a node, at least 1: samples then stay on the node that reads them without `cost`, and steps are less even. Default: all ranks.
+    within: int | None
 
 
 class _FunctionRequired(TypedDict):

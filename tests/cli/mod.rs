@@ -1,6 +1,7 @@
 //! The command line: runs the real program and compares its texts.
 
 mod audit;
+mod balance;
 mod certificates;
 mod compare;
 mod dev;

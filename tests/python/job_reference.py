@@ -31,6 +31,7 @@ SHOWN = {
     "MixFile": "job.md#a-mix",
     "Normalise": "job.md#normalisation",
     "OrderFile": "job.md#the-order",
+    "SampleCostFile": "balance.md",
     "SequenceFile": "language.md#2-the-job",
     "JobSourceFile": "sources.md#weights-and-how-often-a-source-comes",
     "JobStageFile": "sources.md#other-weights-later-stages",
@@ -58,6 +59,8 @@ SHOWN = {
 #: Headings of tables, as they are written in a job file, and of values.
 HEADINGS = {
     "ColumnFile": "`[[column]]`",
+    "CostName": "Words of `cost`",
+    "CostTable": "Table of `cost`",
     "DType": "`dtype`",
     "FunctionFile": "`[[function]]`",
     "MixFile": "`[mix]`",
@@ -65,6 +68,7 @@ HEADINGS = {
     "OrderFile": "`[order]`",
     "ReturnedFile": "`returns` of a function",
     "ReturnsFile": "`returns` of a column",
+    "SampleCostFile": "`cost`",
     "SequenceFile": "`[sequence]`",
     "JobSourceFile": "`[[source]]`",
     "JobStageFile": "`[[stage]]`",
@@ -118,11 +122,15 @@ class Reference:
         form = "They are written as [those on pictures](#operations): `{ gain = [-6, 6] }` is `{ gain = { decibels = [-6, 6] } }`."
         self._operations("SoundOperation", "## Operations on sounds", form, "sound operations")
         self._add("## Values", "What several keys have as their value, or one of several words.")
-        for name in sorted(self._values, key=lambda name: anchor(heading(name))):
-            known = len(self._tables)
-            self._value(name)
-            for part in self._tables[known:]:
-                self._table(part, "###")
+        described: set[str] = set()
+        # A value can name others.
+        while names := sorted(set(self._values) - described, key=lambda name: anchor(heading(name))):
+            for name in names:
+                known = len(self._tables)
+                self._value(name)
+                for part in self._tables[known:]:
+                    self._table(part, "###")
+            described.update(names)
         shown_here = {*self._tables, *self._values, *PLACES, "ImageOp", "SoundOp"}
         if missing := self._definitions.keys() - shown_here:
             raise SystemExit(f"these definitions are not on the page: {sorted(missing)}")

@@ -46,13 +46,17 @@ def ids(document: int) -> NDArray[numpy.int32]:
     return numpy.arange(length, dtype=numpy.int32) + 1000 * (document + 1)
 
 
-@pytest.fixture(scope="module")
-def texts(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    folder = tmp_path_factory.mktemp("texts") / "texts"
+def write_texts(folder: pathlib.Path) -> pathlib.Path:
+    """Writes a dataset of the documents, and returns its folder."""
     with spdl_cluster.Writer(folder, block_size=4096) as writer:
         for document in range(DOCUMENTS):
             writer.write({"ids": ids(document)}, key=f"{document:04}")
     return folder
+
+
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    return write_texts(tmp_path_factory.mktemp("texts") / "texts")
 
 
 #: A batch of five is not divided evenly among ranks of three.

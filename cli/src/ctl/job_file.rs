@@ -38,7 +38,11 @@ pub(crate) fn read(path: &Path) -> Result<JobFile, CtlError> {
 
 /// Opens a job file's datasets and freezes the job.
 pub(crate) async fn open(path: &Path) -> Result<OpenJob, CtlError> {
-    let mut file = read(path)?;
+    open_file(read(path)?).await
+}
+
+/// Opens the datasets of a job and freezes it.
+pub(crate) async fn open_file(mut file: JobFile) -> Result<OpenJob, CtlError> {
     let datasets = evaluated(&mut file).await?;
     let job = datasets.freeze(&file)?;
     refuse_misfits(&datasets, &job).await?;

@@ -3,15 +3,18 @@
 use std::process::ExitCode;
 
 use serde::Serialize;
+use spdl_job::SampleCostFile;
 use spdl_order::{BatchParams, ItemKind, OrderParams, Step};
 use spdl_sequence::SequenceFill;
 use spdl_types::{Fingerprint, Position};
 
 use super::{
     CtlError, CtlResult,
-    costs::{Costs, NodeRanks},
+    costs::{CostTally, Costs, NodeRanks},
+    dealt::StepDealer,
     job_file::{self, JobFileArg, OpenJob},
     output::outln,
+    plan_balance::{BalanceReport, SpreadTally, parse_cost},
     record_names::{RecordName, RecordNames, SampleNames},
     report,
 };
@@ -42,6 +45,10 @@ pub(crate) struct PlanArgs {
     /// Number of ranks that share a node and its cache.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     ranks_per_node: u32,
+    /// What a sequence costs the trainer, in place of the job's `cost`: `tokens`, `tokens^2` or `{ linear = 12288, quadratic = 1 }`.
+    /// Adds how even steps are, with and without it.
+    #[arg(long, value_name = "COST", value_parser = parse_cost)]
+    cost: Option<SampleCostFile>,
     /// Prints the sample ids: one JSON object for each step and rank.
     #[arg(long)]
     ids: bool,
@@ -84,6 +91,9 @@ struct PlanReport {
     /// For a job with `sequence`.
     #[serde(skip_serializing_if = "Option::is_none")]
     sequences: Option<SequenceReport>,
+    /// For a job with `cost`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    balance: Option<BalanceReport>,
 }
 
 /// What becomes of the documents of a job with `sequence` in an epoch.
@@ -192,7 +202,9 @@ pub(crate) fn run(args: &PlanArgs) -> CtlResult {
 }
 
 async fn plan(args: &PlanArgs) -> CtlResult {
-    let open = job_file::open(&args.job.job).await?;
+    let mut file = job_file::read(&args.job.job)?;
+    file.cost = args.cost.or(file.cost);
+    let open = job_file::open_file(file).await?;
     let batches = open.batches(args.global_batch);
     let ranks = ranks(args.rank, args.world, &batches)?;
     open.plan.check(&batches)?;
@@ -200,13 +212,24 @@ async fn plan(args: &PlanArgs) -> CtlResult {
     if args.ids {
         print_ids(&open, args, &batches, ranks).await?;
     } else {
-        let nodes = NodeRanks { world: args.world, ranks: 0..args.world, ranks_per_node: args.ranks_per_node };
-        let costs = Costs::of(&open.plan, &open.block_bytes(), steps(&open, args, &batches), &nodes);
+        let nodes = NodeRanks { ranks: 0..args.world, ranks_per_node: args.ranks_per_node };
+        let (mut tally, mut spreads) = (CostTally::new(nodes), SpreadTally::default());
+        let mut dealer = StepDealer::new(&open, args.world);
+        for step in steps(&open, args, &batches) {
+            if tally.is_full() {
+                break;
+            }
+            let dealt = dealer.deal(&step).await?;
+            tally.add(&dealt);
+            dealt.spread().iter().for_each(|spread| spreads.add(spread));
+        }
+        let (costs, balance) = (tally.costs(&open.block_bytes()), spreads.report(&open.job, args.world));
         let OrderParams { lanes, window, .. } = open.job.order;
         if args.json {
-            report::json(&PlanReport { lanes, window, costs, sequences: SequenceReport::of(&open) })?;
+            report::json(&PlanReport { lanes, window, costs, sequences: SequenceReport::of(&open), balance })?;
         } else {
             print_costs(&open, &costs)?;
+            balance.iter().try_for_each(BalanceReport::print)?;
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -262,11 +285,12 @@ async fn print_ids(
     batches: &BatchParams,
     ranks: std::ops::Range<u32>,
 ) -> Result<(), CtlError> {
-    let mut items = Vec::new();
+    let (mut dealer, mut items) = (StepDealer::new(open, args.world), Vec::new());
     let mut names = if args.keys { Some(RecordNames::new(&open.job, open.datasets.clone())?) } else { None };
     for step in steps(open, args, batches) {
+        let dealt = dealer.deal(&step).await?;
         for rank in ranks.clone() {
-            open.plan.rank_items(&step, rank, args.world, &mut items);
+            dealt.rank_items(rank, &mut items);
             if items.is_empty() {
                 // The rank has no share of the epoch's short last batch.
                 continue;

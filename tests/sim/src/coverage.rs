@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 /// The events that a few hundred seeds must reach, each at least once.
-pub const EXPECTED: [&str; 86] = [
+pub const EXPECTED: [&str; 87] = [
     "session_begun",
     "session_resumed_from_state",
     "session_resumed_without_state",
@@ -33,6 +33,7 @@ pub const EXPECTED: [&str; 86] = [
     "entry_padded",
     "entry_invalid",
     "epoch_crossed",
+    "samples_dealt_by_cost",
     "rank_was_silent_for_longer_than_liveness",
     "worker_was_silent_for_longer_than_liveness",
     "worker_lost_its_connection",

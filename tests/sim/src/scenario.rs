@@ -1,10 +1,12 @@
 //! The constants of a seed: the job, the cluster, the speed of everything and the faults that may occur.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, num::NonZeroU32};
 
 use spdl_control::{client::AllowedTransports, coordinator::CoordinatorConfig};
 use spdl_job::{BadSamples, Column, ColumnKind, IntColumn, Job, JobSource, testing};
-use spdl_order::{BlendSource, BlendStage, EpochEnd, Located, OrderParams, Plan, blend_weights};
+use spdl_order::{
+    BalancedBatch, BlendSource, BlendStage, EpochEnd, Item, Located, OrderParams, Plan, Step, blend_weights,
+};
 use spdl_types::{DType, Fingerprint, mix::splitmix64};
 
 use crate::{dice::Dice, faults::Fault};
@@ -38,6 +40,24 @@ pub(crate) struct JobDataset {
 }
 
 impl JobDataset {
+    /// Returns whether the samples of a global batch are dealt to ranks by what they cost.
+    const fn is_balanced(&self) -> bool {
+        self.job.seed.is_multiple_of(4)
+    }
+
+    /// Returns the entries that a rank gets in a step.
+    pub(crate) fn rank_items(&self, step: &Step, rank: u32, world: u32) -> Vec<Item> {
+        if !self.is_balanced() {
+            let mut items = Vec::new();
+            self.plan.rank_items(step, rank, world, &mut items);
+            return items;
+        }
+        let items = self.plan.step_items(step);
+        let costs: Vec<u64> = items.iter().map(|item| 1 + splitmix64(item.located.id.0) % 100).collect();
+        let within = NonZeroU32::new((self.job.seed / 4 % 4) as u32);
+        BalancedBatch::new(items, &costs, world, within).rank_items(rank).copied().collect()
+    }
+
     /// Returns the number of samples of a block, which is its size in caches.
     pub(crate) fn block_samples(&self, block: u32) -> u64 {
         self.blocks[block as usize].into()

@@ -81,9 +81,12 @@ impl FeedDriver {
                     FeedEffect::Fill { sequence, slot, step } => {
                         let room = room.as_ref().map(|room| room.begin(sequence, slot, layout));
                         let slot = slab.try_take(slot).expect("a slot that the core has filled is free");
-                        let batch = planned.take(step);
-                        let span = batch.span.clone();
-                        let filled = fill(feed.clone(), sequence, batch, (slot, room), next.clone()).instrument(span);
+                        let (plan, feed, turn) = (planned.take(step), feed.clone(), next.clone());
+                        let filled = async move {
+                            let batch = plan.known(&feed).await?;
+                            let span = batch.span.clone();
+                            fill(feed, sequence, batch, (slot, room), turn).instrument(span).await
+                        };
                         filling.push(filled.map(move |filled| (sequence, filled)));
                     }
                     FeedEffect::HandOver { sequence, .. } => {

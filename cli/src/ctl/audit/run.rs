@@ -10,12 +10,14 @@ use spdl_control::{
 };
 use spdl_job::{BadSamples, Job};
 use spdl_order::{BatchParams, Receipt};
+use spdl_store::StoreError;
 use spdl_types::{Position, SampleId};
 
 use super::PlannedDelivery;
 use crate::ctl::{
     CtlError, CtlResult,
     coordinator::Connection,
+    dealt::StepDealer,
     job,
     job_file::{self, OpenJob},
     named_run,
@@ -80,10 +82,10 @@ struct RankVerdict {
 pub(super) async fn audit(name: &str, connection: &Connection, json: bool) -> CtlResult {
     let known = ask(name, connection).await?;
     let open = job_file::open_frozen(known.job.clone()).await?;
-    let mut verdict = compare(&open, &known);
+    let mut verdict = compare(&open, &known).await?;
     if !verdict.equal {
         tokio::time::sleep(SECOND_LOOK).await;
-        verdict = compare(&open, &ask(name, connection).await?);
+        verdict = compare(&open, &ask(name, connection).await?).await?;
     }
     if json {
         report::json(&verdict)?;
@@ -135,9 +137,11 @@ async fn bad_samples(job: &str, connection: &Connection) -> Result<HashSet<Sampl
     }
 }
 
-fn compare(open: &OpenJob, known: &KnownBadSamples) -> Verdict {
-    let sessions: Vec<SessionVerdict> =
-        known.sessions.iter().map(|session| compare_session(open, known, session)).collect();
+async fn compare(open: &OpenJob, known: &KnownBadSamples) -> Result<Verdict, StoreError> {
+    let mut sessions: Vec<SessionVerdict> = Vec::with_capacity(known.sessions.len());
+    for session in &known.sessions {
+        sessions.push(compare_session(open, known, session).await?);
+    }
     let (from, to, gap) =
         reach(&known.sessions, |session, at| open.plan.step(at, &batches(open, session)).map(|step| step.from));
     let mut difference = sessions.iter().find_map(first_difference).or(gap);
@@ -147,7 +151,7 @@ fn compare(open: &OpenJob, known: &KnownBadSamples) -> Verdict {
     {
         text.push_str("; the ledger of bad samples is full, so substitutes cannot all be recomputed");
     }
-    Verdict {
+    Ok(Verdict {
         job: open.job.name.clone(),
         run: known.run.clone(),
         epochs: known.epochs,
@@ -157,7 +161,7 @@ fn compare(open: &OpenJob, known: &KnownBadSamples) -> Verdict {
         sessions,
         equal: difference.is_none(),
         difference,
-    }
+    })
 }
 
 fn batches(open: &OpenJob, session: &SessionStatus) -> BatchParams {
@@ -166,15 +170,20 @@ fn batches(open: &OpenJob, session: &SessionStatus) -> BatchParams {
 
 /// Recomputes, for each rank of a session, the receipt of the plan up to the rank's position, and compares it with the
 /// rank's.
-fn compare_session(open: &OpenJob, known: &KnownBadSamples, session: &SessionStatus) -> SessionVerdict {
+async fn compare_session(
+    open: &OpenJob,
+    known: &KnownBadSamples,
+    session: &SessionStatus,
+) -> Result<SessionVerdict, StoreError> {
     let batches = batches(open, session);
     let mut planned: Vec<PlannedDelivery> = session.ranks.iter().map(|_| PlannedDelivery::default()).collect();
     let furthest = session.ranks.iter().map(|rank| rank.position).max().unwrap_or(session.start);
-    let mut items = Vec::new();
+    let (mut dealer, mut items) = (StepDealer::new(open, session.world), Vec::new());
     for step in open.plan.steps(session.start, &batches).take_while(|step| step.next <= furthest) {
+        let dealt = dealer.deal(&step).await?;
         let reached = session.ranks.iter().zip(&mut planned).filter(|(rank, _)| step.next <= rank.position);
         for (rank, planned) in reached {
-            open.plan.rank_items(&step, rank.rank, session.world, &mut items);
+            dealt.rank_items(rank.rank, &mut items);
             for item in &items {
                 planned.add(open, item, &known.bad);
             }
@@ -193,14 +202,14 @@ fn compare_session(open: &OpenJob, known: &KnownBadSamples, session: &SessionSta
         }
     });
     let ranks = ranks.collect();
-    SessionVerdict {
+    Ok(SessionVerdict {
         session: session.session,
         world: session.world,
         global_batch: session.global_batch,
         start: session.start,
         acknowledged: session.acknowledged,
         ranks,
-    }
+    })
 }
 
 /// Describes the first rank of a session whose receipt is not the plan's.

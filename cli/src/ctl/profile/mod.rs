@@ -25,7 +25,8 @@ use spdl_worker::{feed::DEFAULT_SLOTS, size::parse_cores, transform::TransformSe
 
 use super::{
     CtlError, CtlResult,
-    costs::{Costs, NodeRanks},
+    costs::{CostTally, Costs, NodeRanks},
+    dealt::DealtStep,
     interrupt,
     job_file::{self, JobFileArg, OpenJob},
     machine,
@@ -247,7 +248,14 @@ async fn measure_all(
 fn order_costs(open: &OpenJob, nodes: u32, window: u64) -> Costs {
     let plan = open.plan_with_window(window).expect("a smaller window is valid");
     let steps = plan.steps(Position::START, &open.batches(None)).take_while(|step| step.from.epoch == 0);
-    Costs::of(&plan, &open.block_bytes(), steps, &NodeRanks { world: nodes, ranks: 0..1, ranks_per_node: 1 })
+    let mut tally = CostTally::new(NodeRanks { ranks: 0..1, ranks_per_node: 1 });
+    for step in steps {
+        if tally.is_full() {
+            break;
+        }
+        tally.add(&DealtStep::Sliced { plan: &plan, step, world: nodes });
+    }
+    tally.costs(&open.block_bytes())
 }
 
 fn facts(args: &ProfileArgs, open: &OpenJob, profiler: &Profiler, measurements: &[Measurement]) -> Facts {

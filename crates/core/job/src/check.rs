@@ -22,6 +22,10 @@ pub const MAX_COLUMNS: usize = 64;
 /// Upper limit of the samples that a job delivers in all its epochs, so that sums of positions cannot overflow.
 const MAX_DELIVERED: u64 = 1 << 62;
 
+/// The problem of a job whose plan does not know what samples cost.
+const NO_COST: &str = "needs `sequence`: only of sequences of tokens does the plan know what they cost, from the lengths of documents that \
+                       are measured when the job is created; pack the documents with a table `[sequence]`, or leave `cost` out";
+
 /// Returns the error for a key of `job` with an invalid value.
 pub(super) fn wrong(job: &str, key: impl Into<String>, problem: impl Into<String>) -> JobError {
     JobError::Key { job: job.to_owned(), key: key.into(), problem: problem.into() }
@@ -105,6 +109,7 @@ impl Job {
             |column: &Column| matches!(&column.kind, ColumnKind::Tokens(kind) if kind.seq_len.is_some());
         match sequence {
             Some(sequence) => self.check_sequence(sequence),
+            None if self.cost.is_some() => Err(wrong(name, "`cost`", NO_COST)),
             None if decoded_columns(columns).any(has_sequences) => {
                 Err(wrong(name, "`sequence`", "is missing, and a column has sequences"))
             }

@@ -36,7 +36,10 @@ pub use content::{ContentPart, SampleContent};
 pub use file::{MAX_JOB_FILE_BYTES, OrderFile};
 pub use function::{FunctionFile, ReturnedFile};
 pub use function_source::SourceDigest;
-pub use key::{BadSamples, DEFAULT_BAD_FRACTION, DEFAULT_BAD_SAMPLES, Job, JobFile};
+pub use key::{
+    BadSamples, CostName, CostTable, DEFAULT_BAD_FRACTION, DEFAULT_BAD_SAMPLES, Job, JobFile, SampleCost,
+    SampleCostFile,
+};
 pub use mix::{Mix, MixFile};
 pub use operation::*;
 pub use reader::nearest_name;

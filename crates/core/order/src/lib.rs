@@ -3,6 +3,7 @@
 //! The stream is a pure function of the blocks, the seed and the [`OrderParams`]. World size, rank and batch
 //! size only slice it. `docs/spec/order.md` has the mathematics.
 
+mod balance;
 mod batch;
 mod blend;
 mod deal;
@@ -23,6 +24,7 @@ mod table;
 pub mod view;
 mod weights;
 
+pub use balance::{BalancedBatch, CostSpread, deal_by_cost};
 pub use batch::{Item, ItemKind};
 pub use blend::BlendSource;
 pub use defaults::DatasetFacts;

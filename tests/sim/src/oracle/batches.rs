@@ -49,8 +49,12 @@ impl Oracle {
         if step.from.epoch > cursor.next.epoch || step.next.epoch > step.from.epoch {
             coverage.count("epoch_crossed");
         }
-        let mut items = Vec::new();
-        dataset.plan.rank_items(&step, rank, world, &mut items);
+        let items = dataset.rank_items(&step, rank, world);
+        let mut slice = Vec::new();
+        dataset.plan.rank_items(&step, rank, world, &mut slice);
+        if items != slice {
+            coverage.count("samples_dealt_by_cost");
+        }
         let expected = items.iter().map(|item| expected_entry(item, dataset));
         if !expected.clone().eq(entries.iter().copied()) {
             return Err(format!("at {from} it got {entries:?}, and not {:?}", expected.collect::<Vec<_>>()));

@@ -135,8 +135,7 @@ impl World {
         let SimWorker { feeds, sharing, .. } = &mut self.workers[worker];
         let feed = feeds.get_mut(&conn).expect("its effects are carried out");
         let dataset = self.scenario.dataset_of(&feed.session.job);
-        let mut items = Vec::new();
-        dataset.plan.rank_items(step, feed.rank, feed.session.world, &mut items);
+        let items = dataset.rank_items(step, feed.rank, feed.session.world);
         if let Some(member) = feed.member {
             sharing.announce(member, &items);
         }
@@ -151,9 +150,8 @@ impl World {
         let feed = state.feeds.get_mut(&conn).expect("its effects are carried out");
         // From now on the slot's memory is being written.
         feed.slab.borrow_mut()[slot as usize] = None;
-        let mut items = Vec::new();
         let dataset = self.scenario.dataset_of(&feed.session.job);
-        dataset.plan.rank_items(step, feed.rank, feed.session.world, &mut items);
+        let items = dataset.rank_items(step, feed.rank, feed.session.world);
         let content = Content {
             rank: feed.rank,
             world: feed.session.world,

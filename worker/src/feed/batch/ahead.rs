@@ -3,12 +3,15 @@
 
 use std::{collections::VecDeque, ops::RangeInclusive, sync::Arc};
 
+use parking_lot::Mutex;
+use spdl_control::messages::Session;
 use spdl_feed::SampleDraw;
 use spdl_job::layout::entry_flags;
 use spdl_order::{Item, ItemKind, Step};
 use spdl_types::Position;
 use spdl_wire::spans;
-use tracing::Span;
+use tokio::task::JoinSet;
+use tracing::{Instrument, Span};
 
 use super::{
     mix::PlannedMixes,
@@ -16,7 +19,7 @@ use super::{
     sequence::blocks_of,
 };
 use crate::{
-    feed::{open::Feed, sharing::SharingMember},
+    feed::{FeedError, dataset::DatasetSequences, open::Feed, sharing::SharingMember},
     fetch::{BlockHold, WorkingWindow, for_batch_now},
 };
 
@@ -44,8 +47,8 @@ pub(in crate::feed) struct PlannedBatch {
 }
 
 impl PlannedBatch {
-    pub(super) fn plan(feed: &Feed, step: Step) -> Self {
-        let (items, mixes) = items_of(feed, &step);
+    /// Plans the batch of a step that has these samples.
+    pub(super) fn new(feed: &Feed, step: Step, (items, mixes): (Vec<Item>, PlannedMixes)) -> Self {
         let span = spans::batch(step.from);
         spdl_process::describe_batch(&span, feed.session.id, &feed.session.job.name, feed.rank);
         if let Some(sequences) = &feed.sequences {
@@ -60,6 +63,25 @@ impl PlannedBatch {
         let (sequences, holds) = Default::default();
         let blocks = groups.iter().map(|group| (group[0].block, group[0].at)).collect();
         Self { step, entries: items.len(), groups, sequences, blocks, invalid, mixes, holds, span }
+    }
+
+    /// Plans a batch whose sequences are dealt to ranks by what they cost.
+    async fn balanced(feed: &Feed, sequences: &Arc<DatasetSequences>, step: Step) -> Result<Self, FeedError> {
+        let Session { job, world, .. } = &feed.session;
+        let global = sequences.global_batch(job, &feed.plan, (&step, *world)).await?;
+        let of_rank = global.balanced.iter().flat_map(|batch| batch.rank_items(feed.rank)).copied().collect();
+        Ok(Self::new(feed, step, (of_rank, PlannedMixes::default())))
+    }
+
+    /// Adds the blocks to the rank's working window, and starts to fetch them if the batch `is_ahead`.
+    fn begin(&mut self, feed: &Feed, window: &Mutex<WorkingWindow>, is_ahead: bool) {
+        if !feed.parts.is_on() {
+            let in_use = |(block, at): &(u32, Position)| (feed.datasets.block_key(*block), feed.plan.in_use_until(*at));
+            window.lock().add(self.blocks.iter().map(in_use));
+        }
+        if is_ahead {
+            self.prefetch(feed);
+        }
     }
 
     /// Starts to fetch the blocks, as far as there is room for them.
@@ -80,59 +102,89 @@ impl PlannedBatch {
 }
 
 /// Returns the items of a rank's batch, and what is mixed in it.
-fn items_of(feed: &Feed, step: &Step) -> (Vec<Item>, PlannedMixes) {
+pub(super) fn items_of(feed: &Feed, step: &Step) -> (Vec<Item>, PlannedMixes) {
     let mut items = Vec::new();
     feed.plan.rank_items(step, feed.rank, feed.session.world, &mut items);
     let mixes = feed.mixer.as_ref().map(|mixer| mixer.plan(&feed.plan, &items)).unwrap_or_default();
     (items, mixes)
 }
 
+/// A batch that is planned, or being planned.
+pub(in crate::feed) enum BatchPlan {
+    Known(Box<PlannedBatch>),
+    /// What its sequences cost is read at first, by the one task. Dropping it ends that.
+    Pending(JoinSet<Result<PlannedBatch, FeedError>>),
+}
+
+impl BatchPlan {
+    /// Returns the batch once it is planned.
+    ///
+    /// # Errors
+    /// If what the sequences cost cannot be read.
+    pub(in crate::feed) async fn known(self, feed: &Feed) -> Result<PlannedBatch, FeedError> {
+        match self {
+            Self::Known(batch) => Ok(*batch),
+            Self::Pending(mut planning) => {
+                let planned = planning.join_next().await.and_then(Result::ok);
+                planned.ok_or_else(|| FeedError::Panicked { job: feed.session.job.name.clone() })?
+            }
+        }
+    }
+}
+
 /// The batches of a rank that are planned and not being filled yet.
 pub(in crate::feed) struct PlannedBatches {
     is_first: bool,
-    ahead: VecDeque<PlannedBatch>,
-    window: WorkingWindow,
+    ahead: VecDeque<(Step, BatchPlan)>,
+    window: Arc<Mutex<WorkingWindow>>,
     announced: AnnouncedSteps,
     feed: Arc<Feed>,
 }
 
 impl PlannedBatches {
     pub(in crate::feed) fn new(feed: Arc<Feed>) -> Self {
-        let window = feed.datasets.working_window(&feed.fetcher);
+        let window = Arc::new(Mutex::new(feed.datasets.working_window(&feed.fetcher)));
         Self { is_first: true, ahead: VecDeque::new(), window, announced: AnnouncedSteps::default(), feed }
     }
 
     /// Plans the batch of a step and starts to fetch its blocks.
     pub(in crate::feed) fn prepare(&mut self, step: Step) {
         if let Some(member) = self.feed.shared() {
-            let oldest = self.ahead.front().map_or(step.from, |batch| batch.step.from);
+            let oldest = self.ahead.front().map_or(step.from, |(step, _)| step.from);
             self.announced.advance(&self.feed, member, oldest..=step.from);
         } else {
             self.announced = AnnouncedSteps::default();
         }
-        let mut batch = PlannedBatch::plan(&self.feed, step);
-        if !self.feed.parts.is_on() {
-            self.window.add(
-                batch
-                    .blocks
-                    .iter()
-                    .map(|(block, at)| (self.feed.datasets.block_key(*block), self.feed.plan.in_use_until(*at))),
-            );
-        }
         // The first batch does not wait for whole blocks, as a trainer is waiting for it.
-        if !std::mem::take(&mut self.is_first) {
-            batch.prefetch(&self.feed);
-        }
-        self.ahead.push_back(batch);
+        let is_ahead = !std::mem::take(&mut self.is_first);
+        let plan = match &self.feed.sequences {
+            Some(sequences) if self.feed.session.job.cost.is_some() => {
+                let (feed, sequences, window) = (self.feed.clone(), sequences.clone(), self.window.clone());
+                let planning = async move {
+                    let mut batch = PlannedBatch::balanced(&feed, &sequences, step).await?;
+                    batch.begin(&feed, &window, is_ahead);
+                    Ok(batch)
+                };
+                let mut task = JoinSet::new();
+                task.spawn(planning.in_current_span());
+                BatchPlan::Pending(task)
+            }
+            _ => {
+                let mut batch = PlannedBatch::new(&self.feed, step, items_of(&self.feed, &step));
+                batch.begin(&self.feed, &self.window, is_ahead);
+                BatchPlan::Known(Box::new(batch))
+            }
+        };
+        self.ahead.push_back((step, plan));
     }
 
     /// Takes the oldest batch, which must be that of `step`, to be filled.
-    pub(in crate::feed) fn take(&mut self, step: Step) -> PlannedBatch {
-        let planned = self.ahead.pop_front().expect("a step is prepared before it is filled");
-        assert_eq!(planned.step, step, "steps are filled in the order in which they were prepared");
+    pub(in crate::feed) fn take(&mut self, step: Step) -> BatchPlan {
+        let (planned, plan) = self.ahead.pop_front().expect("a step is prepared before it is filled");
+        assert_eq!(planned, step, "steps are filled in the order in which they were prepared");
         // The blocks of the batches that are being filled have holds.
-        self.window.advance(step.from);
-        planned
+        self.window.lock().advance(step.from);
+        plan
     }
 }
 

@@ -94,7 +94,7 @@ pub(super) struct FoundPieces {
 pub(super) async fn find(feed: &Arc<Feed>, step: &Step, items: &[Item]) -> Result<Option<FoundPieces>, FeedError> {
     let Some(sequences) = &feed.sequences else { return Ok(None) };
     let job = &feed.session.job;
-    let global = sequences.global_batch(job, &feed.plan, step).await?;
+    let global = sequences.global_batch(job, &feed.plan, (step, feed.session.world)).await?;
     let pools = sequences.open(job, items).await?;
     let (of_batch, sequences, items) = (feed.clone(), sequences.clone(), items.to_vec());
     // There are thousands of documents, and the batches of a rank come from one task.

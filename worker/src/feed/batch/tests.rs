@@ -10,7 +10,7 @@ use spdl_order::Step;
 use spdl_types::{BatchId, Position, SessionId};
 
 use super::{
-    ahead::{PlannedBatch, PlannedBatches},
+    ahead::{PlannedBatch, PlannedBatches, items_of},
     threads::{ParkedThread, Parking},
 };
 use crate::feed::{
@@ -34,10 +34,10 @@ async fn the_blocks_of_every_batch_but_the_first_are_fetched_ahead_and_kept_unti
     let feed = feed(&fixture, &resources(64 << 20, None)).await;
     let params = fixture.job.batches(12);
     let all: Vec<Step> = feed.plan.steps(Position::START, &params).take(4).collect();
-    let mut batches = PlannedBatches::new(feed);
+    let mut batches = PlannedBatches::new(feed.clone());
     all.iter().for_each(|step| batches.prepare(*step));
     for (number, step) in all.into_iter().enumerate() {
-        let PlannedBatch { entries, groups, holds, .. } = batches.take(step);
+        let PlannedBatch { entries, groups, holds, .. } = batches.take(step).known(&feed).await.unwrap();
         assert_eq!(groups.iter().map(|group| group.len()).sum::<usize>(), entries);
         let expected = if number == 0 { 0 } else { groups.len() };
         assert_eq!(holds.len(), expected, "batch {number} reads {} blocks", groups.len());
@@ -50,7 +50,7 @@ async fn the_samples_of_a_batch_are_grouped_by_block_and_invalid_entries_hold_no
     let feed = feed(&fixture, &resources(64 << 20, None)).await;
     let params = fixture.job.batches(32);
     let last = feed.plan.steps(Position::START, &params).last().unwrap();
-    let PlannedBatch { entries, groups, invalid, .. } = PlannedBatch::plan(&feed, last);
+    let PlannedBatch { entries, groups, invalid, .. } = PlannedBatch::new(&feed, last, items_of(&feed, &last));
     assert_eq!((entries, invalid.len()), (32, 8), "120 samples in batches of 32");
     for group in &groups {
         assert!(group.iter().all(|sample| sample.block == group[0].block));

@@ -3,8 +3,8 @@
 use std::{collections::VecDeque, sync::Arc};
 
 use parking_lot::Mutex;
-use spdl_job::Job;
-use spdl_order::{Item, Plan, Step};
+use spdl_job::{Job, SampleCost};
+use spdl_order::{BalancedBatch, Item, Plan, Step};
 use tokio::sync::OnceCell;
 
 use super::{DatasetSequences, OpenPools};
@@ -20,28 +20,33 @@ pub(crate) struct GlobalSequences {
     pub(crate) learned: Option<u64>,
     /// The lengths of the documents of each sequence, as a column has them, if the job has such a column.
     pub(crate) lengths: Vec<i32>,
+    /// The sequences as they are dealt to ranks, if the job has `cost`.
+    pub(crate) balanced: Option<BalancedBatch>,
 }
 
-/// The global batches that were used last, the latest first. Ranks share them.
+/// The global batches that were used last, the latest first. The ranks of a session share them.
 #[derive(Default)]
-pub(super) struct KeptGlobalSequences(Mutex<VecDeque<(Step, GlobalSequencesCell)>>);
+pub(super) struct KeptGlobalSequences(Mutex<VecDeque<(GlobalBatchKey, GlobalSequencesCell)>>);
+
+/// A step, and the number of ranks that its batch is dealt to.
+type GlobalBatchKey = (Step, u32);
 
 type GlobalSequencesCell = Arc<OnceCell<Arc<GlobalSequences>>>;
 
 impl KeptGlobalSequences {
-    fn cell(&self, step: &Step) -> GlobalSequencesCell {
+    fn cell(&self, key: GlobalBatchKey) -> GlobalSequencesCell {
         let mut steps = self.0.lock();
-        if let Some((_, cell)) = steps.iter().find(|(other, _)| other == step) {
+        if let Some((_, cell)) = steps.iter().find(|(other, _)| *other == key) {
             return cell.clone();
         }
         steps.truncate(KEPT_STEPS - 1);
-        steps.push_front((*step, GlobalSequencesCell::default()));
+        steps.push_front((key, GlobalSequencesCell::default()));
         steps[0].1.clone()
     }
 }
 
 impl DatasetSequences {
-    /// Returns what ranks are told of a step.
+    /// Returns what the ranks of a `world` are told of a step.
     ///
     /// # Errors
     /// If the lengths of a pool's documents cannot be read, or are not those that were packed.
@@ -49,29 +54,31 @@ impl DatasetSequences {
         self: &Arc<Self>,
         job: &Job,
         plan: &Plan,
-        step: &Step,
+        (step, world): (&Step, u32),
     ) -> Result<Arc<GlobalSequences>, FeedError> {
-        let cell = self.global_batches.cell(step);
+        let cell = self.global_batches.cell((*step, world));
         let made = cell.get_or_try_init(|| async {
-            let mut items = Vec::new();
-            plan.rank_items(step, 0, 1, &mut items);
+            let items = plan.step_items(step);
             let pools = self.open(job, &items).await?;
-            let sequences = self.clone();
-            let found = tokio::task::spawn_blocking(move || sequences.of_all(&pools, &items)).await;
+            let (sequences, cost) = (self.clone(), job.cost);
+            let found = tokio::task::spawn_blocking(move || sequences.of_all(&pools, items, (cost, world))).await;
             found.map(Arc::new).map_err(|_| FeedError::Panicked { job: job.name.clone() })
         });
         made.await.cloned()
     }
 
-    fn of_all(&self, pools: &OpenPools, items: &[Item]) -> GlobalSequences {
-        let (mut learned, mut lengths) = (Some(0), Vec::new());
-        for item in items {
+    fn of_all(&self, pools: &OpenPools, items: Vec<Item>, (cost, world): (Option<SampleCost>, u32)) -> GlobalSequences {
+        let (mut learned, mut lengths, mut costs) = (Some(0), Vec::new(), Vec::new());
+        for item in &items {
             let found = self.pieces(pools, item);
             learned = learned.zip(found.learned).map(|(all, learned)| all + learned);
+            let segments = || self.sequence.segments(&found.pieces);
             if self.has_global_lengths {
-                lengths.extend(self.sequence.global_lengths_of(self.sequence.segments(&found.pieces)));
+                lengths.extend(self.sequence.global_lengths_of(segments()));
             }
+            costs.extend(cost.map(|cost| cost.of(segments())));
         }
-        GlobalSequences { learned, lengths }
+        let balanced = cost.map(|cost| BalancedBatch::new(items, &costs, world, cost.within));
+        GlobalSequences { learned, lengths, balanced }
     }
 }

@@ -13,7 +13,7 @@ use futures::future::try_join_all;
 use object_store::ObjectStore;
 use parking_lot::Mutex;
 use spdl_control::Stores;
-use spdl_job::{DatasetOfJob, Job};
+use spdl_job::{DatasetOfJob, Job, SampleCost};
 use spdl_order::{OrderParams, Plan, view::SampleSet};
 use spdl_shard::{
     format::StoredObject,
@@ -122,8 +122,8 @@ impl Datasets {
 }
 
 /// The seed, the order and the view of a plan, and the job if it packs documents or has sources: what its ranks are told of their
-/// sequences follows from its columns, too.
-type PlanKey = (u64, OrderParams, Option<Fingerprint>, Option<Fingerprint>);
+/// sequences follows from its columns, and from what these cost, too.
+type PlanKey = (u64, OrderParams, Option<Fingerprint>, Option<(Fingerprint, Option<SampleCost>)>);
 
 /// The plan of a job, and the sequences that are its samples if the job packs documents.
 #[derive(Clone, Debug)]

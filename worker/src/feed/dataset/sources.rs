@@ -33,7 +33,7 @@ impl OpenDatasets {
     pub(crate) async fn plan(&self, job: &Job) -> Result<PlannedJob, FeedError> {
         let sequence = job.sequence.as_deref().copied();
         let is_of_job = sequence.is_some() || !job.sources.is_empty();
-        let key: PlanKey = (job.seed, job.order, job.view, is_of_job.then(|| job.fingerprint()));
+        let key: PlanKey = (job.seed, job.order, job.view, is_of_job.then(|| (job.fingerprint(), job.cost)));
         let first = self.first();
         if let Some(planned) = first.kept_plan(&key) {
             return Ok(planned);

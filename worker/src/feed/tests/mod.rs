@@ -1,5 +1,6 @@
 //! Tests of feeds that read a dataset on disk.
 
+mod balance;
 mod files;
 pub(crate) mod fixture;
 mod parts;

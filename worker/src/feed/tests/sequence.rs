@@ -19,13 +19,13 @@ const EOS: i32 = 5000;
 
 /// A sequence as a trainer sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Row {
+pub(super) struct Row {
     id: u64,
     flags: u32,
     tokens: Vec<i32>,
     labels: Vec<i64>,
     positions: Vec<i32>,
-    lengths: Vec<i32>,
+    pub(super) lengths: Vec<i32>,
     document_ids: Vec<i32>,
     loss_mask: Vec<u8>,
 }
@@ -35,7 +35,7 @@ fn numbers<const N: usize, T>(bytes: &[u8], number: impl Fn([u8; N]) -> T) -> Ve
 }
 
 /// Packs the fixture's documents, and returns resources that know the result.
-async fn packed(sequence: &str, more: &str) -> (FeedFixture, Arc<Resources>, EvaluatedSequences) {
+pub(super) async fn packed(sequence: &str, more: &str) -> (FeedFixture, Arc<Resources>, EvaluatedSequences) {
     let fixture =
         FeedFixture::of_values(file, "global_batch = 6", "name = \"tokens\"\nfrom = \"txt\"\ndecode = \"tokens\"");
     packed_of(fixture, sequence, more).await
@@ -94,7 +94,12 @@ fn knowing(evaluated: &EvaluatedSequences, memory_bytes: u64) -> Arc<Resources> 
     resources_with(memory_bytes, Access { stores, ..Access::default() })
 }
 
-async fn rows_of(resources: &Arc<Resources>, session: &Session, rank: u32, from: Position) -> BTreeMap<Position, Row> {
+pub(super) async fn rows_of(
+    resources: &Arc<Resources>,
+    session: &Session,
+    rank: u32,
+    from: Position,
+) -> BTreeMap<Position, Row> {
     let mut feed = start(resources, session, rank, from);
     let mut rows = BTreeMap::new();
     while let Some(of_batch) = next_rows(&mut feed).await {
@@ -131,7 +136,7 @@ async fn next_rows(feed: &mut RankFeed) -> Option<Vec<(Position, Row)>> {
     Some(rows)
 }
 
-async fn run_rows(resources: &Arc<Resources>, session: &Session) -> BTreeMap<Position, Row> {
+pub(super) async fn run_rows(resources: &Arc<Resources>, session: &Session) -> BTreeMap<Position, Row> {
     let ranks = (0..session.world).map(|rank| rows_of(resources, session, rank, Position::START));
     let mut all = BTreeMap::new();
     for rows in futures::future::join_all(ranks).await {

@@ -2,6 +2,7 @@
 //! it, and the table below lists them: the fields of [`JobFile`] and [`Job`], the job's form and what differs follow from it.
 
 mod bad_samples;
+mod cost;
 mod epoch_end;
 mod epochs;
 mod global_batch;
@@ -15,6 +16,7 @@ use spdl_order::{BlendStage, EpochEnd, OrderParams};
 use spdl_types::Fingerprint;
 
 pub use self::bad_samples::BadSamples;
+pub use self::cost::{CostName, CostTable, SampleCost, SampleCostFile};
 pub use self::max_bad_fraction::{DEFAULT_BAD_FRACTION, DEFAULT_BAD_SAMPLES};
 use super::{
     Column, ColumnFile, FunctionFile, JobError, JobSource, JobSourceFile, JobStageFile, Mix, MixFile, OrderFile,
@@ -215,4 +217,10 @@ job_keys! {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     max_bad_fraction: Option<f64> => max_bad_fraction::MaxBadFraction,
         #[serde(deserialize_with = "super::form::exact")] f64;
+    /// For jobs with `sequence`: what a sequence costs a trainer, by which the sequences of a global batch are dealt to ranks. Each
+    /// rank gets as many as without it, the steps of ranks take about the same time, and no global batch changes. Default: none;
+    /// ranks get what lies together.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    cost: Option<SampleCostFile> => cost::CostKey,
+        #[serde(default, skip_serializing_if = "Option::is_none")] Option<SampleCost>;
 }

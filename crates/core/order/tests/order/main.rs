@@ -1,5 +1,6 @@
 //! The order of samples: which is frozen, what it guarantees for every dataset, and what it costs.
 
+mod balance;
 mod blend;
 mod delivery;
 mod golden;

@@ -1,5 +1,6 @@
 //! Sequences of tokens: which are frozen, what they guarantee for all documents, and what hostile lengths do.
 
+mod balance;
 mod exchange;
 mod golden;
 mod hostile;

@@ -1,5 +1,7 @@
 //! Proptest strategies for jobs, with their columns and operations.
 
+use std::num::NonZeroU32;
+
 use proptest::{collection::vec, option, prelude::*};
 use spdl_job::{
     Arguments, AudioChannels, AudioColumn, AudioFeatures, AudioLengthColumn, AudioRateColumn, AudioSegment, AudioSpan,
@@ -8,9 +10,9 @@ use spdl_job::{
     DocumentLengthsColumn, FeaturesKind, Fill, FloatColumn, FrameDrift, FrequencyMask, FunctionCall, Gain,
     GeometryColumn, GlobalLengthsColumn, ImageColumn, ImageOp, ImageSizeColumn, IntColumn, Interpolation, IsPadColumn,
     Job, JobSource, JsonColumn, LabelsColumn, LossMaskColumn, MaskColumn, Mix, Noise, NumberOrRange, OneHotColumn,
-    PictureList, PositionsColumn, RandomResizedCrop, ReturnedColumn, ReturnedValue, Returns, SegmentPick, Sequence,
-    ShortVideo, Size, SoundOp, SourceDigest, Speed, TensorColumn, TensorEncoding, TextColumn, TimeMask, TokensColumn,
-    Transform, VideoClip, VideoColumn, VideoMaskColumn, VideoTimesColumn,
+    PictureList, PositionsColumn, RandomResizedCrop, ReturnedColumn, ReturnedValue, Returns, SampleCost, SegmentPick,
+    Sequence, ShortVideo, Size, SoundOp, SourceDigest, Speed, TensorColumn, TensorEncoding, TextColumn, TimeMask,
+    TokensColumn, Transform, VideoClip, VideoColumn, VideoMaskColumn, VideoTimesColumn,
 };
 use spdl_order::{BlendStage, EpochEnd, MixParams, OrderParams};
 use spdl_sequence::{LongDocument, PackMethod};
@@ -199,6 +201,11 @@ fn follower() -> impl Strategy<Value = ColumnKind> {
     })
 }
 
+fn cost() -> impl Strategy<Value = SampleCost> {
+    let factors = (any::<u32>(), any::<u32>(), any::<u32>());
+    factors.prop_map(|(linear, quadratic, within)| SampleCost { linear, quadratic, within: NonZeroU32::new(within) })
+}
+
 fn sequence() -> impl Strategy<Value = Sequence> {
     let long = proptest::sample::select(&[LongDocument::Split, LongDocument::Truncate, LongDocument::Drop][..]);
     let packing =
@@ -331,7 +338,7 @@ pub(super) fn job() -> impl Strategy<Value = Job> {
     ];
     let bad = prop_oneof![Just(BadSamples::Substitute), Just(BadSamples::Mask), Just(BadSamples::Fail)];
     let names = (text(), text(), any::<u128>(), any::<u64>(), any::<u64>());
-    let numbers = (any::<u32>(), any::<u64>(), ends, bad, 0.0..1.0_f64);
+    let numbers = (any::<u32>(), any::<u64>(), ends, bad, 0.0..1.0_f64, option::of(cost()));
     let parts =
         (option::of(any::<u128>()), option::of(mix()), option::of(sequence()), vec(source(), 0..3), vec(stage(), 0..3));
     (names, numbers, order(), vec(column(), 0..4), parts).prop_map(
@@ -347,6 +354,7 @@ pub(super) fn job() -> impl Strategy<Value = Job> {
             epoch_end: numbers.2,
             bad_samples: numbers.3,
             max_bad_fraction: numbers.4,
+            cost: numbers.5,
             order,
             mix,
             sequence: sequence.map(Box::new),

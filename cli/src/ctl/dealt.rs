@@ -1,0 +1,94 @@
+//! Which samples each rank gets in a step: its slice of the plan, or what is dealt to it by cost if the job has `cost`.
+
+use spdl_job::{SampleCost, Sequence};
+use spdl_order::{BalancedBatch, CostSpread, Item, ItemKind, Plan, Step};
+use spdl_sequence::Piece;
+use spdl_shard::store::DatasetStore;
+use spdl_store::StoreError;
+
+use super::job_file::OpenJob;
+use crate::evaluated::PackedDocuments;
+
+/// Deals the steps of a job to ranks.
+pub(crate) struct StepDealer {
+    plan: Plan,
+    world: u32,
+    costs: Option<SequenceCosts>,
+}
+
+/// A step that is dealt to ranks.
+pub(crate) enum DealtStep<'p> {
+    /// Each rank has its slice.
+    Sliced { plan: &'p Plan, step: Step, world: u32 },
+    /// Ranks have samples by what these cost.
+    Balanced { batch: BalancedBatch, costs: Vec<u64>, world: u32 },
+}
+
+/// Finds what the sequences of a job cost.
+struct SequenceCosts {
+    cost: SampleCost,
+    sequence: Sequence,
+    documents: PackedDocuments,
+    store: DatasetStore,
+}
+
+impl StepDealer {
+    /// Deals the steps of a job to `world` ranks.
+    pub(crate) fn new(open: &OpenJob, world: u32) -> Self {
+        let documents = || PackedDocuments::new(&open.job, open.samples());
+        let costs = open.job.cost.zip(open.job.sequence.as_deref()).and_then(|(cost, sequence)| {
+            let (documents, store) = (documents()?, open.datasets.first().store.clone());
+            Some(SequenceCosts { cost, sequence: *sequence, documents, store })
+        });
+        Self { plan: open.plan.clone(), world, costs }
+    }
+
+    /// Deals a step.
+    ///
+    /// # Errors
+    /// If the lengths of documents cannot be read, or are not those that were packed.
+    pub(crate) async fn deal(&mut self, step: &Step) -> Result<DealtStep<'_>, StoreError> {
+        let Self { plan, world, costs } = self;
+        let (world, step) = (*world, *step);
+        let Some(sequences) = costs else { return Ok(DealtStep::Sliced { plan, step, world }) };
+        let items = plan.step_items(&step);
+        let mut costs = Vec::with_capacity(items.len());
+        for item in &items {
+            costs.push(sequences.of(item).await?);
+        }
+        let batch = BalancedBatch::new(items, &costs, world, sequences.cost.within);
+        Ok(DealtStep::Balanced { batch, costs, world })
+    }
+}
+
+impl SequenceCosts {
+    async fn of(&mut self, item: &Item) -> Result<u64, StoreError> {
+        if item.kind == ItemKind::Invalid {
+            return Ok(0);
+        }
+        let found = self.documents.of(&self.store, item.at.epoch, item.located).await?;
+        let pieces: Vec<Piece> = found.into_iter().map(|(_, piece)| piece).collect();
+        Ok(self.cost.of(self.sequence.segments(&pieces)))
+    }
+}
+
+impl DealtStep<'_> {
+    /// Replaces the contents of `items` by those of `rank`.
+    pub(crate) fn rank_items(&self, rank: u32, items: &mut Vec<Item>) {
+        match self {
+            Self::Sliced { plan, step, world } => plan.rank_items(step, rank, *world, items),
+            Self::Balanced { batch, .. } => {
+                items.clear();
+                items.extend(batch.rank_items(rank));
+            }
+        }
+    }
+
+    /// Returns how even a step is that is dealt by cost.
+    pub(crate) fn spread(&self) -> Option<CostSpread> {
+        match self {
+            Self::Sliced { .. } => None,
+            Self::Balanced { batch, costs, world } => Some(batch.spread(costs, *world)),
+        }
+    }
+}
