@@ -28,6 +28,18 @@ pub enum ClientError {
     /// The rank cannot take part in its session.
     #[error(transparent)]
     Rank(#[from] RankError),
+    /// The process cannot be a member of the group that shares its rank, or cannot be one any longer.
+    #[error("member {member} of the {members} of rank {rank}: {problem}")]
+    Group {
+        /// The rank.
+        rank: u32,
+        /// The member.
+        member: u32,
+        /// The number of members.
+        members: u32,
+        /// What happened.
+        problem: String,
+    },
     /// No batch arrived in time. The next call waits for the same batch.
     #[error("rank {rank} has waited {waited_ms} ms for a batch at {position}: {explanation}")]
     Timeout {
@@ -105,6 +117,10 @@ impl ClientError {
                 Some("make ca.pem, cert.pem and key.pem with `spdl-ctl cert --role client` and name their folder")
             }
             Self::Timeout { .. } => Some("`spdl-ctl status` shows every stage; SPDL_TIMEOUT_S sets how long is waited"),
+            Self::Group { .. } => Some(
+                "the members of a group run on one node with the same rank, world and start; when one is lost, restart all of them from \
+                 one checkpoint",
+            ),
             Self::InsideRuntime => Some("use the async loader there, or call from a thread outside the runtime"),
             _ => None,
         }

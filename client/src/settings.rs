@@ -3,7 +3,10 @@
 use std::{path::PathBuf, str::FromStr, time::Duration};
 
 use spdl_control::{
-    client::{AllowedTransports, ParseTransportsError},
+    client::{
+        AllowedTransports, ParseTransportsError,
+        group::{GroupMember, GroupMemberError},
+    },
     coordinators::Addresses,
 };
 use spdl_job::is_name;
@@ -15,6 +18,10 @@ use crate::{ClientError, StartFrom};
 const DEFAULT_SLOTS: u32 = 4;
 /// The default of [`Settings::timeout`], in seconds.
 const DEFAULT_TIMEOUT_S: u64 = 300;
+/// The default of [`Settings::member_timeout`], in seconds.
+const DEFAULT_MEMBER_TIMEOUT_S: u64 = 5;
+/// The least value of [`Settings::member_timeout`].
+const SHORTEST_MEMBER_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// The settings of a client, read from `SPDL_*` variables or set one by one.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,6 +55,12 @@ pub struct Settings {
     /// `SPDL_TIMEOUT_S`: how long joining, or waiting for a batch, may take, in seconds. Default 300. A higher value
     /// reports a persistent fault later.
     pub timeout: Duration,
+    /// `SPDL_MEMBER`: which member of the group of processes that share the rank this is, and how many there are, such as `0/8`. The
+    /// processes of a group are on one node and get one batch, in one slab. Default `0/1`: the rank is this process's alone.
+    pub member: GroupMember,
+    /// `SPDL_MEMBER_TIMEOUT_S`: how long a member of the group may be silent before it is lost, in seconds. Default 5. A higher value
+    /// lets the others wait longer for a member that is suspended.
+    pub member_timeout: Duration,
     /// `SPDL_SOCKET`: path of the home's socket in this process's file system, for a pod that mounts the socket's
     /// folder elsewhere. Default: the path that the home announces.
     pub socket: Option<String>,
@@ -72,6 +85,8 @@ impl Default for Settings {
             transports: AllowedTransports::Auto,
             slots: DEFAULT_SLOTS,
             timeout: Duration::from_secs(DEFAULT_TIMEOUT_S),
+            member: GroupMember::ALONE,
+            member_timeout: Duration::from_secs(DEFAULT_MEMBER_TIMEOUT_S),
             socket: None,
             node: None,
             quic: QuicSettings::default(),
@@ -88,6 +103,22 @@ impl Settings {
         let error =
             |error: ParseTransportsError| ClientError::Setting { name: "SPDL_TRANSPORT", problem: error.to_string() };
         text.parse().map_err(error)
+    }
+
+    /// Reads the value of `SPDL_MEMBER`.
+    ///
+    /// # Errors
+    /// [`ClientError::Setting`] if it is not `MEMBER/MEMBERS`, or there is no such member.
+    pub fn parse_member(text: &str) -> Result<GroupMember, ClientError> {
+        text.parse().map_err(wrong_member)
+    }
+
+    /// Returns the place of a member in a group: its number, and that of members.
+    ///
+    /// # Errors
+    /// [`ClientError::Setting`] if there is no such member.
+    pub fn place_in_group((member, members): (u32, u32)) -> Result<GroupMember, ClientError> {
+        GroupMember::new(member, members).map_err(wrong_member)
     }
 
     /// Reads the settings from this process's environment.
@@ -113,6 +144,12 @@ impl Settings {
                 .map_or(Ok(default.transports), |text| Self::parse_transports(&text))?,
             slots: number("SPDL_SLOTS", variable("SPDL_SLOTS"), default.slots)?,
             timeout: Duration::from_secs(number("SPDL_TIMEOUT_S", variable("SPDL_TIMEOUT_S"), DEFAULT_TIMEOUT_S)?),
+            member: variable("SPDL_MEMBER").map_or(Ok(default.member), |text| Self::parse_member(&text))?,
+            member_timeout: Duration::from_secs(number(
+                "SPDL_MEMBER_TIMEOUT_S",
+                variable("SPDL_MEMBER_TIMEOUT_S"),
+                DEFAULT_MEMBER_TIMEOUT_S,
+            )?),
             socket: variable("SPDL_SOCKET"),
             node: variable("SPDL_NODE"),
             quic: variable("SPDL_QUIC").map_or(Ok(default.quic), |text| {
@@ -158,8 +195,20 @@ impl Settings {
         if self.timeout.is_zero() {
             return wrong("SPDL_TIMEOUT_S", "is 0; give at least a second");
         }
+        if self.member_timeout < SHORTEST_MEMBER_TIMEOUT {
+            let least_ms = SHORTEST_MEMBER_TIMEOUT.as_millis();
+            return wrong(
+                "SPDL_MEMBER_TIMEOUT_S",
+                &format!("is less than the {least_ms} ms that members take to be heard"),
+            );
+        }
         Ok(())
     }
+}
+
+#[allow(clippy::needless_pass_by_value, reason = "for `map_err`")]
+fn wrong_member(error: GroupMemberError) -> ClientError {
+    ClientError::Setting { name: "SPDL_MEMBER", problem: error.to_string() }
 }
 
 fn number<T: FromStr>(name: &'static str, text: Option<String>, default: T) -> Result<T, ClientError> {
@@ -209,6 +258,10 @@ mod tests {
             (settings.slots, settings.timeout, settings.transports),
             (4, Duration::from_secs(300), AllowedTransports::Auto)
         );
+        assert_eq!((settings.member.to_string(), settings.member.is_shared()), ("0/1".to_owned(), false));
+        let settings =
+            read(&[&NEEDED[..], &[("SPDL_MEMBER", "3/8"), ("SPDL_MEMBER_TIMEOUT_S", "2")]].concat()).unwrap();
+        assert_eq!((settings.member.to_string(), settings.member_timeout), ("3/8".to_owned(), Duration::from_secs(2)));
         let more = [("SPDL_SLOTS", "8"), ("SPDL_TIMEOUT_S", "5"), ("SPDL_TRANSPORT", "quic"), ("SPDL_NODE", "n1")];
         let settings = read(&[&NEEDED[..], &more].concat()).unwrap();
         assert_eq!(
@@ -256,6 +309,10 @@ mod tests {
             ("SPDL_SLOTS", "many"),
             ("SPDL_TIMEOUT_S", "0"),
             ("SPDL_TIMEOUT_S", "-1"),
+            ("SPDL_MEMBER", "1"),
+            ("SPDL_MEMBER", "2/2"),
+            ("SPDL_MEMBER", "0/65"),
+            ("SPDL_MEMBER_TIMEOUT_S", "0"),
             ("SPDL_TRANSPORT", "tcp"),
             ("SPDL_RUN", "a b"),
             ("SPDL_START", "end"),

@@ -212,6 +212,7 @@ class NativeLoader:
         transport: str | None,
         slots: int | None,
         timeout: float | None,
+        member: tuple[int, int] | None,
         socket: str | None,
         node: str | None,
         global_batch: int | None,
@@ -295,6 +296,7 @@ class NativeBatch:
         convert: Callable[[Any], Any],
         convert_ragged: Callable[[DlpackColumn, DlpackColumn, bytes], Any],
         capsules: bool,
+        only: frozenset[str] | None,
     ) -> None: ...
     def wait_on(self, stream: int) -> None: ...
     def sequences(self) -> tuple[list[list[int]], list[int] | None] | None: ...

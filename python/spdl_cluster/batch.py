@@ -344,8 +344,8 @@ class Dealt:
         """Does nothing: the tensors are torch's."""
 
 
-def of_native(native: NativeBatch, tensors: Tensors, packing: Packing) -> Batch:
-    """Makes the batch with its tensors."""
+def of_native(native: NativeBatch, tensors: Tensors, packing: Packing, columns: frozenset[str] | None) -> Batch:
+    """Makes the batch with its tensors: of these columns, or of all."""
     batch = Batch()
     batch._made_of = native
     batch._tensors = tensors
@@ -356,7 +356,7 @@ def of_native(native: NativeBatch, tensors: Tensors, packing: Packing) -> Batch:
 
     if tensors.before is not None:
         tensors.before(native)
-    native.fill(batch, tensors.of_export, ragged, tensors.takes_capsules)
+    native.fill(batch, tensors.of_export, ragged, tensors.takes_capsules, columns)
     return batch
 
 

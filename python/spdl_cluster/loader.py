@@ -55,6 +55,7 @@ class Loader:
         has_start: bool = False,
         tuples: tuple[str, ...] | None = None,
         own_classes: bool = False,
+        columns: frozenset[str] | None = None,
     ) -> None:
         """Not for callers: use `connect` or `local`."""
         self._native = native
@@ -62,6 +63,8 @@ class Loader:
         self._kind = kind
         #: The columns that a `for` gives in place of a batch.
         self._tuples = tuples
+        #: The columns that a batch has; `None` for all.
+        self._columns = columns
         #: Whether its classes have nothing to do with those of other loaders.
         self._own_classes = own_classes
         #: Whether there is always another `for`; `None` if the job decides.
@@ -77,7 +80,7 @@ class Loader:
         #: Whether no batch was delivered since the loader was made or loaded a state.
         self._is_fresh = True
         #: What makes batches, once there was one.
-        self._makers: tuple[tensors.Tensors, Packing] | None = None
+        self._makers: tuple[tensors.Tensors, Packing, frozenset[str] | None] | None = None
         #: Whether it gives its next batches again and again.
         self._repeats = False
         #: A state of the job at any position, for `state_dict(after=...)`.
@@ -356,17 +359,18 @@ class Loader:
         self._native.__reduce__()
         raise AssertionError("a native loader refuses to be pickled")
 
-    def _choose(self) -> tuple[tensors.Tensors, Packing]:
+    def _choose(self) -> tuple[tensors.Tensors, Packing, frozenset[str] | None]:
         facts, world = self._native.facts, self.world
         columns = [column.name for column in facts.columns]
-        for name in self._tuples or ():
-            if name not in columns:
-                meant = difflib.get_close_matches(name, columns, 1)
-                hint = f"did you mean `{meant[0]}`?" if meant else f"its columns are {', '.join(f'`{column}`' for column in columns)}"
-                raise SettingError(f"`tuples` has `{name}`, and job `{facts.job}` has no such column", hint)
+        for setting, names in (("tuples", self._tuples or ()), ("columns", sorted(self._columns or ()))):
+            for name in names:
+                if name not in columns:
+                    meant = difflib.get_close_matches(name, columns, 1)
+                    hint = f"did you mean `{meant[0]}`?" if meant else f"its columns are {', '.join(f'`{column}`' for column in columns)}"
+                    raise SettingError(f"`{setting}` has `{name}`, and job `{facts.job}` has no such column", hint)
         if not self._own_classes:
             classes.check(self._native, [other._native for other in list(_open) if other is not self and not other._own_classes])
-        self._makers = tensors.choose(self._kind, self.device, facts.columns), Packing.of(facts)
+        self._makers = tensors.choose(self._kind, self.device, facts.columns), Packing.of(facts), self._columns
         if facts.global_batch % world and not facts.is_in_order and self.rank == 0:
             fewer = facts.global_batch // world
             warnings.warn(

@@ -39,6 +39,8 @@ def connect(
     certs: str | os.PathLike[str] | None = None,
     state: Mapping[str, Any] | str | bytes | None = None,
     timeout: float | None = None,
+    member: tuple[int, int] | None = None,
+    columns: Sequence[str] | None = None,
     slots: int | None = None,
     transport: str | None = None,
     global_batch: int | None = None,
@@ -76,6 +78,10 @@ def connect(
     state: where to start, as `state_dict` returned it: the same as `start=`.
     timeout: seconds that joining, or waiting for a batch, may take. Default `SPDL_TIMEOUT_S`, or 300. A longer one
         reports a permanent fault later.
+    member: this process's number in the group that shares the rank, such as that of tensor parallelism, and the number of members: `(tp_rank, tp_size)`. The
+        processes of a group are on one node, give the same `rank` and `world`, and get the same batches in the same memory, which none may change.
+        Default `SPDL_MEMBER`, or `(0, 1)`: the rank is this process's alone.
+    columns: the columns that a batch has, where this process needs no others. Default: all of the job.
     slots: batches that can be filled, waiting or held by the caller. Default `SPDL_SLOTS`, or 4. More take more memory
         in the worker's slab.
     transport: `auto`, `local` or `quic`. Default `SPDL_TRANSPORT`, or `auto`.
@@ -101,6 +107,10 @@ def connect(
     memory on the device.
     """
     named = None if job is None else plain(job)
+    if member is not None and member[1] > 1 and (rank is None or world is None):
+        raise SettingError(
+            f"`member` is {member}, and `rank` and `world` are not both given", "give the data-parallel ones, the same in all processes of the group"
+        )
     ranks = environment.Ranks(rank, world)
     place = environment.cluster(coordinators, certs)
     if isinstance(named, dict):
@@ -124,6 +134,7 @@ def connect(
         transport=transport,
         slots=slots,
         timeout=timeout,
+        member=member,
         socket=socket,
         node=node,
         global_batch=global_batch,
@@ -131,7 +142,7 @@ def connect(
         device=environment.device_name(device),
         device_options=devices.checked(device_options),
     )
-    return _made(native, ranks, tensors, repeat, state, start is not None or environment.has_start(), tuples)
+    return _made(native, ranks, tensors, repeat, state, start is not None or environment.has_start(), tuples, columns=columns)
 
 
 @misuse.explained
@@ -244,12 +255,18 @@ def _made(
     has_start: bool,
     tuples: Sequence[str] | None,
     own_classes: bool = False,
+    columns: Sequence[str] | None = None,
 ) -> Loader:
     environment.refuse_function_process()
     log.follow()
-    if isinstance(tuples, str):
-        raise SettingError(f"`tuples` is the text `{tuples}`, not the names of columns", f"one column is `({tuples!r},)`")
-    loader = Loader(native, ranks, kind, repeat, has_start, None if tuples is None else tuple(tuples), own_classes)
+    for setting, names in (("tuples", tuples), ("columns", columns)):
+        if isinstance(names, str):
+            raise SettingError(f"`{setting}` is the text `{names}`, not the names of columns", f"one column is `({names!r},)`")
+    for name in tuples or () if columns is not None else ():
+        if name not in (columns or ()):
+            raise SettingError(f"`tuples` has `{name}`, which is not among `columns`")
+    only = None if columns is None else frozenset(columns)
+    loader = Loader(native, ranks, kind, repeat, has_start, None if tuples is None else tuple(tuples), own_classes, only)
     if kind != "auto":
         # A kind that the caller named must be available: raise the error now rather than at the first batch.
         tensors.choose(kind, loader.device)

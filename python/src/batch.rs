@@ -5,7 +5,7 @@ use std::{mem::offset_of, sync::Arc};
 use pyo3::{
     exceptions::{PyAttributeError, PyBufferError},
     prelude::*,
-    types::{PyBytes, PyCapsule, PyDict},
+    types::{PyBytes, PyCapsule, PyDict, PyFrozenSet},
 };
 use spdl_gpu::{BatchPlacement, SequenceColumns, Sequences, StreamHandle};
 use spdl_job::layout::{Entry, Header, entry_flags};
@@ -81,7 +81,7 @@ fn wait_on(py: Python<'_>, shared: &SharedBatch, stream: StreamHandle) -> PyResu
 impl NativeBatch {
     /// Adds `name: convert(column)` to `target` for every column, in the job's order. With `capsules`, `convert` gets
     /// the column's capsule instead. For a ragged column it adds `convert_ragged(values, offsets, host_offsets)`: two
-    /// columns, and the bytes of the offsets as i64.
+    /// columns, and the bytes of the offsets as i64. With `only`, it adds no others.
     fn fill(
         &self,
         py: Python<'_>,
@@ -89,8 +89,14 @@ impl NativeBatch {
         convert: &Bound<'_, PyAny>,
         convert_ragged: &Bound<'_, PyAny>,
         capsules: bool,
+        only: Option<&Bound<'_, PyFrozenSet>>,
     ) -> PyResult<()> {
         for column in self.shared.columns() {
+            if let Some(only) = only
+                && !only.contains(column.name)?
+            {
+                continue;
+            }
             let exported = |view| DlpackColumn { shared: self.shared.clone(), view };
             let value = if let Some(Offsets { view, on_host }) = column.offsets {
                 let on_host = PyBytes::new(py, on_host.as_flattened());

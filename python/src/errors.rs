@@ -71,6 +71,7 @@ pub(crate) fn of_client(py: Python<'_>, error: &ClientError, note: &str) -> PyEr
         ClientError::Setting { .. } => ErrorKind::Setting,
         ClientError::Certificates { .. }
         | ClientError::Rank(RankError::Unreachable { .. })
+        | ClientError::Group { .. }
         | ClientError::Undiagnosed { .. }
         | ClientError::ClassesUnknown { .. } => ErrorKind::Connect,
         ClientError::State(_) | ClientError::Rank(RankError::Refused(Refusal::FingerprintDiffers { .. })) => {

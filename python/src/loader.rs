@@ -158,7 +158,7 @@ impl NativeLoader {
     /// Makes the loader of a rank that a cluster serves. `ranks()` returns rank and world when the loader is opened.
     /// Settings that are `None` come from the `SPDL_*` variables or have their defaults.
     #[staticmethod]
-    #[pyo3(signature = (ranks, *, job, run, start, takeover, launch, epochs, endless, coordinators, certs, transport, slots, timeout, socket, node, global_batch, log_every, device, device_options))]
+    #[pyo3(signature = (ranks, *, job, run, start, takeover, launch, epochs, endless, coordinators, certs, transport, slots, timeout, member, socket, node, global_batch, log_every, device, device_options))]
     #[allow(clippy::too_many_arguments, reason = "named in Python, and all are optional there")]
     fn connect(
         py: Python<'_>,
@@ -175,6 +175,7 @@ impl NativeLoader {
         transport: Option<String>,
         slots: Option<u32>,
         timeout: Option<f64>,
+        member: Option<(u32, u32)>,
         socket: Option<String>,
         node: Option<String>,
         global_batch: Option<u32>,
@@ -184,7 +185,7 @@ impl NativeLoader {
     ) -> PyResult<Self> {
         let timeout = open::seconds(py, "timeout", timeout)?;
         let log_every = open::seconds(py, "log_every", log_every)?;
-        let launch = LaunchOptions { run, start, takeover, id: launch, epochs, is_endless: endless };
+        let launch = LaunchOptions { run, start, takeover, id: launch, epochs, member, is_endless: endless };
         let options =
             ClusterOptions { job, launch, coordinators, certs, transport, slots, timeout, socket, node, global_batch };
         let (job, source) = options.source().map_err(|error| errors::of_client(py, &error, ""))?;

@@ -328,6 +328,7 @@ pub(crate) struct LaunchOptions {
     /// The id that all ranks of the launch share, also after restarts.
     pub(crate) id: Option<String>,
     pub(crate) epochs: Option<u64>,
+    pub(crate) member: Option<(u32, u32)>,
     /// Whether the run is endless if no number of epochs is given.
     pub(crate) is_endless: bool,
 }
@@ -352,11 +353,12 @@ impl ClusterOptions {
     pub(crate) fn source(self) -> Result<(String, BatchSource), ClientError> {
         let mut settings = Settings::from_env()?;
         settings.job = self.job.unwrap_or(settings.job);
-        let LaunchOptions { run, start, takeover, id, epochs, is_endless } = self.launch;
+        let LaunchOptions { run, start, takeover, id, epochs, member, is_endless } = self.launch;
         settings.run = run.or(settings.run);
         settings.start = start.map_or(Ok(settings.start), |text| text.parse())?;
         settings.takeover = takeover.unwrap_or(settings.takeover);
         settings.launch = id.or(settings.launch);
+        settings.member = member.map_or(Ok(settings.member), Settings::place_in_group)?;
         settings.epochs = epochs.or(settings.epochs).or(is_endless.then_some(ENDLESS_EPOCHS));
         settings.coordinators = self.coordinators.unwrap_or(settings.coordinators);
         settings.certs = self.certs.unwrap_or(settings.certs);

@@ -50,7 +50,7 @@ async fn attach(
 ) -> (ClientSender, ClientReceiver) {
     let ToHome::Attach { session, rank, from, slots, client, .. } = attacked.attach(rank, 8) else { unreachable!() };
     let slot_bytes = session.layout().slot_bytes();
-    let wish = Attach { session, rank, from, slots, client, receive: Attach::counters() };
+    let wish = Attach { session, rank, from, slots, client, is_shared: false, receive: Attach::counters() };
     if is_local {
         return home::attach_local(&attacked.cluster.workers[0].socket, wish, slot_bytes, LIMIT).await.unwrap();
     }

@@ -8,7 +8,10 @@ use std::{
 };
 
 use spdl_client::{Builder, Client, Settings, StartFrom, State};
-use spdl_control::{Role, client::AllowedTransports};
+use spdl_control::{
+    Role,
+    client::{AllowedTransports, group::GroupMember},
+};
 
 use super::{
     CtlError, CtlResult,
@@ -45,6 +48,10 @@ pub(crate) struct PullArgs {
     /// Number of ranks.
     #[arg(long, env = "WORLD_SIZE", default_value_t = 1)]
     world: u32,
+    /// Which member of the group of processes that share the rank this is: 0/8 leads a group of 8 on this node, which all get the same
+    /// batches. [env: SPDL_MEMBER] [default: 0/1]
+    #[arg(long, value_name = "MEMBER/MEMBERS")]
+    member: Option<GroupMember>,
     /// Number of steps to pull. [default: to the end of the job]
     #[arg(long)]
     steps: Option<u64>,
@@ -179,6 +186,7 @@ fn builder(args: &PullArgs) -> Result<(Builder, Option<String>), CtlError> {
             settings.job.clone_from(job);
         }
     }
+    settings.member = args.member.unwrap_or(settings.member);
     settings.transports = args.transport.unwrap_or(settings.transports);
     settings.slots = args.slots.unwrap_or(settings.slots);
     settings.timeout = args.timeout.map_or(settings.timeout, Duration::from_secs);

@@ -81,6 +81,22 @@ impl Builder {
         self
     }
 
+    /// Sets which member of the group that shares the rank this process is; see [`Settings::member`]. Member 0 leads: it takes part in
+    /// the session, and the others wait for it.
+    ///
+    /// # Errors
+    /// Returns [`ClientError::Setting`] when there is no such member.
+    pub fn member(mut self, member: u32, members: u32) -> Result<Self, ClientError> {
+        self.settings.member = Settings::place_in_group((member, members))?;
+        Ok(self)
+    }
+
+    /// Sets how long a member of the group may be silent; see [`Settings::member_timeout`].
+    pub const fn member_timeout(mut self, timeout: Duration) -> Self {
+        self.settings.member_timeout = timeout;
+        self
+    }
+
     /// Sets the path of the home's socket as this process sees it; see [`Settings::socket`].
     pub fn socket(mut self, path: impl Into<String>) -> Self {
         self.settings.socket = Some(path.into());

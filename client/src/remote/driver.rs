@@ -7,9 +7,12 @@ use parking_lot::Mutex;
 use quinn::Endpoint;
 use spdl_accounting::StageCounters;
 use spdl_control::{
-    client::{LinkId, SessionCore, SessionEffect, SessionEvent},
+    client::{
+        LinkId, SessionCore, SessionEffect, SessionEvent,
+        group::{GroupEffect, MemberLoss},
+    },
     coordinators::Addresses,
-    messages::{Session, StartReason, ToCoordinator},
+    messages::{FromLeader, Session, StartReason, ToCoordinator},
 };
 use spdl_insight::Stall;
 use spdl_job::layout::Layout;
@@ -21,7 +24,10 @@ use tokio::{
 };
 use tracing::{Instrument, Span};
 
-use super::{CLOSE_TIMEOUT, DriverInput, Explanation, Joining, Remote, TrainerMessage, coordinator, link};
+use super::{
+    CLOSE_TIMEOUT, DriverInput, Explanation, GroupInput, GroupLeader, Joining, Remote, TrainerMessage, coordinator,
+    link,
+};
 use crate::{Batch, Serving, WaitClock};
 
 /// How long the endpoints may take to send the session's last packets.
@@ -52,7 +58,21 @@ pub(super) struct SessionDriver {
     joined: Option<oneshot::Sender<Joining>>,
     layout: Option<Arc<Layout>>,
     explaining: Vec<(LinkId, oneshot::Sender<Option<Stall>>)>,
+    /// The group that this process leads, if others share its rank.
+    group: Option<GroupLeader>,
+    /// Why the session starts where it does.
+    reason: StartReason,
+    /// What the other members of the group are told at the end.
+    farewell: String,
     end: LinkEnded,
+}
+
+/// What a driver has to know of its rank.
+pub(super) struct DrivenRank {
+    pub(super) job: String,
+    pub(super) rank: u32,
+    pub(super) slots: u32,
+    pub(super) leader: Option<GroupLeader>,
 }
 
 /// How far the session is from its end.
@@ -67,8 +87,7 @@ impl SessionDriver {
     /// Starts the tasks of a session.
     pub(super) fn start(
         core: SessionCore,
-        (job, rank): (String, u32),
-        slots: u32,
+        DrivenRank { job, rank, slots, leader }: DrivenRank,
         endpoints: Arc<[Endpoint]>,
         addresses: Addresses,
     ) -> (Remote, oneshot::Receiver<Joining>) {
@@ -101,10 +120,13 @@ impl SessionDriver {
             joined: Some(to_joined),
             layout: None,
             explaining: Vec::new(),
+            group: leader,
+            reason: StartReason::default(),
+            farewell: "member 0, which leads the group, has closed its loader".to_owned(),
             end: LinkEnded::No,
         };
         tokio::spawn(driver.run());
-        (Remote { inputs: to_inputs, ready, restarts: 0, serving, receive, clock, slots }, joined)
+        (Remote { inputs: to_inputs, ready, serving, receive, clock, slots }, joined)
     }
 
     async fn run(mut self) {
@@ -131,14 +153,25 @@ impl SessionDriver {
     fn take_in(&mut self, input: DriverInput) {
         let now_ms = self.now_ms();
         self.core.waited(self.clock.total_ms());
+        let input = match &mut self.group {
+            Some(group) => match of_group(group, input) {
+                Some(input) => input,
+                None => return,
+            },
+            None => input,
+        };
         match input {
             DriverInput::Event(event) => self.core.handle(now_ms, event),
+            DriverInput::Group(input) => self.take_in_of_group(now_ms, input),
             DriverInput::Filled { link, sequence, batch } => {
                 let (slot, from, next) = (batch.slot(), batch.from(), batch.next());
                 self.pending.insert((link, slot), batch);
                 self.core.handle(now_ms, SessionEvent::Filled { link, sequence, slot, from, next });
             }
             DriverInput::Restart(from) => {
+                if let Some(group) = &mut self.group {
+                    group.on_restart(from);
+                }
                 self.core.handle(now_ms, SessionEvent::Restart { from });
                 let _ = self.ready.send(TrainerMessage::Restarted);
             }
@@ -159,6 +192,9 @@ impl SessionDriver {
                 None => drop(reply.send(Ok(None))),
             },
             DriverInput::Close(done) => {
+                if let Some(progress) = self.group.as_mut().and_then(|group| group.core.take_progress()) {
+                    self.core.handle(now_ms, SessionEvent::Delivered(progress));
+                }
                 self.core.handle(now_ms, SessionEvent::Close);
                 self.end = LinkEnded::Leaving(done);
             }
@@ -167,7 +203,13 @@ impl SessionDriver {
 
     fn explain(&mut self, now_ms: u64) -> Explanation {
         let wait_reason = self.core.wait_reason(now_ms);
-        let text = wait_reason.to_string();
+        let mut text = wait_reason.to_string();
+        if let Some(wait) = self.group.as_ref().and_then(|group| group.wait(self.core.slots_held())) {
+            if wait.is_all {
+                return Explanation { text: wait.text, home: None };
+            }
+            text = format!("{text}; {}", wait.text);
+        }
         let link = self.core.attached_link().filter(|_| wait_reason.is_up_to_the_home());
         let home = link.and_then(|link| {
             self.links.get(&link)?.send(link::LinkCommand::Explain).ok()?;
@@ -179,8 +221,14 @@ impl SessionDriver {
     }
 
     fn carry_out(&mut self) {
-        while let Some(effect) = self.core.poll_effect() {
-            self.carry_out_one(effect);
+        loop {
+            if let Some(effect) = self.core.poll_effect() {
+                self.carry_out_one(effect);
+            } else if let Some(effect) = self.group.as_mut().and_then(|group| group.core.poll_effect()) {
+                self.carry_out_of_group(effect);
+            } else {
+                break;
+            }
         }
         let Some((home, transport)) = self.core.attached() else { return };
         let mut serving = self.serving.lock();
@@ -198,7 +246,8 @@ impl SessionDriver {
             SessionEffect::Attach { link, home, way, from, slots } => {
                 let session = Box::new(self.core.session().expect("a rank attaches after it joined").clone());
                 let (client, receive) = (super::client_name(), self.receive.clone());
-                let attach = Attach { session, rank: self.rank, from, slots, client, receive };
+                let is_shared = self.group.is_some();
+                let attach = Attach { session, rank: self.rank, from, slots, client, is_shared, receive };
                 let layout = self.layout.clone().expect("a rank attaches after it joined");
                 let (commands, obeyed) = mpsc::unbounded_channel();
                 let (endpoints, inputs) = (self.endpoints.clone(), self.to_inputs.clone());
@@ -219,12 +268,19 @@ impl SessionDriver {
             }
             SessionEffect::HandOver { link, slot } => {
                 let batch = self.pending.remove(&(link, slot)).expect("a batch that has arrived is pending");
+                if let Some(group) = &mut self.group {
+                    return group.on_batch(link, slot, batch);
+                }
                 // If the trainer is gone, this drops the batch, which frees its slot.
                 let _ = self.ready.send(TrainerMessage::Batch(batch));
             }
             SessionEffect::Discard { link, slot } => drop(self.pending.remove(&(link, slot))),
-            SessionEffect::End { position } => drop(self.ready.send(TrainerMessage::End(position))),
+            SessionEffect::End { position } => match &mut self.group {
+                Some(group) => group.core.handle_end(position),
+                None => drop(self.ready.send(TrainerMessage::End(position))),
+            },
             SessionEffect::Fail(error) => {
+                self.farewell = format!("member 0 has failed: {error}");
                 match self.joined.take() {
                     Some(joined) => drop(joined.send(Err(error.into()))),
                     None => drop(self.ready.send(TrainerMessage::Failed(error.into()))),
@@ -238,14 +294,72 @@ impl SessionDriver {
     fn on_joined(&mut self, session: Box<Session>, reason: StartReason) {
         self.span = spans::rank(Some(session.id), &self.job, self.rank);
         self.layout = Some(Arc::new(session.layout()));
+        self.reason = reason;
+        let listening = self.group.as_mut().map_or(Ok(()), |group| group.listen(&self.to_inputs));
+        if listening.is_err() {
+            // The rank takes no part, so that another process can.
+            self.core.handle(self.now_ms(), SessionEvent::Close);
+            self.end = LinkEnded::Leaving(None);
+        }
         if let Some(joined) = self.joined.take() {
-            let _ = joined.send(Ok((session, reason)));
+            let _ = joined.send(listening.map(|()| (session, reason)));
+        }
+    }
+
+    /// Takes what a task of the group reports.
+    fn take_in_of_group(&mut self, now_ms: u64, input: GroupInput) {
+        let Some(group) = &mut self.group else { return };
+        match input {
+            GroupInput::Arrived(request) => {
+                let session = self.core.session().expect("members attach after the leader has joined");
+                group.on_arrived(*request, session, self.reason, &self.to_inputs);
+            }
+            GroupInput::Heard { member, message } => {
+                if group.on_message(member, message) {
+                    let explanation = self.explain(now_ms);
+                    if let Some(group) = &self.group {
+                        group.answer(member, explanation);
+                    }
+                }
+            }
+            GroupInput::Ended { member, loss } => group.core.handle_lost(member, loss),
+            GroupInput::Tick => group.on_tick(),
+        }
+    }
+
+    fn carry_out_of_group(&mut self, effect: GroupEffect) {
+        let now_ms = self.now_ms();
+        let Some(group) = &mut self.group else { return };
+        match effect {
+            GroupEffect::Share { link, slot } => {
+                // If the trainer is gone, this drops the batch, which frees its slot for this process.
+                let _ = self.ready.send(TrainerMessage::Batch(group.share(link, slot)));
+            }
+            GroupEffect::End { position } => {
+                group.send(&FromLeader::End { position });
+                let _ = self.ready.send(TrainerMessage::End(position));
+            }
+            GroupEffect::Restarted { from } => group.send(&FromLeader::Restarted { from }),
+            GroupEffect::Freed { link, slot } => self.core.handle(now_ms, SessionEvent::Freed { link, slot }),
+            GroupEffect::Renew { link } => self.core.handle(now_ms, SessionEvent::Renew { link }),
+            GroupEffect::Delivered(progress) => self.core.handle(now_ms, SessionEvent::Delivered(progress)),
+            GroupEffect::Lost { member, loss } => {
+                let rank = self.rank;
+                self.span.in_scope(|| match loss {
+                    MemberLoss::Closed => tracing::info!("member {member} of rank {rank} has left: {loss}"),
+                    _ => tracing::warn!("member {member} of rank {rank} is lost: {loss}; the other members go on"),
+                });
+                group.dismiss(member, format!("{loss}, and the other members went on without it"));
+            }
         }
     }
 
     /// Sends the last message to the coordinator, within a time limit, and closes the endpoints.
     async fn finish(self) {
-        let Self { core, endpoints, inputs, questions, mut coordinator, links, end, .. } = self;
+        let Self { core, endpoints, inputs, questions, mut coordinator, links, end, group, farewell, .. } = self;
+        if let Some(group) = group {
+            group.close(&farewell).await;
+        }
         // The tasks of the links and of the coordinator end when their channels are dropped.
         drop((links, questions));
         if core.session().is_none() || tokio::time::timeout(CLOSE_TIMEOUT, &mut coordinator).await.is_err() {
@@ -258,4 +372,14 @@ impl SessionDriver {
             let _ = done.send(());
         }
     }
+}
+
+/// Tells the group what it counts, in place of the session; returns what concerns the session.
+fn of_group(group: &mut GroupLeader, input: DriverInput) -> Option<DriverInput> {
+    match input {
+        DriverInput::Event(SessionEvent::Freed { link, slot }) => group.core.handle_released(0, link, slot),
+        DriverInput::Event(SessionEvent::Delivered(progress)) => group.core.handle_progress(progress),
+        input => return Some(input),
+    }
+    None
 }

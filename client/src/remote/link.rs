@@ -79,9 +79,9 @@ impl Drop for EndReport {
 }
 
 /// Sends the freed slots of a link back.
-struct LinkSlots {
-    link: LinkId,
-    inputs: UnboundedSender<DriverInput>,
+pub(super) struct LinkSlots {
+    pub(super) link: LinkId,
+    pub(super) inputs: UnboundedSender<DriverInput>,
 }
 
 impl FreeSlot for LinkSlots {

@@ -7,6 +7,7 @@ mod builder;
 mod classes;
 mod coordinator;
 mod driver;
+mod group;
 mod link;
 
 use std::{
@@ -19,8 +20,8 @@ use std::{
 use parking_lot::Mutex;
 use spdl_accounting::StageCounters;
 use spdl_control::{
-    client::{JoinRequest, LinkId, Progress, SessionCore, SessionEvent, Timing},
-    messages::{Session, StartReason},
+    client::{JoinRequest, LinkId, Progress, SessionCore, SessionEvent, Timing, group::GroupCore},
+    messages::{MemberAttach, Session, StartReason},
 };
 use spdl_insight::{Measured, Stall};
 use spdl_types::{Position, StageStats};
@@ -30,7 +31,8 @@ use tokio::sync::{mpsc, oneshot};
 pub use builder::Builder;
 
 use crate::{Batch, Blocking, ClientError, Diagnoser, Loader, Serving, Settings, Source, SourceEvent, WaitClock};
-use driver::SessionDriver;
+use driver::{DrivenRank, SessionDriver};
+use group::{GroupInput, GroupLeader, MemberJoin};
 
 /// The loader of a rank whose batches come from a cluster.
 pub type Client = Loader<Remote>;
@@ -71,6 +73,8 @@ enum DriverInput {
     Filled { link: LinkId, sequence: u64, batch: Batch },
     /// The home's answer to the question why there is no batch.
     Explained { link: LinkId, stall: Option<Stall> },
+    /// Something of the group that this process leads.
+    Group(GroupInput),
     /// The trainer restarts the stream at this position.
     Restart(Position),
     /// The trainer asks why there is no batch.
@@ -85,6 +89,20 @@ enum DriverInput {
 struct Explanation {
     text: String,
     home: Option<oneshot::Receiver<Option<Stall>>>,
+}
+
+impl Explanation {
+    /// Returns the whole explanation, once the home has answered or has had time to.
+    async fn into_text(self) -> String {
+        let Self { text, home } = self;
+        let Some(home) = home else { return text };
+        match tokio::time::timeout(EXPLAIN_TIMEOUT, home).await {
+            Ok(Ok(Some(stall))) => format!("{text}: {stall}"),
+            Ok(Ok(None)) => format!("{text}, which reports that the batch is about to arrive"),
+            Ok(Err(_)) => format!("{text}, whose connection was lost before it explained the wait"),
+            Err(_) => format!("{text}, and does not answer"),
+        }
+    }
 }
 
 /// The session that the rank joined and the reason for its start position, or why the rank could not join.
@@ -106,9 +124,6 @@ enum TrainerMessage {
 pub struct Remote {
     inputs: mpsc::UnboundedSender<DriverInput>,
     ready: mpsc::UnboundedReceiver<TrainerMessage>,
-    /// Number of restarts whose [`TrainerMessage::Restarted`] has not arrived yet. Batches before the last of them belong to an
-    /// earlier stream.
-    restarts: u32,
     serving: Arc<Mutex<Serving>>,
     receive: Arc<StageCounters>,
     clock: WaitClock,
@@ -129,8 +144,8 @@ impl Source for Remote {
     async fn next(&mut self) -> Result<SourceEvent, ClientError> {
         loop {
             match self.ready.recv().await {
-                Some(TrainerMessage::Restarted) => self.restarts -= 1,
-                Some(TrainerMessage::Batch(_) | TrainerMessage::End(_)) if self.restarts > 0 => {}
+                // Of a restart whose future was dropped.
+                Some(TrainerMessage::Restarted) => {}
                 Some(TrainerMessage::Batch(batch)) => return Ok(SourceEvent::Batch(batch)),
                 Some(TrainerMessage::End(position)) => return Ok(SourceEvent::End(position)),
                 Some(TrainerMessage::Failed(error)) => return Err(error),
@@ -141,20 +156,23 @@ impl Source for Remote {
 
     async fn restart(&mut self, from: Position) -> Result<(), ClientError> {
         self.inputs.send(DriverInput::Restart(from)).map_err(|_| ClientError::Closed)?;
-        self.restarts += 1;
-        Ok(())
+        // Batches of the earlier stream give their slots back here, since other processes may wait for that.
+        loop {
+            match self.ready.recv().await {
+                Some(TrainerMessage::Restarted) => return Ok(()),
+                Some(TrainerMessage::Batch(_) | TrainerMessage::End(_)) => {}
+                Some(TrainerMessage::Failed(error)) => return Err(error),
+                None => return Err(ClientError::Closed),
+            }
+        }
     }
 
     async fn explain(&mut self) -> String {
         let (reply, explanation) = oneshot::channel();
         let _ = self.inputs.send(DriverInput::Explain(reply));
-        let Ok(Explanation { text, home }) = explanation.await else { return "the session is over".to_owned() };
-        let Some(home) = home else { return text };
-        match tokio::time::timeout(EXPLAIN_TIMEOUT, home).await {
-            Ok(Ok(Some(stall))) => format!("{text}: {stall}"),
-            Ok(Ok(None)) => format!("{text}, which reports that the batch is about to arrive"),
-            Ok(Err(_)) => format!("{text}, whose connection was lost before it explained the wait"),
-            Err(_) => format!("{text}, and does not answer"),
+        match explanation.await {
+            Ok(explanation) => explanation.into_text().await,
+            Err(_) => "the session is over".to_owned(),
         }
     }
 
@@ -201,7 +219,7 @@ impl Drop for Remote {
     }
 }
 
-/// Joins the session and starts the tasks that keep it alive.
+/// Joins the session, or the group of the rank, and starts the tasks that keep the rank alive.
 async fn join(builder: Builder, rank: u32, world: u32) -> Result<Client, ClientError> {
     let started = Instant::now();
     let Builder { settings, global_batch } = builder;
@@ -210,11 +228,33 @@ async fn join(builder: Builder, rank: u32, world: u32) -> Result<Client, ClientE
         return Err(spdl_control::messages::Refusal::RankOutOfRange { rank, world }.into());
     }
     let addresses = settings.addresses()?;
+    let run = settings.run.clone().unwrap_or_else(|| settings.job.clone());
+    let place = settings.member;
+    let socket = place.is_shared().then(|| group::socket(&addresses.to_string(), &settings.job, &run, rank, world));
+    let socket = socket.transpose()?;
+    if let Some(socket) = socket.clone().filter(|_| place.member() > 0) {
+        let attach = MemberAttach {
+            member: place.member(),
+            members: place.members(),
+            launch: settings.launch.clone(),
+            start: settings.start.wanted(),
+            fingerprint: settings.start.fingerprint(),
+            global_batch,
+            epochs: settings.epochs,
+            client: client_name(),
+        };
+        let (join_timeout, timeout, slots) = (settings.timeout, settings.member_timeout, settings.slots);
+        let join = MemberJoin { rank, place, socket, attach, join_timeout, timeout, slots };
+        let (remote, session, reason) = group::join(join).await?;
+        return Ok(Loader::new(remote, Arc::from(session), rank, settings.timeout, started).with_reason(reason));
+    }
     let endpoints = endpoints(&settings)?;
     let system = |action| move |error: std::io::Error| ClientError::System { action, cause: error.to_string() };
+    let member =
+        if place.is_shared() { format!(", which leads a group of {}", place.members()) } else { String::new() };
     let join_request = JoinRequest {
         job: settings.job.clone(),
-        run: settings.run.clone().unwrap_or_else(|| settings.job.clone()),
+        run,
         rank,
         world,
         global_batch,
@@ -224,7 +264,7 @@ async fn join(builder: Builder, rank: u32, world: u32) -> Result<Client, ClientE
         launch: settings.launch.clone(),
         takeover: settings.takeover,
         node: this_node(settings.node.as_deref()).map_err(system("read the name of this node"))?,
-        client: client_name(),
+        client: client_name() + &member,
         since_unix_s: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
         nonce: RandomState::new().hash_one(std::process::id()),
         slots: settings.slots,
@@ -232,11 +272,15 @@ async fn join(builder: Builder, rank: u32, world: u32) -> Result<Client, ClientE
         socket: settings.socket.clone(),
         coordinators: addresses.to_string(),
     };
+    let leader = socket.map(|socket| {
+        let timeout_ms = u64::try_from(settings.member_timeout.as_millis()).unwrap_or(u64::MAX);
+        let core = GroupCore::new(rank, place.members(), settings.launch.clone(), timeout_ms);
+        GroupLeader::new(core, socket, settings.member_timeout)
+    });
     let join_timeout_ms = u64::try_from(settings.timeout.as_millis()).unwrap_or(u64::MAX);
-    let job = join_request.job.clone();
-    let slots = settings.slots;
+    let driven = DrivenRank { job: join_request.job.clone(), rank, slots: settings.slots, leader };
     let core = SessionCore::new(join_request, Timing { join_timeout_ms, ..Timing::default() }, 0);
-    let (remote, joined) = SessionDriver::start(core, (job, rank), slots, endpoints, addresses);
+    let (remote, joined) = SessionDriver::start(core, driven, endpoints, addresses);
     let (session, reason) = joined.await.unwrap_or(Err(ClientError::Closed))?;
     Ok(Loader::new(remote, Arc::from(session), rank, settings.timeout, started).with_reason(reason))
 }

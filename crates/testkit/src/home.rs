@@ -24,6 +24,7 @@ pub fn attach_request(slots: u32) -> Attach {
         from: Position::new(1, 2),
         slots,
         client: "test".into(),
+        is_shared: false,
         receive: Attach::counters(),
     }
 }

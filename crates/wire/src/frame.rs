@@ -15,7 +15,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use crate::codec::{self, CodecError, MAX_MESSAGE_BYTES};
 use spdl_control::{
     help::HelpReply,
-    messages::{FromCoordinator, FromHome, PROTOCOL_VERSION, PeerRequest, ToCoordinator, ToHome},
+    messages::{FromCoordinator, FromHome, FromLeader, PROTOCOL_VERSION, PeerRequest, ToCoordinator, ToHome, ToLeader},
     peers::BlockReply,
 };
 
@@ -52,6 +52,16 @@ impl Message for ToHome {
 impl Message for FromHome {
     const NAME: &'static str = "message of a home";
     const MAX_BYTES: usize = 64 << 10;
+}
+
+impl Message for ToLeader {
+    const NAME: &'static str = "message to the leader of a group";
+    const MAX_BYTES: usize = 64 << 10;
+}
+
+impl Message for FromLeader {
+    const NAME: &'static str = "message of the leader of a group";
+    const MAX_BYTES: usize = 1 << 20;
 }
 
 impl Message for PeerRequest {

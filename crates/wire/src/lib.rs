@@ -8,6 +8,7 @@ pub mod certs;
 pub mod codec;
 pub mod coordinators;
 pub mod frame;
+pub mod group;
 pub mod health;
 pub mod home;
 pub mod local;

@@ -1,6 +1,7 @@
 //! The local channel: a Unix socket that checks its peer's credentials and passes the slab's descriptor.
 
 use std::{
+    collections::VecDeque,
     fs,
     io::{self, IoSlice, IoSliceMut},
     mem::MaybeUninit,
@@ -33,6 +34,8 @@ const LOCK_ATTEMPTS: u32 = 20;
 const LOCK_PAUSE: std::time::Duration = std::time::Duration::from_millis(25);
 /// The most bytes of one read.
 const READ_BYTES: usize = 4 << 10;
+/// The most descriptors that come before their messages are read.
+const MAX_DESCRIPTORS: usize = 8;
 
 /// A local channel cannot be opened.
 #[derive(Debug, thiserror::Error)]
@@ -51,7 +54,11 @@ pub enum LocalChannelError {
     Denied { path: PathBuf, pid: i32, uid: u32 },
     #[error("socket `{path}` is served by user {uid}, which is neither root nor the user of this process")]
     Untrusted { path: PathBuf, uid: u32 },
-    #[error("peer passed more than one descriptor")]
+    #[error(
+        "folder `{path}` is another user's, a link, or open to others: remove it, or set XDG_RUNTIME_DIR to a folder of this user"
+    )]
+    NotOurs { path: PathBuf },
+    #[error("peer passed more descriptors than messages have")]
     TooManyDescriptors,
     #[error(transparent)]
     Frame(#[from] FrameError),
@@ -122,6 +129,22 @@ impl LocalListener {
     ///
     /// Returns [`LocalChannelError::InUse`] if a live process already listens there, and other errors.
     pub fn bind(path: &Path, allow: Allow) -> Result<Self, LocalChannelError> {
+        Self::bind_after(path, allow, remove_stale)
+    }
+
+    /// Listens at `path` as [`bind`](Self::bind) does, also if another process listens there: nobody reaches that one any more.
+    ///
+    /// # Errors
+    /// [`LocalChannelError`].
+    pub fn replace(path: &Path, allow: Allow) -> Result<Self, LocalChannelError> {
+        Self::bind_after(path, allow, remove_socket)
+    }
+
+    fn bind_after(
+        path: &Path,
+        allow: Allow,
+        make_room: fn(&Path) -> Result<(), LocalChannelError>,
+    ) -> Result<Self, LocalChannelError> {
         check_path(path)?;
         let io = |source| LocalChannelError::Io { path: path.to_owned(), source };
         let dir = match path.parent() {
@@ -130,7 +153,7 @@ impl LocalListener {
         };
         fs::DirBuilder::new().recursive(true).mode(allow.folder_mode()).create(dir).map_err(io)?;
         let _lock = lock(dir).map_err(io)?;
-        remove_stale(path)?;
+        make_room(path)?;
         let listener = UnixListener::bind(path).map_err(io)?;
         fs::set_permissions(path, fs::Permissions::from_mode(allow.socket_mode())).map_err(io)?;
         let file = fs::symlink_metadata(path).map_err(io)?;
@@ -184,25 +207,11 @@ impl Drop for LocalListener {
 /// [`LocalChannelError::Io`].
 pub fn private_folder(allow: &Allow) -> Result<PathBuf, LocalChannelError> {
     let uid = rustix::process::geteuid().as_raw();
-    let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|folder| folder.is_dir());
-    let usual = match runtime.filter(|_| allow.uids.is_empty()) {
-        Some(runtime) => runtime.join("spdl"),
-        None => std::env::temp_dir().join(format!("spdl-{uid}")),
-    };
-    let make = |path: &Path| fs::DirBuilder::new().mode(allow.folder_mode()).create(path);
-    match make(&usual) {
-        Ok(()) => return Ok(usual),
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-        Err(source) => return Err(LocalChannelError::Io { path: usual, source }),
-    }
-    // Do not use a folder that is a symbolic link or that others can write to.
-    let is_ours = fs::symlink_metadata(&usual)
-        .is_ok_and(|facts| facts.is_dir() && facts.uid() == uid && facts.permissions().mode() & 0o022 == 0);
-    if is_ours {
-        let mode = fs::Permissions::from_mode(allow.folder_mode());
-        fs::set_permissions(&usual, mode).map_err(|source| LocalChannelError::Io { path: usual.clone(), source })?;
+    let usual = folder_of_sockets("spdl", runtime_folder().filter(|_| allow.uids.is_empty()));
+    if make_own_folder(&usual, allow.folder_mode())? {
         return Ok(usual);
     }
+    let make = |path: &Path| fs::DirBuilder::new().mode(allow.folder_mode()).create(path);
     // Another user made a folder of this name: take a name that no other user can predict.
     let number = std::process::id();
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default().as_nanos();
@@ -210,6 +219,48 @@ pub fn private_folder(allow: &Allow) -> Result<PathBuf, LocalChannelError> {
     tracing::warn!("`{}` is not this user's own folder; sockets are in `{}`", usual.display(), other.display());
     make(&other).map_err(|source| LocalChannelError::Io { path: other.clone(), source })?;
     Ok(other)
+}
+
+/// Returns the folder for the sockets of this user's groups, whose members all have to find it. Like [`private_folder`], it is in
+/// `XDG_RUNTIME_DIR` if that is set, otherwise in the folder of temporary files.
+///
+/// # Errors
+/// [`LocalChannelError::NotOurs`] if another user has made it; [`LocalChannelError::Io`].
+pub fn group_folder() -> Result<PathBuf, LocalChannelError> {
+    let path = folder_of_sockets("spdl-groups", runtime_folder());
+    if make_own_folder(&path, Allow::default().folder_mode())? {
+        Ok(path)
+    } else {
+        Err(LocalChannelError::NotOurs { path })
+    }
+}
+
+fn runtime_folder() -> Option<PathBuf> {
+    std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|folder| folder.is_dir())
+}
+
+/// Returns the folder of this name in `runtime`, or that of this user in the folder of temporary files.
+fn folder_of_sockets(name: &str, runtime: Option<PathBuf>) -> PathBuf {
+    let uid = rustix::process::geteuid().as_raw();
+    runtime.map_or_else(|| std::env::temp_dir().join(format!("{name}-{uid}")), |runtime| runtime.join(name))
+}
+
+/// Makes a folder of this user's, or takes the one that is there. Returns false if that is a symbolic link, another user's, or one
+/// that others can write to.
+fn make_own_folder(path: &Path, mode: u32) -> Result<bool, LocalChannelError> {
+    let io = |source| LocalChannelError::Io { path: path.to_owned(), source };
+    match fs::DirBuilder::new().mode(mode).create(path) {
+        Ok(()) => return Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        Err(source) => return Err(io(source)),
+    }
+    let uid = rustix::process::geteuid().as_raw();
+    let is_ours = fs::symlink_metadata(path)
+        .is_ok_and(|facts| facts.is_dir() && facts.uid() == uid && facts.permissions().mode() & 0o022 == 0);
+    if is_ours {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).map_err(io)?;
+    }
+    Ok(is_ours)
 }
 
 /// Locks a folder, so that two processes that start at once do not replace each other's socket. The lock is on the
@@ -235,16 +286,34 @@ fn check_path(path: &Path) -> Result<(), LocalChannelError> {
     Ok(())
 }
 
+/// Returns whether there is a socket at `path`; an error if there is another file.
+fn has_socket(path: &Path) -> Result<bool, LocalChannelError> {
+    match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(source) => Err(LocalChannelError::Io { path: path.to_owned(), source }),
+        Ok(file) if !file.file_type().is_socket() => Err(LocalChannelError::NotASocket { path: path.to_owned() }),
+        Ok(_) => Ok(true),
+    }
+}
+
+/// Removes a socket, whoever listens on it.
+fn remove_socket(path: &Path) -> Result<(), LocalChannelError> {
+    if !has_socket(path)? {
+        return Ok(());
+    }
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(LocalChannelError::Io { path: path.to_owned(), source: error })
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Removes the socket that a killed process left, on which no process listens.
 fn remove_stale(path: &Path) -> Result<(), LocalChannelError> {
     let io = |source| LocalChannelError::Io { path: path.to_owned(), source };
-    match fs::symlink_metadata(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(io(error)),
-        Ok(file) if !file.file_type().is_socket() => {
-            return Err(LocalChannelError::NotASocket { path: path.to_owned() });
-        }
-        Ok(_) => {}
+    if !has_socket(path)? {
+        return Ok(());
     }
     match std::os::unix::net::UnixStream::connect(path) {
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => fs::remove_file(path).map_err(io),
@@ -309,6 +378,44 @@ pub async fn send_with_fd<M: Message>(stream: &UnixStream, message: &M, fd: Borr
     Ok(())
 }
 
+/// Receives messages and the descriptors that come with some of them.
+#[derive(Debug, Default)]
+pub struct DescriptorReader {
+    bytes: Vec<u8>,
+    /// Descriptors that no message has taken yet. Each comes with the first byte of its message, and messages are read in order.
+    descriptors: VecDeque<OwnedFd>,
+}
+
+impl DescriptorReader {
+    /// Returns the next message; `None` if the stream ends between two messages. Nothing is lost when the future is dropped.
+    ///
+    /// # Errors
+    /// [`LocalChannelError::Frame`], [`LocalChannelError::TooManyDescriptors`].
+    pub async fn next<M: Message>(&mut self, stream: &UnixStream) -> Result<Option<M>, LocalChannelError> {
+        loop {
+            if let Some(message) = frame::take_frame(&mut self.bytes)? {
+                return Ok(Some(message));
+            }
+            let read = stream.async_io(Interest::READABLE, || receive_some(stream, &mut self.bytes)).await;
+            let (count, fds) = read.map_err(FrameError::Io)?;
+            for fd in fds {
+                match fd {
+                    Some(fd) if self.descriptors.len() < MAX_DESCRIPTORS => self.descriptors.push_back(fd),
+                    _ => return Err(LocalChannelError::TooManyDescriptors),
+                }
+            }
+            if count == 0 {
+                return if self.bytes.is_empty() { Ok(None) } else { Err(FrameError::Cut { message: M::NAME }.into()) };
+            }
+        }
+    }
+
+    /// Returns the descriptor of the message that was read last, if it is one that has one.
+    pub fn take_descriptor(&mut self) -> Option<OwnedFd> {
+        self.descriptors.pop_front()
+    }
+}
+
 /// Receives a message, and the descriptor that came with it if there was one. Bytes that follow the message are left in
 /// `bytes`.
 ///
@@ -318,23 +425,14 @@ pub async fn receive_with_fd<M: Message>(
     stream: &UnixStream,
     bytes: &mut Vec<u8>,
 ) -> Result<(M, Option<OwnedFd>), LocalChannelError> {
-    let mut kept = None;
-    loop {
-        if let Some(message) = frame::take_frame(bytes)? {
-            return Ok((message, kept));
-        }
-        let read = stream.async_io(Interest::READABLE, || receive_some(stream, bytes)).await;
-        let (count, fds) = read.map_err(FrameError::Io)?;
-        for fd in fds {
-            match fd {
-                Some(fd) if kept.is_none() => kept = Some(fd),
-                _ => return Err(LocalChannelError::TooManyDescriptors),
-            }
-        }
-        if count == 0 {
-            return Err(FrameError::Cut { message: M::NAME }.into());
-        }
+    let mut reader = DescriptorReader { bytes: std::mem::take(bytes), ..DescriptorReader::default() };
+    let message = reader.next(stream).await?.ok_or(FrameError::Cut { message: M::NAME })?;
+    let descriptor = reader.take_descriptor();
+    if !reader.descriptors.is_empty() {
+        return Err(LocalChannelError::TooManyDescriptors);
     }
+    *bytes = reader.bytes;
+    Ok((message, descriptor))
 }
 
 /// Calls `recvmsg` once. Returns the number of bytes and the descriptors; `None` stands for descriptors that the kernel

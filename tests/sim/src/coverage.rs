@@ -24,6 +24,7 @@ pub const EXPECTED: [&str; 87] = [
     "socket_failed_and_quic_taken",
     "batch_of_a_left_link_discarded",
     "slots_left_behind",
+    "link_renewed_as_a_member_was_lost",
     "batches_overtook_each_other",
     "store_fault_moved_a_rank",
     "rank_refused_at_the_limit",

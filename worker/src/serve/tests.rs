@@ -76,6 +76,7 @@ fn wish(session: Session, rank: u32) -> Attach {
         from: Position::START,
         slots: 4,
         client: "test".into(),
+        is_shared: false,
         receive: Attach::counters(),
     }
 }

@@ -39,6 +39,8 @@ pub struct Attach {
     pub slots: u32,
     /// The client's process id and host, for the status.
     pub client: String,
+    /// Whether other processes of this node map the slab, also where batches come over QUIC.
+    pub is_shared: bool,
     /// Counts the batches that arrive.
     pub receive: Arc<StageCounters>,
 }
@@ -51,7 +53,7 @@ impl Attach {
     }
 
     fn into_message(self, join_key: Option<u128>) -> ToHome {
-        let Self { session, rank, from, slots, client, receive: _ } = self;
+        let Self { session, rank, from, slots, client, is_shared: _, receive: _ } = self;
         ToHome::Attach { session, rank, from, slots, client, join_key }
     }
 }
@@ -134,6 +136,7 @@ pub async fn attach_quic(
     timeout: Duration,
 ) -> Result<(ClientSender, ClientReceiver), ChannelError> {
     let (rank, wanted, stage) = (request.rank, request.slots, request.receive.clone());
+    let make_slab = if request.is_shared { Slab::shared } else { Slab::private };
     let (connection, others) = connections.split_first().expect("a channel has a connection");
     let key = (!others.is_empty()).then(join_key).transpose()?;
     let opening = async {
@@ -148,7 +151,7 @@ pub async fn attach_quic(
         if let Some(key) = key {
             try_join_all(others.iter().map(|connection| join(connection, key))).await?;
         }
-        let slab = Slab::private(slots, slot_bytes)?;
+        let slab = make_slab(slots, slot_bytes)?;
         let received = ReceivedSlots::new(&stage, slots);
         let sender =
             ClientSender { out, connection: Some(connection.clone()), slab: slab.clone(), received: received.clone() };

@@ -76,7 +76,7 @@ impl ChannelError {
         }
     }
 
-    fn protocol(problem: impl Into<String>) -> Self {
+    pub(crate) fn protocol(problem: impl Into<String>) -> Self {
         Self::Protocol { problem: problem.into() }
     }
 }

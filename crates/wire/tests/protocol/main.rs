@@ -3,6 +3,7 @@
 mod arbitrary;
 mod certs;
 mod codec;
+mod group;
 mod home;
 mod job_form;
 mod killed;

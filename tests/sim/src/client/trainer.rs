@@ -94,5 +94,12 @@ impl World {
             }
             self.tell_core(client, SessionEvent::Freed { link: batch.link, slot: batch.slot });
         }
+        // A process that shares the rank is lost, and may still read the slots of the link.
+        if self.dice.percent(1)
+            && let Some(link) = self.clients[client].core.attached_link()
+        {
+            self.coverage.count("link_renewed_as_a_member_was_lost");
+            self.tell_core(client, SessionEvent::Renew { link });
+        }
     }
 }

@@ -215,6 +215,7 @@ impl SessionCore {
             SessionEvent::End { link, sequence, position } if link == id => {
                 self.on_arrival(now_ms, &home, sequence, Arrival::End { position });
             }
+            SessionEvent::Renew { link } if link == id => self.detach(),
             SessionEvent::Leaving { link } if link == id => {
                 self.effects.push_back(SessionEffect::Log(SessionNote::HomeLeaving { home: home.name }));
                 self.link.unreachable = Some(home.worker);

@@ -6,6 +6,7 @@
 
 mod coordinator;
 mod error;
+pub mod group;
 mod home_link;
 mod note;
 mod receive_window;
@@ -231,6 +232,12 @@ pub enum SessionEvent {
     Restart {
         /// Position of the next batch.
         from: Position,
+    },
+    /// A process that does not answer may still read slots of this link, which must not be filled again: leave it, and attach
+    /// again.
+    Renew {
+        /// The link.
+        link: LinkId,
     },
     /// The trainer closes the session.
     Close,

@@ -1,10 +1,12 @@
 //! The messages between processes. Plain data; the codec encodes it and limits its size.
 //!
-//! There are three conversations: with the coordinator (request and reply, each pair on its own stream: [`ToCoordinator`],
+//! There are four conversations: with the coordinator (request and reply, each pair on its own stream: [`ToCoordinator`],
 //! [`FromCoordinator`]), between a client and its home (one ordered channel each way, beside the batches
-//! themselves: [`ToHome`], [`FromHome`]), and between workers ([`PeerRequest`]).
+//! themselves: [`ToHome`], [`FromHome`]), between workers ([`PeerRequest`]), and between the processes that share a rank
+//! ([`ToLeader`], [`FromLeader`]).
 
 mod coordinator;
+mod group;
 mod home;
 mod peer;
 mod rank;
@@ -12,6 +14,7 @@ mod refusal;
 mod worker;
 
 pub use coordinator::{BAD_SAMPLES_PAGE, CLASSES_PAGE_BYTES, FromCoordinator, JobReplacement, ToCoordinator};
+pub use group::{FromLeader, MemberAttach, ToLeader};
 pub use home::{FromHome, ToHome};
 pub use peer::PeerRequest;
 pub use rank::{Join, RankHeartbeat, Session};

@@ -37,6 +37,23 @@ fn nothing_that_comes_late_over_a_link_that_was_left_touches_the_one_that_serves
 }
 
 #[test]
+fn a_link_that_is_renewed_is_opened_again_and_its_slots_are_not_filled_again() {
+    let mut rank = TestRank::attached();
+    rank.filled(L0, 0, 0, 0);
+    rank.filled(L0, 1, 1, 24);
+    assert_eq!(rank.on(SessionEvent::Renew { link: L1 }), [], "that is no link of this rank's");
+    assert_eq!(
+        rank.on(SessionEvent::Renew { link: L0 }),
+        [SessionEffect::Detach { link: L0 }, attach(L1, home(1), local(1), 48)],
+        "at once, at the same home, after what was handed over"
+    );
+    assert_eq!(rank.on(SessionEvent::Freed { link: L0, slot: 0 }), [], "the home does not learn of it");
+    assert_eq!(rank.core.link.unreachable(), None, "the home is not to blame");
+    rank.on(SessionEvent::Attached { link: L1, slots: 3 });
+    assert_eq!(rank.filled(L1, 0, 0, 48), [SessionEffect::HandOver { link: L1, slot: 0 }]);
+}
+
+#[test]
 fn a_late_attached_of_a_link_that_was_left_does_not_attach_the_one_that_is_being_opened() {
     let mut rank = TestRank::attached();
     rank.wake();
