@@ -21,7 +21,7 @@ use tokio::{
 };
 use tracing::{Instrument, Span};
 
-use super::{CLOSE_TIMEOUT, DriverInput, Explanation, Joining, Remote, TrainerMessage, coordinator, link};
+use super::{CLOSE_TIMEOUT, CurrentSession, DriverInput, Explanation, Joining, Remote, TrainerMessage, coordinator, link};
 use crate::{Batch, Serving, WaitClock};
 
 /// How long the endpoints may take to send the session's last packets.
@@ -46,6 +46,7 @@ pub(super) struct SessionDriver {
     pending: HashMap<(LinkId, u32), Batch>,
     ready: mpsc::UnboundedSender<TrainerMessage>,
     serving: Arc<Mutex<Serving>>,
+    session: CurrentSession,
     receive: Arc<StageCounters>,
     /// Read before each call of the core, so that heartbeats report the wait in progress.
     clock: WaitClock,
@@ -77,6 +78,7 @@ impl SessionDriver {
         let (to_ready, ready) = mpsc::unbounded_channel();
         let (to_joined, joined) = oneshot::channel();
         let serving = Arc::new(Mutex::new(Serving::default()));
+        let session = CurrentSession::default();
         let (clock, receive) = (WaitClock::default(), Attach::counters());
         let span = spans::rank(None, &job, rank);
         let stages = coordinator::RankStages { receive: receive.clone(), clock: clock.clone() };
@@ -96,6 +98,7 @@ impl SessionDriver {
             pending: HashMap::new(),
             ready: to_ready,
             serving: serving.clone(),
+            session: session.clone(),
             receive: receive.clone(),
             clock: clock.clone(),
             joined: Some(to_joined),
@@ -104,7 +107,7 @@ impl SessionDriver {
             end: LinkEnded::No,
         };
         tokio::spawn(driver.run());
-        (Remote { inputs: to_inputs, ready, restarts: 0, serving, receive, clock, slots }, joined)
+        (Remote { inputs: to_inputs, ready, restarts: 0, serving, session, receive, clock, slots }, joined)
     }
 
     async fn run(mut self) {
@@ -195,6 +198,11 @@ impl SessionDriver {
                 drop(self.questions.send(coordinator::Question::OfSession(request)));
             }
             SessionEffect::Joined(session, reason) => self.on_joined(session, reason),
+            SessionEffect::JobChanged(session) => {
+                let fingerprint = session.job.fingerprint();
+                self.span.in_scope(|| tracing::info!("the job has changed ahead of the trainer; its fingerprint is {fingerprint}"));
+                *self.session.lock() = Some(Arc::from(session));
+            }
             SessionEffect::Attach { link, home, way, from, slots } => {
                 let session = Box::new(self.core.session().expect("a rank attaches after it joined").clone());
                 let (client, receive) = (super::client_name(), self.receive.clone());

@@ -102,6 +102,9 @@ enum TrainerMessage {
     Failed(ClientError),
 }
 
+/// The session with its job as it is now, shared by the driver and the loader.
+type CurrentSession = Arc<Mutex<Option<Arc<Session>>>>;
+
 /// A rank's session with a cluster, created by [`Builder::connect`].
 pub struct Remote {
     inputs: mpsc::UnboundedSender<DriverInput>,
@@ -110,6 +113,8 @@ pub struct Remote {
     /// earlier stream.
     restarts: u32,
     serving: Arc<Mutex<Serving>>,
+    /// The session with its job as it is now, once the rank has joined.
+    session: CurrentSession,
     receive: Arc<StageCounters>,
     clock: WaitClock,
     /// The number of slots.
@@ -164,6 +169,10 @@ impl Source for Remote {
 
     fn serving(&self) -> Serving {
         self.serving.lock().clone()
+    }
+
+    fn session(&self) -> Option<Arc<Session>> {
+        self.session.lock().clone()
     }
 
     fn most_held(&self) -> u32 {

@@ -90,6 +90,13 @@ pub const EXPECTED: [&str; 86] = [
     "stages_not_changed_while_ranks_are_alive",
     "stages_not_changed_before_a_position_that_is_reached",
     "rank_ended_as_stages_changed",
+    "change_proposed",
+    "change_waited_for_ranks",
+    "change_made",
+    "change_refused",
+    "change_dropped",
+    "rank_took_over_a_changed_job",
+    "redacted_sample_substituted",
 ];
 
 /// Counts by name.
@@ -99,6 +106,13 @@ pub struct Coverage(BTreeMap<&'static str, u64>);
 impl Coverage {
     pub(crate) fn count(&mut self, what: &'static str) {
         *self.0.entry(what).or_default() += 1;
+    }
+
+    /// Counts substitutes of redacted samples.
+    pub(crate) fn count_redacted(&mut self, samples: usize) {
+        if samples > 0 {
+            *self.0.entry("redacted_sample_substituted").or_default() += samples as u64;
+        }
     }
 
     /// Adds the counts of another seed.

@@ -30,6 +30,7 @@ impl CoordinatorCore {
         let session = self.sessions.get_mut(&id).expect("it was just found or made");
         let rank = session.ranks.get_mut(&join.rank).expect("it has just joined");
         rank.heard_ms = self.now_ms;
+        rank.promise = None;
         if rank.left || rank.node != join.node {
             rank.left = false;
             rank.node = join.node.clone();
@@ -345,7 +346,9 @@ impl CoordinatorCore {
         let left = self.hear_rank(heartbeat)?;
         let home = if left { None } else { self.place(heartbeat.session, heartbeat.rank) };
         let trace = self.trace_order_of_rank(heartbeat.session, heartbeat.rank);
-        Ok(FromCoordinator::RankAcknowledged { home, heartbeat_ms: self.config.heartbeat_ms, trace })
+        let notice = self.notice(heartbeat);
+        let heartbeat_ms = self.rank_heartbeat_ms(heartbeat.session, &notice);
+        Ok(FromCoordinator::RankAcknowledged { home, heartbeat_ms, trace, notice })
     }
 
     pub(super) fn leave_rank(&mut self, heartbeat: &RankHeartbeat) -> Result<FromCoordinator, Refusal> {
@@ -364,6 +367,7 @@ impl CoordinatorCore {
             if let Some((run, acknowledged)) = ended {
                 self.log(ClusterNote::SessionEnded { session: heartbeat.session, run, acknowledged });
             }
+            self.advance_change(&heartbeat.job);
         }
         Ok(FromCoordinator::Done)
     }

@@ -95,6 +95,9 @@ pub struct JobStatus {
     /// What the samples hold, if they are sequences.
     #[serde(default)]
     pub sequence: Option<SequenceStatus>,
+    /// Where its weights change and samples are redacted, if they do.
+    #[serde(default)]
+    pub changes: Vec<JobChangeStatus>,
 }
 
 /// The status of a run of a job.
@@ -343,6 +346,7 @@ impl CoordinatorCore {
                 .map(|(sample, bad)| BadSampleStatus { sample, shard: bad.shard, key: bad.key, cause: bad.cause })
                 .collect(),
             sequence: job.sequence.as_deref().map(|sequence| SequenceStatus::of(sequence, job.samples)),
+            changes: self.job_changes(state),
             dataset: job.dataset_text_at(acknowledged),
             name: job.name,
             samples: job.samples,

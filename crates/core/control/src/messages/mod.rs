@@ -11,7 +11,9 @@ mod rank;
 mod refusal;
 mod worker;
 
-pub use coordinator::{BAD_SAMPLES_PAGE, CLASSES_PAGE_BYTES, FromCoordinator, JobReplacement, ToCoordinator};
+pub use coordinator::{
+    BAD_SAMPLES_PAGE, CLASSES_PAGE_BYTES, FromCoordinator, JobHold, JobNotice, JobReplacement, ToCoordinator,
+};
 pub use home::{FromHome, ToHome};
 pub use peer::PeerRequest;
 pub use rank::{Join, RankHeartbeat, Session};
@@ -21,4 +23,4 @@ pub use worker::{Home, RankStats, WorkerHeartbeat};
 pub use crate::launch::{Holder, RunName, Start, StartReason, Started};
 
 /// The version of all messages. A peer with another version is refused with an error that names both.
-pub const PROTOCOL_VERSION: u16 = 6;
+pub const PROTOCOL_VERSION: u16 = 7;

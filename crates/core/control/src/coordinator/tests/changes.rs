@@ -1,16 +1,17 @@
-//! The stages of a job's sources: which may change while a run goes on, and which checkpoints are of the job.
+//! Changes of a job from a position on: which are made while a run goes on, when, and which checkpoints are of the job.
 
 use super::jobs::staged;
 use crate::{
     coordinator::{
-        Answer, Role,
+        Answer, Change, CoordinatorCore, Role,
         testing::{heartbeat, join},
         tests::world::CoordinatorWorld,
     },
-    messages::{FromCoordinator, JobReplacement, Join, RankHeartbeat, Refusal, RunName, Start, ToCoordinator},
+    messages::{FromCoordinator, JobNotice, JobReplacement, Join, RankHeartbeat, Refusal, RunName, Start, ToCoordinator},
 };
 use spdl_job::Job;
-use spdl_types::{Position, SessionId};
+use spdl_order::RedactedSamples;
+use spdl_types::{Fingerprint, Position, SampleId, SessionId};
 
 /// Returns a job whose sources have these weights from these samples on.
 fn job(stages: &[(u64, u32, u32)]) -> Job {
@@ -108,7 +109,6 @@ fn an_admin_sets_weights_from_where_a_run_is_or_later_and_later_stages_go() {
     let error = set(&mut world, None, [1, 65_535]).unwrap_err();
     assert!(error.contains("no run of it has got anywhere: change `weight` in its file"), "{error}");
     let id = world.join(of_two(join(0, 1, 10)));
-    assert!(set(&mut world, Some(400), [1, 65_535]).unwrap_err().contains("is in use"));
     leave(&mut world, id, 10, Position::new(1, 60));
     assert!(set(&mut world, Some(159), [1, 65_535]).unwrap_err().contains("has reached sample 160 (1:60)"));
     assert!(set(&mut world, None, [1, 1]).unwrap_err().contains("must be those of all sources, 65536 in all"));
@@ -152,4 +152,149 @@ fn a_checkpoint_is_taken_by_a_job_with_other_stages_from_its_position_on() {
     assert!(matches!(from(&before[0], late), Err(Refusal::FingerprintDiffers { .. })));
     assert_eq!(from(&before[2], late), Ok(late));
     assert!(matches!(from(&before[2], Position::new(2, 8)), Err(Refusal::FingerprintDiffers { .. })));
+}
+
+/// A request of the admin to change the job `two`.
+fn set(world: &mut CoordinatorWorld, from: Option<u64>, weights: [u32; 2]) -> Result<FromCoordinator, Refusal> {
+    request(world, ToCoordinator::SetWeights { job: "two".to_owned(), from, weights: weights.into() })
+}
+
+fn redact(world: &mut CoordinatorWorld, from: Option<u64>, ids: &[u64]) -> Result<FromCoordinator, Refusal> {
+    let samples = RedactedSamples::new(ids.iter().copied().map(SampleId).collect());
+    request(world, ToCoordinator::Redact { job: "two".to_owned(), from, samples })
+}
+
+fn request(world: &mut CoordinatorWorld, request: ToCoordinator) -> Result<FromCoordinator, Refusal> {
+    match world.send_as(Role::Admin, 1, request) {
+        Answer::Reply(FromCoordinator::Refused(refusal)) => Err(refusal),
+        Answer::Reply(reply) => Ok(reply),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Sends the heartbeat of a rank of session 1 of the job `two`, and returns what it learns of changes.
+fn beat(world: &mut CoordinatorWorld, rank: u32, handed: u64, promise: Option<Fingerprint>) -> JobNotice {
+    let says = heartbeat(1, rank, 10 + u64::from(rank), handed);
+    let number = world.now_ms;
+    let says = RankHeartbeat { job: "two".to_owned(), handed: Position::new(0, handed), promise, number, ..says };
+    world.now_ms += 1;
+    match world.send_as(Role::Client, 1 << 40, ToCoordinator::RankHeartbeat(says)) {
+        Answer::Reply(FromCoordinator::RankAcknowledged { notice, heartbeat_ms, .. }) => {
+            assert_eq!(heartbeat_ms < 1_000, notice.hold.is_some(), "ranks report often while it is proposed");
+            notice
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Creates a world in which two ranks train with the job `two`.
+fn training() -> CoordinatorWorld {
+    let mut world = CoordinatorWorld::new();
+    assert_eq!(world.create(job(&[])), FromCoordinator::Done);
+    for rank in [0, 1] {
+        assert_eq!(world.join(of_two(join(rank, 2, 10 + u64::from(rank)))), 1);
+    }
+    world
+}
+
+fn at_of(reply: Result<FromCoordinator, Refusal>) -> u64 {
+    match reply {
+        Ok(FromCoordinator::Changing { at, .. }) => at.epoch * 100 + at.offset,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_change_is_made_once_all_ranks_have_promised_and_is_durable_before_a_rank_gets_it() {
+    let mut world = training();
+    beat(&mut world, 0, 16, None);
+    beat(&mut world, 1, 8, None);
+    let from = at_of(set(&mut world, None, [1, 65_535]));
+    assert!(from >= 32, "two batches of 8 ahead of the furthest rank: {from}");
+    let hold = beat(&mut world, 0, 24, None).hold.unwrap();
+    assert_eq!(hold.from, from);
+    beat(&mut world, 0, 24, Some(hold.change));
+    assert_eq!(at_of(set(&mut world, None, [1, 65_535])), from, "rank 1 has not promised");
+    assert!(set(&mut world, None, [2, 65_534]).unwrap_err().to_string().contains("another change of it waits"));
+    let before = world.changes.len();
+    let notice = beat(&mut world, 1, 16, Some(hold.change));
+    assert_eq!((notice.fingerprint, notice.hold), (hold.change, None));
+    assert!(world.changes[before..].iter().any(|change| matches!(change, Change::PutJob(_))));
+    let asked = ToCoordinator::SessionJob { session: SessionId(1), job: "two".to_owned(), rank: 1, nonce: 11 };
+    assert!(CoordinatorCore::answer_must_last(&asked, false));
+    let Answer::Reply(FromCoordinator::Job(job)) = world.send_as(Role::Client, 1 << 40, asked) else { panic!("no job") };
+    assert_eq!((job.fingerprint(), job.stages[0].from), (hold.change, from));
+    assert_eq!(set(&mut world, None, [1, 65_535]), Ok(FromCoordinator::Replaced(JobReplacement::Unchanged)));
+
+    // The ranks go on past it in the same session, also after the coordinator was killed.
+    world.restart();
+    assert_eq!(beat(&mut world, 0, from, None).fingerprint, hold.change);
+    let changes = &world.core.status().jobs.iter().find(|job| job.name == "two").unwrap().changes.clone();
+    assert!(changes.iter().any(|change| change.from == from && change.shares[1].1 > 0.99 && !change.is_proposed));
+}
+
+#[test]
+fn another_position_is_proposed_if_a_rank_is_past_it_and_a_position_that_the_admin_named_is_refused() {
+    let mut world = training();
+    beat(&mut world, 0, 16, None);
+    let from = at_of(redact(&mut world, None, &[5]));
+    let hold = beat(&mut world, 0, from + 8, None).hold.unwrap();
+    assert!(hold.from > from + 8, "{hold:?}");
+    beat(&mut world, 0, from + 8, Some(hold.change));
+    assert_eq!(beat(&mut world, 1, from, Some(hold.change)).fingerprint, hold.change);
+
+    let named = Some(hold.from + 40);
+    assert_eq!(at_of(redact(&mut world, named, &[6])), hold.from + 40);
+    let notice = beat(&mut world, 1, hold.from + 48, None);
+    assert_eq!((notice.fingerprint, notice.hold), (hold.change, None));
+    assert!(world.log.iter().any(|line| line.contains("is not made") && line.contains("has reached sample")));
+    assert!(redact(&mut world, named, &[6]).unwrap_err().to_string().contains("has reached sample"));
+}
+
+#[test]
+fn a_change_waits_for_a_silent_rank_and_is_made_without_the_session_once_all_are_silent() {
+    let mut world = training();
+    beat(&mut world, 0, 16, None);
+    let from = at_of(redact(&mut world, None, &[5, 6]));
+    let hold = beat(&mut world, 0, 16, None).hold.unwrap();
+    for _ in 0..60 {
+        world.pass_ms(200);
+        beat(&mut world, 0, 16, Some(hold.change));
+    }
+    let Ok(FromCoordinator::Changing { waiting, .. }) = redact(&mut world, None, &[5, 6]) else { panic!("it is made") };
+    assert_eq!(waiting, "rank 1 of run `first`");
+    world.pass_ms(60_000);
+    assert_eq!(redact(&mut world, None, &[5, 6]), Ok(FromCoordinator::Replaced(JobReplacement::Unchanged)));
+    let says = RankHeartbeat { job: "two".to_owned(), ..heartbeat(1, 1, 11, 16) };
+    assert_eq!(world.heartbeat(says), Err(Refusal::UnknownSession { session: SessionId(1) }));
+    let (session, _) = world.try_join(of_two(join(0, 1, 30))).unwrap();
+    let [redaction] = &session.job.redactions[..] else { panic!("{:?}", session.job.redactions) };
+    assert!(redaction.from <= from && redaction.samples.len() == 2, "where the ranks were: {redaction:?}");
+}
+
+#[test]
+fn a_proposal_that_is_lost_with_the_coordinator_releases_the_ranks() {
+    let mut world = training();
+    beat(&mut world, 0, 16, None);
+    at_of(set(&mut world, None, [1, 65_535]));
+    let hold = beat(&mut world, 0, 16, None).hold.unwrap();
+    world.restart();
+    let notice = beat(&mut world, 0, 16, Some(hold.change));
+    assert_eq!((notice.hold, notice.fingerprint), (None, job(&[]).fingerprint()));
+    at_of(set(&mut world, None, [1, 65_535]));
+}
+
+#[test]
+fn redactions_stay_with_a_job_whose_file_is_submitted_again_and_with_another_job_of_the_same_samples() {
+    let mut world = CoordinatorWorld::new();
+    assert_eq!(world.create(job(&[])), FromCoordinator::Done);
+    assert!(matches!(redact(&mut world, Some(50), &[5]), Ok(FromCoordinator::Replaced(JobReplacement::Changed { .. }))));
+    assert_eq!(world.create(job(&[])), FromCoordinator::Done, "the file has no redactions");
+    let replaced = world.replace(Job { seed: 5, ..job(&[]) });
+    assert!(matches!(replaced, FromCoordinator::Replaced(JobReplacement::New { .. })), "{replaced:?}");
+    let (session, _) = world.try_join(of_two(join(0, 1, 20))).unwrap();
+    let [redaction] = &session.job.redactions[..] else { panic!("they are gone") };
+    assert_eq!((redaction.from, redaction.samples.len()), (0, 1));
+    let error = redact(&mut world, Some(90), &[1 << 40]).unwrap_err().to_string();
+    assert!(error.contains("and ids are below"), "{error}");
 }
