@@ -71,6 +71,7 @@ struct RankVerdict {
     position: Position,
     samples: u64,
     substituted: u64,
+    redacted: u64,
     receipt: Option<Receipt>,
     plan_receipt: Receipt,
     equal: bool,
@@ -187,6 +188,7 @@ fn compare_session(open: &OpenJob, known: &KnownBadSamples, session: &SessionSta
             position: rank.position,
             samples: planned.samples,
             substituted: planned.substituted,
+            redacted: planned.redacted,
             receipt,
             plan_receipt: planned.receipt,
             equal: receipt == Some(planned.receipt),
@@ -256,12 +258,13 @@ fn print(verdict: &Verdict) -> Result<(), CtlError> {
             world => format!("{joined} of {}", report::count(world, "rank", "ranks")),
         };
         outln!(
-            "session {}  {ranks}, {} to {}: {} samples, {} substituted",
+            "session {}  {ranks}, {} to {}: {} samples, {} substituted{}",
             session.session,
             session.start,
             session.acknowledged,
             count(|rank| rank.samples),
-            count(|rank| rank.substituted)
+            count(|rank| rank.substituted),
+            super::redacted_text(session.ranks.iter().map(|rank| rank.redacted).sum())
         )?;
     }
     match &verdict.difference {

@@ -142,7 +142,7 @@ fn expected_entry(item: &Item, dataset: &JobDataset) -> SlotEntry {
         ItemKind::Invalid => return SlotEntry { at, id, flags: entry_flags::INVALID, columns: None },
     };
     if item.redacted.is_some() {
-        flags |= entry_flags::SUBSTITUTED;
+        flags |= entry_flags::REDACTED;
     }
     if dataset.bad.contains(&id) {
         if dataset.job.bad_samples == BadSamples::Mask {

@@ -116,5 +116,5 @@ pub(super) const fn item_flags(item: &Item) -> u32 {
         ItemKind::Padding => entry_flags::PADDING,
         ItemKind::Invalid => entry_flags::INVALID,
     };
-    if item.redacted.is_some() { flags | entry_flags::SUBSTITUTED } else { flags }
+    if item.redacted.is_some() { flags | entry_flags::REDACTED } else { flags }
 }
