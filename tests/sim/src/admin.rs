@@ -126,6 +126,8 @@ impl World {
         if self.admin.todo.contains(&order) {
             return;
         }
+        let is_change = !matches!(order, AdminRequest::Submit { .. } | AdminRequest::Remove { .. });
+        self.scenario.asks_for_changes |= is_change;
         self.admin.todo.push(order);
         if self.admin.todo.len() == 1 {
             self.ask_for_order();
@@ -168,7 +170,7 @@ impl World {
             (AdminRequest::Remove { .. }, FromCoordinator::Done) => self.coverage.count("job_removed"),
             // The coordinator has gone back to an earlier state, or an earlier request was late.
             (AdminRequest::Submit { job }, FromCoordinator::Refused(Refusal::JobInvalid { .. }))
-                if !self.scenario.versions.is_empty() =>
+                if self.scenario.asks_for_changes =>
             {
                 self.job_is_there(job);
             }

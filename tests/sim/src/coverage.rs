@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 /// The events that a few hundred seeds must reach, each at least once.
-pub const EXPECTED: [&str; 86] = [
+pub const EXPECTED: [&str; 93] = [
     "session_begun",
     "session_resumed_from_state",
     "session_resumed_without_state",

@@ -107,6 +107,8 @@ pub(crate) struct Scenario {
     pub(crate) jobs: Vec<JobDataset>,
     /// The jobs with other stages or redactions, which the admin has asked for, or which others took the place of.
     pub(crate) versions: Vec<JobDataset>,
+    /// Whether the admin has asked for changes of jobs.
+    pub(crate) asks_for_changes: bool,
     /// The runs that train at the same time: the index of the job, and the run's name.
     pub(crate) runs: Vec<(usize, String)>,
     /// The number of hosts with a worker each; ranks are spread over them. Coordinators have hosts of their own.
@@ -205,6 +207,7 @@ impl Scenario {
             max_ranks: max_world as usize * runs.len() + dice.pick(&[0, 1, 100]),
             jobs,
             versions: Vec::new(),
+            asks_for_changes: false,
             runs,
             refused_percent: dice.pick(&[0, 0, 10]),
             slots,

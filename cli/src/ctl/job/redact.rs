@@ -70,7 +70,7 @@ pub(super) async fn run(args: RedactArgs) -> Result<(), CtlError> {
     let has_some = |of: &&Redaction| samples.without(&[&of.samples]).len() < count;
     let from = job.redactions.iter().rev().find(has_some).map_or(0, |of| of.from);
     outln!(
-        "{} of job `{name}` {} redacted from sample {}, {}, on
+        "{} of job `{name}` {} redacted from sample {}, {}, on",
         report::count(count, "sample", "samples"),
         if count == 1 { "is" } else { "are" },
         report::grouped(from),

@@ -306,7 +306,7 @@ impl World {
                 self.coverage.count("finished_run_not_resumed");
                 self.refused(client, refusal);
             }
-            RankError::Refused(Refusal::FingerprintDiffers { .. }) if !self.scenario.versions.is_empty() => {
+            RankError::Refused(Refusal::FingerprintDiffers { .. }) if self.scenario.asks_for_changes => {
                 self.coverage.count("rank_ended_as_stages_changed");
                 self.forget_states(client);
             }

@@ -43,7 +43,7 @@ impl Membership {
         Self {
             since_ms: now_ms,
             session: None,
-            fingerprint: Fingerprint::default(),
+            fingerprint: Fingerprint(0),
             is_job_old: false,
             heartbeats: 0,
             rejoin: false,
@@ -244,7 +244,11 @@ impl SessionCore {
             self.membership.next_ask_ms = now_ms;
             return;
         }
-        let promised: Option<JobHold> = hold.filter(|hold| stream.is_before(hold.from));
+        let promised: Option<JobHold> = match hold {
+            // A trainer that has gone to a position past the change it waits for goes on waiting there.
+            Some(hold) if !stream.is_before(hold.from) => self.hold,
+            hold => hold,
+        };
         if promised != self.hold {
             self.hold = promised;
             stream.hold = promised.map(|hold| hold.from);

@@ -48,8 +48,8 @@ impl SessionCore {
         let wait = match self.link.attached() {
             _ if self.phase != super::SessionPhase::Running => WaitedFor::Nothing,
             _ if self.session().is_none() => WaitedFor::Join { coordinators: self.join_request.coordinators.clone() },
-            _ if held > 0 && self.is_out_of_slots() => WaitedFor::Trainer { slots: held },
             _ if self.is_on_hold() => WaitedFor::Change,
+            _ if held > 0 && self.is_out_of_slots() => WaitedFor::Trainer { slots: held },
             Some((home, transport)) => WaitedFor::Batch { home: home.name.clone(), transport },
             None if self.link.home.is_none() || self.link.no_worker => {
                 WaitedFor::Worker { cause: self.link.cause.clone() }
