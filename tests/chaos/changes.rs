@@ -26,7 +26,8 @@ fn write_job(path: &Path, datasets: &[TestDataset; 2]) {
 /// Starts a rank that pulls until it is ended, and writes what it gets into a trace.
 fn rank(cluster: &Cluster, launch: u32, (rank, world): (u32, u32), from: &str, transport: &str) -> ServerProcess {
     let trace = cluster.path(format!("{launch}-{rank}.trace"));
-    let args = ["--from", from, "--rate", RATE, "--progress", "--transport", transport, "--trace", trace.to_str().unwrap()];
+    let args =
+        ["--from", from, "--rate", RATE, "--progress", "--transport", transport, "--trace", trace.to_str().unwrap()];
     ServerProcess::spawn(&mut cluster.pull(RUN, rank, world, "node-0", &args))
 }
 
@@ -81,8 +82,7 @@ fn change_and_kill_over(transport: &str) {
     write_job(&job, &datasets);
     let mut cluster = Cluster::start_with(2, &["--liveness-ms", "1500"], Vec::new());
     cluster.submit(&job);
-    let mut ranks: Vec<ServerProcess> =
-        (0..2).map(|number| rank(&cluster, 1, (number, 2), "0:0", transport)).collect();
+    let mut ranks: Vec<ServerProcess> = (0..2).map(|number| rank(&cluster, 1, (number, 2), "0:0", transport)).collect();
     ranks.iter_mut().for_each(|rank| _ = rank.progress_to(120));
 
     change(&cluster, &["weights", RUN, "--set", "photos=0.4,drawings=0.6"]);
@@ -99,7 +99,9 @@ fn change_and_kill_over(transport: &str) {
     let file = datasets[0].path("keys.txt");
     fs::write(&file, keys.join("\n") + "\nnowhere\n").unwrap();
     let args = ["job", "redact", RUN, "--keys", file.to_str().unwrap()];
-    let text = run(&mut cluster.ctl("admin", args)).error(&["has keys that no record of job `living` has: `nowhere`"]).to_owned();
+    let text = run(&mut cluster.ctl("admin", args))
+        .error(&["has keys that no record of job `living` has: `nowhere`"])
+        .to_owned();
     assert!(text.contains("--allow-unknown"), "{text}");
     change(&cluster, &["redact", RUN, "--keys", file.to_str().unwrap(), "--allow-unknown"]);
     let from = last_from(&cluster, "redactions");

@@ -37,7 +37,8 @@ fn redacted_samples_do_not_come_again_and_the_file_of_the_job_gives_the_same_bat
         fs::write(&keys, text).unwrap();
         run(cluster.ctl("admin", ["job", "redact", "private", "--keys"]).arg(&keys).args(further))
     };
-    redact("./0004\n./0050\n", &[]).error(&["has keys that no record of job `private` has: `./0050`", "--allow-unknown"]);
+    redact("./0004\n./0050\n", &[])
+        .error(&["has keys that no record of job `private` has: `./0050`", "--allow-unknown"]);
     redact("./0050\n", &["--allow-unknown"]).error(&["has keys that no record"]);
     let all: String = (0..26).map(|number| format!("./{number:04}\n")).collect();
     redact(&all, &[]).error(&["have 26 of 50 samples; at most half of them can be redacted"]);

@@ -151,7 +151,10 @@ fn the_page_draws_weights_over_the_stream_and_marks_where_they_change_and_where_
     let _rank = ServerProcess::spawn(&mut cluster.pull("blend", 0, 1, "node-0", &["--rate", "400"]));
     browser.show_as(1280, false);
     browser.open(&format!("http://{}/", cluster.http));
-    browser.wait_for("a session without changes", "return document.querySelector('#stream').hidden && !document.querySelector('#session').hidden");
+    browser.wait_for(
+        "a session without changes",
+        "return document.querySelector('#stream').hidden && !document.querySelector('#session').hidden",
+    );
     cluster.wait_for("progress", |status| status["jobs"][0]["acknowledged"]["offset"].as_u64() > Some(100));
     let change = |args: &[&str]| {
         let done = run(cluster.ctl("admin", ["job"]).args(args));

@@ -21,7 +21,9 @@ use tokio::{
 };
 use tracing::{Instrument, Span};
 
-use super::{CLOSE_TIMEOUT, CurrentSession, DriverInput, Explanation, Joining, Remote, TrainerMessage, coordinator, link};
+use super::{
+    CLOSE_TIMEOUT, CurrentSession, DriverInput, Explanation, Joining, Remote, TrainerMessage, coordinator, link,
+};
 use crate::{Batch, Serving, WaitClock};
 
 /// How long the endpoints may take to send the session's last packets.
@@ -200,7 +202,9 @@ impl SessionDriver {
             SessionEffect::Joined(session, reason) => self.on_joined(session, reason),
             SessionEffect::JobChanged(session) => {
                 let fingerprint = session.job.fingerprint();
-                self.span.in_scope(|| tracing::info!("the job has changed ahead of the trainer; its fingerprint is {fingerprint}"));
+                self.span.in_scope(|| {
+                    tracing::info!("the job has changed ahead of the trainer; its fingerprint is {fingerprint}")
+                });
                 *self.session.lock() = Some(Arc::from(session));
             }
             SessionEffect::Attach { link, home, way, from, slots } => {

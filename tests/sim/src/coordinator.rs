@@ -319,12 +319,10 @@ impl World {
             let decision = self.oracle.decided_about_job(at, job, is_removal);
             asked = Asked::Decided { job: job.clone(), is_removal, decision };
         }
-        if let (Asked::Replace(job), FromCoordinator::Replaced(replaced)) = (&asked, &reply) {
-            if *replaced == JobReplacement::Created {
-                let (job, is_removal) = (job.name.clone(), false);
-                let decision = self.oracle.decided_about_job(at, &job, is_removal);
-                asked = Asked::Decided { job, is_removal, decision };
-            }
+        if let (Asked::Replace(job), FromCoordinator::Replaced(JobReplacement::Created)) = (&asked, &reply) {
+            let (job, is_removal) = (job.name.clone(), false);
+            let decision = self.oracle.decided_about_job(at, &job, is_removal);
+            asked = Asked::Decided { job, is_removal, decision };
         }
         self.hand_over_changes(at, changes, Some(Reply { conn, id, body: reply, terms, asked }));
     }

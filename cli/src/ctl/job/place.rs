@@ -34,7 +34,7 @@ impl ChangePlace {
     }
 
     /// Returns the number of samples before, if the place names one.
-    pub(super) const fn from(self, job: &Job) -> Option<u64> {
+    pub(super) const fn samples_before(self, job: &Job) -> Option<u64> {
         match self {
             Self::Next => None,
             Self::Sample(sample) => Some(sample),

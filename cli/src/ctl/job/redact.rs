@@ -63,7 +63,7 @@ pub(super) async fn run(args: RedactArgs) -> Result<(), CtlError> {
     let job = describe(&connection, &name).await?;
     let samples = samples_of(job.clone(), &wanted, allow_unknown, &keys).await?;
     let count = samples.len();
-    let from = at.from(&job);
+    let from = at.samples_before(&job);
     place::change(&connection, &ToCoordinator::Redact { job: name.clone(), from, samples: samples.clone() }).await?;
     let job = describe(&connection, &name).await?;
     // Some may be redacted from an earlier one on.
@@ -80,7 +80,9 @@ pub(super) async fn run(args: RedactArgs) -> Result<(), CtlError> {
     if tables.len() <= SHOWN_CHARACTERS * job.redactions.len() {
         outln!("\nthe file of job `{name}` needs the same, to give these batches without the cluster:\n\n{tables}")?;
     } else {
-        outln!("\n`spdl-ctl job redactions {name}` prints what the job's file needs to give these batches without the cluster")?;
+        outln!(
+            "\n`spdl-ctl job redactions {name}` prints what the job's file needs to give these batches without the cluster"
+        )?;
     }
     Ok(())
 }
@@ -102,10 +104,13 @@ fn tables_of(redactions: &[Redaction]) -> String {
 
 /// Reads keys, one in a line. Empty lines are left out.
 fn read_keys(path: &Path) -> Result<BTreeSet<String>, CtlError> {
-    let text =
-        std::fs::read_to_string(path).map_err(|source| CtlError::ReadFile { path: path.to_owned(), source })?;
-    let keys: BTreeSet<String> =
-        text.lines().map(|line| line.trim_end_matches('\r')).filter(|line| !line.is_empty()).map(str::to_owned).collect();
+    let text = std::fs::read_to_string(path).map_err(|source| CtlError::ReadFile { path: path.to_owned(), source })?;
+    let keys: BTreeSet<String> = text
+        .lines()
+        .map(|line| line.trim_end_matches('\r'))
+        .filter(|line| !line.is_empty())
+        .map(str::to_owned)
+        .collect();
     if keys.is_empty() {
         return Err(CtlError::Keys { path: path.to_owned(), problem: "has no key".to_owned() });
     }

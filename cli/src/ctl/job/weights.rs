@@ -47,7 +47,7 @@ pub(super) async fn run(args: WeightsArgs) -> Result<(), CtlError> {
     }
     let job = describe(&connection, &name).await?;
     let weights = job.weights_by_name(&by_name)?;
-    let from = at.from(&job);
+    let from = at.samples_before(&job);
     place::change(&connection, &ToCoordinator::SetWeights { job: name.clone(), from, weights }).await?;
     let job = describe(&connection, &name).await?;
     for (what, text) in report::source_texts(&job) {

@@ -1,7 +1,7 @@
 //! The redactions of a job: samples that do not come from a position on, for reasons of licence or privacy.
 
-use spdl_order::{EpochEnd, MAX_REDACTED_BYTES, MAX_REDACTIONS, RedactedSamples, Redaction};
 use crate::{Job, JobError, check::wrong};
+use spdl_order::{EpochEnd, MAX_REDACTED_BYTES, MAX_REDACTIONS, RedactedSamples, Redaction};
 
 /// Upper limit of the first sample of a redaction, and of ids: no job has more samples.
 const MAX_SAMPLES: u64 = 1 << 62;
@@ -81,7 +81,10 @@ impl Job {
             return refuse("are not for a job with `sequence`, whose samples share their places".to_owned());
         }
         if let Some(column) = self.columns.iter().find(|column| !column.value.deltas.is_empty()) {
-            return refuse(format!("are not for column `{}` with `deltas`, which reads other samples, too", column.name));
+            return refuse(format!(
+                "are not for column `{}` with `deltas`, which reads other samples, too",
+                column.name
+            ));
         }
         if self.redactions.len() > MAX_REDACTIONS {
             return refuse(format!("are {}; a job has at most {MAX_REDACTIONS}", self.redactions.len()));
@@ -105,7 +108,7 @@ impl Job {
             ));
         }
         let ids = |ids: &std::ops::Range<u64>| self.redactions.iter().map(|of| of.samples.count_in(ids)).sum::<u64>();
-        let one = (self.sources.is_empty()).then_some((0..u64::MAX, self.samples));
+        let one = self.sources.is_empty().then_some((0..u64::MAX, self.samples));
         let of_sources = self.source_ids().map(|(source, ids)| (ids, source.samples));
         match one.into_iter().chain(of_sources).map(|(range, all)| (ids(&range), all)).find(|(of, all)| *of > all / 2) {
             Some((of, all)) => refuse(format!(

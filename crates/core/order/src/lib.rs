@@ -30,9 +30,7 @@ pub use defaults::DatasetFacts;
 pub use mixes::{Cut, DrawnMix, MixMethod, MixParams, PastedArea, WHOLE_WEIGHT};
 pub use rank_steps::RankSteps;
 pub use receipt::Receipt;
-pub use redactions::{
-    MAX_REDACTED_BYTES, MAX_REDACTIONS, RedactedSamples, RedactedSamplesError, Redaction,
-};
+pub use redactions::{MAX_REDACTED_BYTES, MAX_REDACTIONS, RedactedSamples, RedactedSamplesError, Redaction};
 pub use stages::{BlendStage, MAX_STAGES};
 pub use steps::{BatchParams, EpochEnd, MAX_GLOBAL_BATCH, Step};
 pub use substitutes::MAX_SUBSTITUTES;
@@ -145,7 +143,9 @@ pub enum PlanError {
         problem: Box<Self>,
     },
     /// More than half of the samples of the stream, or of one of its sources, are redacted.
-    #[error("{redacted} of {samples} samples are redacted; at most half of them can be: make a view of the others, and a job of that")]
+    #[error(
+        "{redacted} of {samples} samples are redacted; at most half of them can be: make a view of the others, and a job of that"
+    )]
     TooManyRedacted {
         /// The number of redacted samples.
         redacted: u64,
@@ -271,7 +271,8 @@ impl Plan {
     /// # Errors
     /// [`PlanError::TooManyRedacted`] if they have more than half of the samples of the stream, or of one of its sources.
     pub fn redacting(mut self, redactions: &[Redaction]) -> Result<Self, PlanError> {
-        let redacted_of = |ids: &std::ops::Range<u64>| redactions.iter().map(|of| of.samples.count_in(ids)).sum::<u64>();
+        let redacted_of =
+            |ids: &std::ops::Range<u64>| redactions.iter().map(|of| of.samples.count_in(ids)).sum::<u64>();
         let check = |(ids, samples): (std::ops::Range<u64>, u64)| match redacted_of(&ids) {
             redacted if redacted > samples / 2 => Err(PlanError::TooManyRedacted { redacted, samples }),
             _ => Ok(()),

@@ -35,6 +35,8 @@ pub struct Redaction {
     pub samples: RedactedSamples,
 }
 
+const DIGITS: &[u8; 16] = b"0123456789abcdef";
+
 /// Why bytes are no set of samples.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the redacted samples are not readable: {problem}")]
@@ -231,7 +233,6 @@ impl Serialize for RedactedSamples {
         if !serializer.is_human_readable() {
             return serializer.serialize_bytes(&bytes);
         }
-        const DIGITS: &[u8; 16] = b"0123456789abcdef";
         let digits = bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]).map(|digit| DIGITS[usize::from(digit)]);
         serializer.serialize_str(&digits.map(char::from).collect::<String>())
     }
@@ -282,7 +283,8 @@ mod tests {
 
     #[test]
     fn a_million_samples_of_a_thousand_million_fit_and_neighbours_take_almost_nothing() {
-        let scattered: Vec<SampleId> = (0..1_000_000).map(|sample| SampleId(sample * 1000 + sample * sample % 997)).collect();
+        let scattered: Vec<SampleId> =
+            (0..1_000_000).map(|sample| SampleId(sample * 1000 + sample * sample % 997)).collect();
         assert!(RedactedSamples::new(scattered).encode().len() < MAX_REDACTED_BYTES);
         assert!(RedactedSamples::new((50..1_000_000).map(SampleId).collect()).encode().len() <= 4);
     }

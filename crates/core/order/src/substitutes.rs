@@ -33,11 +33,11 @@ impl Plan {
 
     /// Returns whether a sample is redacted at a position.
     fn is_redacted(&self, at: Position, id: SampleId) -> bool {
-        let number = || at.epoch.saturating_mul(self.samples()).saturating_add(at.offset);
-        !self.redactions.is_empty() && {
-            let number = number();
-            self.redactions.iter().take_while(|redaction| redaction.from <= number).any(|of| of.samples.contains(id))
+        if self.redactions.is_empty() {
+            return false;
         }
+        let number = at.epoch.saturating_mul(self.samples()).saturating_add(at.offset);
+        self.redactions.iter().take_while(|of| of.from <= number).any(|of| of.samples.contains(id))
     }
 
     /// Returns the substitute of the sample that is planned at a position; `None` if it is not redacted there.
@@ -58,7 +58,12 @@ impl Plan {
     }
 
     /// Returns all samples of the dataset or source from the substitute of an attempt on, in their order, as the last resort.
-    fn samples_after_substitute(&self, epoch: u64, offset: u64, attempt: u32) -> impl Iterator<Item = Located> + use<'_> {
+    fn samples_after_substitute(
+        &self,
+        epoch: u64,
+        offset: u64,
+        attempt: u32,
+    ) -> impl Iterator<Item = Located> + use<'_> {
         let count = match &*self.kind {
             PlanKind::Dataset(stream) => stream.deal.samples(),
             PlanKind::Blend(blend) => blend.source_samples_at(epoch, offset),
@@ -107,7 +112,10 @@ mod tests {
                 assert_eq!(item.located, redacting.at(epoch, offset));
                 if is_out(planned.id) {
                     redacted += 1;
-                    assert_eq!((item.redacted, item.located), (Some(planned.id), redacting.substitute(epoch, offset, 0).unwrap()));
+                    assert_eq!(
+                        (item.redacted, item.located),
+                        (Some(planned.id), redacting.substitute(epoch, offset, 0).unwrap())
+                    );
                 } else {
                     assert_eq!((item.redacted, item.located), (None, planned), "{}", item.at);
                 }

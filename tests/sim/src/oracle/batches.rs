@@ -62,7 +62,8 @@ impl Oracle {
         coverage.count_redacted(items.iter().filter(|item| item.redacted.is_some()).count());
         // A rank that takes part in a session must not get past a change by the job as it was before.
         let reached = cursor.job.samples_before(next);
-        let is_counted = cursor.stream.0 == self.era && self.kept.get(&cursor.stream.1).is_some_and(|kept| kept.goes_on());
+        let is_counted =
+            cursor.stream.0 == self.era && self.kept.get(&cursor.stream.1).is_some_and(|kept| kept.goes_on());
         if let Some(stored) = self.stored.get(&cursor.job.name).filter(|_| is_counted)
             && let Some(from) = first_difference(stored, &cursor.job)
             && from < reached

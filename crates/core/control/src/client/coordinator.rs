@@ -1,7 +1,7 @@
 //! The session's relation to the coordinator: joins, sends heartbeats, and processes the answers.
 
 use crate::messages::{
-    FromCoordinator, Join, JobHold, JobNotice, RankHeartbeat, Refusal, RunName, Session, Start, StartReason, Started,
+    FromCoordinator, JobHold, JobNotice, Join, RankHeartbeat, Refusal, RunName, Session, Start, StartReason, Started,
     ToCoordinator,
 };
 use spdl_job::Job;

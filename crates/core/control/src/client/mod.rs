@@ -429,7 +429,7 @@ impl SessionCore {
 
     /// Returns whether the next batch has to wait for a change of the job.
     fn is_on_hold(&self) -> bool {
-        self.stream.as_ref().is_some_and(|stream| stream.is_on_hold())
+        self.stream.as_ref().is_some_and(ExpectedStream::is_on_hold)
     }
 
     fn fail(&mut self, error: RankError) {

@@ -153,7 +153,8 @@ impl ReceiveWindow {
         stream: &mut ExpectedStream,
         dispositions: &mut Vec<Disposition>,
     ) -> Result<(), String> {
-        while let Some(arrival) = self.early.get(&self.next_sequence).filter(|arrival| !stream.holds(arrival)).copied() {
+        while let Some(arrival) = self.early.get(&self.next_sequence).filter(|arrival| !stream.holds(arrival)).copied()
+        {
             self.early.remove(&self.next_sequence);
             self.next_sequence += 1;
             dispositions.push(stream.classify(arrival)?);

@@ -131,7 +131,9 @@ impl CoordinatorCore {
         if let Some(proposed) = &state.proposed {
             return match proposed.change == change && proposed.named == named {
                 true => Ok(self.changing(state, proposed)),
-                false => Err(invalid("another change of it waits for the promises of its ranks; try again when it is made")),
+                false => {
+                    Err(invalid("another change of it waits for the promises of its ranks; try again when it is made"))
+                }
             };
         }
         if self.living(state).next().is_some() {
@@ -152,7 +154,8 @@ impl CoordinatorCore {
         let first = matches!(change, JobChange::Redaction(_)).then_some(0);
         let from = named.or(reached).or(first).ok_or_else(|| Refusal::JobInvalid {
             job: name.to_owned(),
-            cause: "no run of it has got anywhere: change `weight` in its file, or name the sample to begin at".to_owned(),
+            cause: "no run of it has got anywhere: change `weight` in its file, or name the sample to begin at"
+                .to_owned(),
         })?;
         match change.apply(&state.job, from)? {
             Some((job, _)) => self.replace_job_as_it_is(job),
@@ -206,7 +209,9 @@ impl CoordinatorCore {
         });
         let missing: Vec<(&str, u32)> = missing.collect();
         let waiting = match missing.first() {
-            Some((run, rank)) if missing.len() > 1 => format!("rank {rank} of run `{run}` and {} more", missing.len() - 1),
+            Some((run, rank)) if missing.len() > 1 => {
+                format!("rank {rank} of run `{run}` and {} more", missing.len() - 1)
+            }
             Some((run, rank)) => format!("rank {rank} of run `{run}`"),
             None => "nothing".to_owned(),
         };
@@ -290,7 +295,8 @@ impl CoordinatorCore {
             }
         }
         let state = &self.jobs[&heartbeat.job];
-        let hold = state.proposed.as_ref().map(|proposed| JobHold { change: proposed.fingerprint, from: proposed.from });
+        let hold =
+            state.proposed.as_ref().map(|proposed| JobHold { change: proposed.fingerprint, from: proposed.from });
         JobNotice { fingerprint: state.fingerprint, hold }
     }
 

@@ -173,7 +173,8 @@ impl CoordinatorCore {
     ///   superseded long ago.
     fn join_target(&self, join: &Join) -> Result<JoinTarget, Refusal> {
         let run = self.run(join);
-        for id in run.into_iter().flat_map(|run| &run.sessions) {
+        // The newest first: a rank whose session is outdated joins again with its nonce, and that answer may be lost, too.
+        for id in run.into_iter().flat_map(|run| run.sessions.iter().rev()) {
             let session = &self.sessions[id];
             let is_known = session.ranks.get(&join.rank).is_some_and(|rank| rank.nonce == join.nonce);
             if is_known && (!session.is_outdated || session.superseded_by.is_some()) {

@@ -64,8 +64,8 @@ pub use status::{
 };
 
 use self::{
-    changes::JobChange, events::Events, history::ClusterHistory, jobs::JobState, load::Watch, members::WorkerRecord, session::SessionState,
-    trace::TraceState,
+    changes::JobChange, events::Events, history::ClusterHistory, jobs::JobState, load::Watch, members::WorkerRecord,
+    session::SessionState, trace::TraceState,
 };
 
 /// The largest number of jobs at one time.
@@ -204,7 +204,9 @@ impl CoordinatorCore {
                 ToCoordinator::Redact { job, from, samples } => {
                     self.change_job(&job, from, JobChange::Redaction(samples))
                 }
-                ToCoordinator::SessionJob { session, job, rank, nonce } => self.session_job(session, &job, (rank, nonce)),
+                ToCoordinator::SessionJob { session, job, rank, nonce } => {
+                    self.session_job(session, &job, (rank, nonce))
+                }
                 ToCoordinator::DescribeJob { name } => {
                     self.job_or_failed(&name).map(|state| FromCoordinator::Job(Box::new(state.job.clone())))
                 }

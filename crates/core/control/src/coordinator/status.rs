@@ -19,7 +19,8 @@ use spdl_order::{BatchParams, EpochEnd, OrderParams, Receipt};
 use spdl_types::{Position, SampleId, StageStats, WorkerId};
 
 use super::{
-    CoordinatorCore, FirstStep, JobChangeStatus, ScaleStatus, SequenceStatus, SessionProgress, jobs::JobState, session::SessionState,
+    CoordinatorCore, FirstStep, JobChangeStatus, ScaleStatus, SequenceStatus, SessionProgress, jobs::JobState,
+    session::SessionState,
 };
 
 /// The number of bad samples that are shown per job.

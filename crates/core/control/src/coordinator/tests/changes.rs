@@ -7,7 +7,9 @@ use crate::{
         testing::{heartbeat, join},
         tests::world::CoordinatorWorld,
     },
-    messages::{FromCoordinator, JobNotice, JobReplacement, Join, RankHeartbeat, Refusal, RunName, Start, ToCoordinator},
+    messages::{
+        FromCoordinator, JobNotice, JobReplacement, Join, RankHeartbeat, Refusal, RunName, Start, ToCoordinator,
+    },
 };
 use spdl_job::Job;
 use spdl_order::RedactedSamples;
@@ -222,7 +224,9 @@ fn a_change_is_made_once_all_ranks_have_promised_and_is_durable_before_a_rank_ge
     assert!(world.changes[before..].iter().any(|change| matches!(change, Change::PutJob(_))));
     let asked = ToCoordinator::SessionJob { session: SessionId(1), job: "two".to_owned(), rank: 1, nonce: 11 };
     assert!(CoordinatorCore::answer_must_last(&asked, false));
-    let Answer::Reply(FromCoordinator::Job(job)) = world.send_as(Role::Client, 1 << 40, asked) else { panic!("no job") };
+    let Answer::Reply(FromCoordinator::Job(job)) = world.send_as(Role::Client, 1 << 40, asked) else {
+        panic!("no job")
+    };
     assert_eq!((job.fingerprint(), job.stages[0].from), (hold.change, from));
     assert_eq!(set(&mut world, None, [1, 65_535]), Ok(FromCoordinator::Replaced(JobReplacement::Unchanged)));
 
@@ -288,7 +292,10 @@ fn a_proposal_that_is_lost_with_the_coordinator_releases_the_ranks() {
 fn redactions_stay_with_a_job_whose_file_is_submitted_again_and_with_another_job_of_the_same_samples() {
     let mut world = CoordinatorWorld::new();
     assert_eq!(world.create(job(&[])), FromCoordinator::Done);
-    assert!(matches!(redact(&mut world, Some(50), &[5]), Ok(FromCoordinator::Replaced(JobReplacement::Changed { .. }))));
+    assert!(matches!(
+        redact(&mut world, Some(50), &[5]),
+        Ok(FromCoordinator::Replaced(JobReplacement::Changed { .. }))
+    ));
     assert_eq!(world.create(job(&[])), FromCoordinator::Done, "the file has no redactions");
     let replaced = world.replace(Job { seed: 5, ..job(&[]) });
     assert!(matches!(replaced, FromCoordinator::Replaced(JobReplacement::New { .. })), "{replaced:?}");
