@@ -173,15 +173,16 @@ impl CoordinatorCore {
     ///   superseded long ago.
     fn join_target(&self, join: &Join) -> Result<JoinTarget, Refusal> {
         let run = self.run(join);
-        // The newest first: a rank whose session is outdated joins again with its nonce, and that answer may be lost, too.
-        for id in run.into_iter().flat_map(|run| run.sessions.iter().rev()) {
-            let session = &self.sessions[id];
-            let is_known = session.ranks.get(&join.rank).is_some_and(|rank| rank.nonce == join.nonce);
-            if is_known && (!session.is_outdated || session.superseded_by.is_some()) {
-                session.superseded()?;
-                self.agree(session, join)?;
-                return Ok(JoinTarget::Member(*id));
-            }
+        // The newest of those that it has joined: a rank whose session is outdated joins again with its nonce.
+        let has_joined =
+            |session: &&SessionState| session.ranks.get(&join.rank).is_some_and(|rank| rank.nonce == join.nonce);
+        let mut sessions = run.into_iter().flat_map(|run| run.sessions.iter().rev()).map(|id| &self.sessions[id]);
+        if let Some(session) = sessions.find(has_joined)
+            && (!session.is_outdated || session.superseded_by.is_some())
+        {
+            session.superseded()?;
+            self.agree(session, join)?;
+            return Ok(JoinTarget::Member(session.id));
         }
         let Some(session) = self.newest(join) else { return Ok(JoinTarget::NewSession) };
         session.check_rejoin(join)?;
