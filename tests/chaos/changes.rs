@@ -32,7 +32,7 @@ fn rank(cluster: &Cluster, launch: u32, (rank, world): (u32, u32), from: &str, t
 }
 
 fn change(cluster: &Cluster, args: &[&str]) -> Finished {
-    let done = run(cluster.ctl("admin", ["job"]).args(args));
+    let done = run(&mut cluster.ctl("admin", [&["job"], args].concat()));
     assert!(done.status.success(), "{args:?}: {}{}", done.stdout, done.stderr);
     done
 }
@@ -77,7 +77,8 @@ fn check_traces(cluster: &Cluster, launches: &[(u32, u32)], (ids, from): (&BTree
 
 fn change_and_kill_over(transport: &str) {
     let photos = (0..PHOTOS).map(|number| (vec![number as u8; 500], (number % 7).to_string()));
-    let datasets = [TestDataset::of_records(photos), TestDataset::of_pictures(60, 30)];
+    let drawings = (0..60).map(|number| (vec![number; 300], (number % 7).to_string()));
+    let datasets = [TestDataset::of_records(photos), TestDataset::of_records(drawings)];
     let job = datasets[0].path("living.toml");
     write_job(&job, &datasets);
     let mut cluster = Cluster::start_with(2, &["--liveness-ms", "1500"], Vec::new());

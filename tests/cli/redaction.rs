@@ -35,7 +35,7 @@ fn redacted_samples_do_not_come_again_and_the_file_of_the_job_gives_the_same_bat
     let keys = dataset.path("keys.txt");
     let redact = |text: &str, further: &[&str]| {
         fs::write(&keys, text).unwrap();
-        run(cluster.ctl("admin", ["job", "redact", "private", "--keys"]).arg(&keys).args(further))
+        run(cluster.ctl("admin", ["job", "redact", "private"]).arg("--keys").arg(&keys).args(further))
     };
     redact("./0004\n./0050\n", &[])
         .error(&["has keys that no record of job `private` has: `./0050`", "--allow-unknown"]);

@@ -157,7 +157,7 @@ fn the_page_draws_weights_over_the_stream_and_marks_where_they_change_and_where_
     );
     cluster.wait_for("progress", |status| status["jobs"][0]["acknowledged"]["offset"].as_u64() > Some(100));
     let change = |args: &[&str]| {
-        let done = run(cluster.ctl("admin", ["job"]).args(args));
+        let done = run(&mut cluster.ctl("admin", [&["job"], args].concat()));
         assert!(done.status.success(), "{}", done.stderr);
     };
     change(&["weights", "blend", "--set", "photos=0.2,drawings=0.8"]);

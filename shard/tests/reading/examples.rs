@@ -174,6 +174,7 @@ fn with_every_key() -> JobFile {
         }],
         total_samples: Some(1),
         stage: vec![JobStageFile { from: 1, weights: [(String::from("photos"), 1.0)].into() }],
+        redaction: vec![],
         seed: 0,
         global_batch: 1,
         epochs: 1,

@@ -305,3 +305,14 @@ fn redactions_stay_with_a_job_whose_file_is_submitted_again_and_with_another_job
     let error = redact(&mut world, Some(90), &[1 << 40]).unwrap_err().to_string();
     assert!(error.contains("and ids are below"), "{error}");
 }
+
+#[test]
+fn a_join_that_is_repeated_after_its_session_was_outdated_gets_the_session_that_it_has_opened_since() {
+    let mut world = CoordinatorWorld::new();
+    assert_eq!(world.create(job(&[])), FromCoordinator::Done);
+    let again = of_two(join(0, 1, 10));
+    assert_eq!(world.join(again.clone()), 1);
+    world.pass_ms(60_000);
+    assert!(matches!(world.replace(job(&[(40, 1, 9)])), FromCoordinator::Replaced(JobReplacement::Changed { .. })));
+    assert_eq!((world.join(again.clone()), world.join(again)), (2, 2));
+}
