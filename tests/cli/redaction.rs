@@ -56,7 +56,7 @@ fn redacted_samples_do_not_come_again_and_the_file_of_the_job_gives_the_same_bat
     assert!(shown.contains("redacted      from sample 50, 1:0: 2 samples"), "{shown}");
 
     let trace = dataset.path("trace");
-    let rest = ["--from", "resume", "--digest", "--trace", trace.to_str().unwrap()];
+    let rest = ["--from", "resume", "--trace", trace.to_str().unwrap()];
     let reports = cluster.pull_all("private", 1, &["node-0"], &rest);
     let ids = traced(&trace);
     assert!(ids.iter().filter(|(epoch, _)| *epoch > 0).all(|(_, id)| ![4, 31].contains(id)), "{ids:?}");
