@@ -52,7 +52,10 @@ pub use remote::{Builder, Client};
 pub use report::{REPORT_VERSION, ReportedBy, RunReport, report_content};
 pub use settings::Settings;
 pub use source::{Delivery, Serving, Source, SourceEvent};
-pub use spdl_control::{client::Progress, messages::Started};
+pub use spdl_control::{
+    client::Progress,
+    messages::{Session, Started},
+};
 pub use start::StartFrom;
 pub use state::{State, StateError};
 pub use stats::{LoaderWindow, Stats};

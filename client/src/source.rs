@@ -3,7 +3,7 @@
 use std::{error::Error, fmt, future::Future, sync::Arc};
 
 use serde::{Deserialize, Serialize};
-use spdl_control::client::Progress;
+use spdl_control::{client::Progress, messages::Session};
 use spdl_insight::Transport;
 use spdl_job::layout::{Entry, Header};
 use spdl_types::{Position, StageStats};
@@ -77,6 +77,12 @@ pub trait Source: Send + 'static {
 
     /// Returns the home that serves the rank now, and the transport.
     fn serving(&self) -> Serving;
+
+    /// Returns the session as it is now. Its job may have changed since the loader was made, from a position on that no batch has
+    /// reached which came before. By default, it does not change.
+    fn session(&self) -> Option<Arc<Session>> {
+        None
+    }
 
     /// Returns the clock on which the loader measures its waits. A source that reports waits elsewhere returns the
     /// clock that it reads.

@@ -43,6 +43,8 @@ class Job(_JobRequired, total=False):
     mix: Mix | None
     #: How well samples are shuffled, against what it costs to read them. Default: chosen for the dataset when the job is created.
     order: Order | None
+    #: Samples that do not come any more from a sample of the training on, each list in a table `[[redaction]]`, in the order of `from`: what `spdl-ctl job redact` has made of the job, so that the file alone gives the same batches. Default: none, and a job that is there keeps its own.
+    redaction: Sequence[Redaction]
     #: Decides the order and every random crop and flip.
     seed: int
     #: How documents of tokens are packed into sequences of one length. Default: they are not; each document is a sample.
@@ -835,6 +837,20 @@ class Order(TypedDict, total=False):
     lanes: int | None
     #: The number of consecutive samples of a lane that are shuffled among themselves. A larger window shuffles better, and a worker holds more blocks until they are used up. Default: the samples of `global_batch / lanes` blocks, or of fewer above 8 MiB, which take 512 MiB in all lanes.
     window: int | None
+
+
+_RedactionKeywords = TypedDict("_RedactionKeywords", {"from": "int"}, total=True)
+
+
+class _RedactionRequired(_RedactionKeywords):
+    #: The samples, as `spdl-ctl job redactions` prints them.
+    samples: str
+
+
+class Redaction(_RedactionRequired, total=False):
+    """Samples that do not come from a sample of the training on: substitutes take their places, as those of bad samples."""
+
+    pass
 
 
 class _SequencesRequired(TypedDict):

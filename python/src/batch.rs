@@ -192,6 +192,7 @@ impl NativeBatch {
         bits.set_item("invalid", entry_flags::INVALID)?;
         bits.set_item("padding", entry_flags::PADDING)?;
         bits.set_item("substituted", entry_flags::SUBSTITUTED)?;
+        bits.set_item("redacted", entry_flags::REDACTED)?;
         bits.set_item("masked", entry_flags::MASKED)?;
         Ok(bits)
     }

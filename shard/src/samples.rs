@@ -111,14 +111,14 @@ pub fn facts_of(datasets: &DatasetsOfJob<'_>) -> Vec<SourceDatasetFacts> {
 pub fn plan_of(job: &Job, datasets: &DatasetsOfJob<'_>) -> Result<Plan, PlanError> {
     if job.sources.is_empty() {
         let [(manifest, samples)] = datasets else { panic!("{} datasets for one", datasets.len()) };
-        return samples.plan(manifest, job.seed, job.order);
+        return samples.plan(manifest, job.seed, job.order)?.redacting(&job.redactions);
     }
     assert_eq!(datasets.len(), job.sources.len(), "datasets of each source");
     let blocks: Vec<Vec<u32>> = datasets.iter().map(|(manifest, _)| manifest.block_samples()).collect();
     let sources = job.sources.iter().zip(datasets).zip(&blocks).map(|((source, (_, samples)), block_samples)| {
         BlendSource { block_samples, view: samples.view(), weight: source.weight, order: source.order(job.order) }
     });
-    Plan::of_sources(&sources.collect::<Vec<_>>(), &job.stages, job.samples, job.seed)
+    Plan::of_sources(&sources.collect::<Vec<_>>(), &job.stages, job.samples, job.seed)?.redacting(&job.redactions)
 }
 
 /// What is compared of the classes of two datasets: their number, and a fingerprint of their names in order.

@@ -1,6 +1,7 @@
 //! Faults of real processes: they are killed, suspended and continued, asked to end, or cut off from the network, and
 //! the samples stay the same. Each test's name states its failure; docs/spec/failures.md lists them.
 
+mod changes;
 mod coordinator;
 mod disk;
 mod network;

@@ -33,7 +33,8 @@ fn replace(cluster: &Cluster, job: &Path) -> spdl_testkit::processes::Finished {
 /// Returns the first sample from which on stages can change: it is in the refusal of one that begins too early.
 fn first_free(cluster: &Cluster, job: &Path) -> u64 {
     let refused = replace(cluster, job);
-    let error = refused.error(&["run `curriculum` has reached sample", "its `stage` tables differ before that"]);
+    let error =
+        refused.error(&["run `curriculum` has reached sample", "its `stage` tables or redactions differ before that"]);
     let (_, rest) = error.split_once("`from = ").unwrap();
     rest.split('`').next().unwrap().parse().unwrap()
 }

@@ -12,6 +12,7 @@ mod manual;
 mod output;
 mod parts;
 mod profile;
+mod redaction;
 mod replaced;
 mod runs;
 mod status;

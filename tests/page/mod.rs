@@ -129,6 +129,59 @@ fn the_page_of_a_job_of_tokens_speaks_of_sequences_and_how_full_they_are() {
 }
 
 #[test]
+fn the_page_draws_weights_over_the_stream_and_marks_where_they_change_and_where_samples_are_redacted() {
+    let Some(browser) = Browser::start() else { return };
+    let records = |count: usize| (0..count).map(|number| (vec![number as u8; 40], (number % 5).to_string()));
+    let [photos, drawings] = [60, 40].map(|count| TestDataset::of_records(records(count)));
+    let source = |name: &str, dataset: &TestDataset, weight: u32| {
+        format!("[[source]]\nname = \"{name}\"\ndataset = {:?}\nweight = {weight}\n", dataset.path("dataset"))
+    };
+    let text = format!(
+        "name = \"blend\"\nglobal_batch = 20\nepochs = 40\ntotal_samples = 1000\n{}{}\
+         [[column]]\nname = \"label\"\nfrom = \"cls\"\ndecode = \"int\"",
+        source("photos", &photos, 7),
+        source("drawings", &drawings, 3)
+    );
+    let job = photos.path("blend.toml");
+    fs::write(&job, text).expect("a job is written");
+    let keys = photos.path("keys.txt");
+    fs::write(&keys, "./0003\n./0005\n").expect("keys are written");
+    let cluster = Cluster::start(1);
+    cluster.submit(&job);
+    let _rank = ServerProcess::spawn(&mut cluster.pull("blend", 0, 1, "node-0", &["--rate", "400"]));
+    browser.show_as(1280, false);
+    browser.open(&format!("http://{}/", cluster.http));
+    browser.wait_for(
+        "a session without changes",
+        "return document.querySelector('#stream').hidden && !document.querySelector('#session').hidden",
+    );
+    cluster.wait_for("progress", |status| status["jobs"][0]["acknowledged"]["offset"].as_u64() > Some(100));
+    let change = |args: &[&str]| {
+        let done = run(&mut cluster.ctl("admin", [&["job"], args].concat()));
+        assert!(done.status.success(), "{}", done.stderr);
+    };
+    change(&["weights", "blend", "--set", "photos=0.2,drawings=0.8"]);
+    change(&["redact", "blend", "--keys", keys.to_str().expect("a path")]);
+    change(&["weights", "blend", "--set", "photos=0.5,drawings=0.5", "--at", "5:0"]);
+    browser.wait_for(
+        "three changes",
+        "return [...document.querySelectorAll('#stream:not([hidden]) #stream-changes li')].map((item) => item.textContent.replace(/^.*: /, ''))
+             .join(';') === 'photos 20 %, drawings 80 %;4 samples are redacted;photos 50 %, drawings 50 %'",
+    );
+    // A rectangle for each source in each of three spans, and a line for each change and for the session.
+    let drawn = "return ['#stream-spans rect', '#stream-marks line', '#stream-marks .redaction', '#stream-key li']
+        .map((what) => document.querySelectorAll(what).length)";
+    assert_eq!(browser.run(drawn), serde_json::json!([6, 4, 1, 2]));
+    let heights = browser.run("return [...document.querySelectorAll('#stream-spans rect')].map((part) => Math.round(part.getAttribute('height')))");
+    assert_eq!(heights, serde_json::json!([70, 30, 20, 80, 50, 50]));
+    keep_picture(&browser, "changes");
+    if let Some(axe) = axe::script() {
+        assert_eq!(axe::violations(&browser, &axe), Vec::<String>::new());
+    }
+    assert_eq!(browser.console(), Vec::<String>::new(), "the browser complains of nothing");
+}
+
+#[test]
 fn the_page_says_what_to_start_and_sums_up_what_has_ended() {
     let Some(browser) = Browser::start() else { return };
     let dataset = TestDataset::of_pictures(50, 25);

@@ -35,6 +35,7 @@ SHOWN = {
     "SequenceFile": "language.md#2-the-job",
     "JobSourceFile": "sources.md#weights-and-how-often-a-source-comes",
     "JobStageFile": "sources.md#other-weights-later-stages",
+    "Redaction": "redaction.md",
     "ViewFile": "job.md#a-view",
     "audio": "audio.md#what-a-column-can-have",
     "audio_length": "audio.md#segments-of-one-length",
@@ -72,6 +73,7 @@ HEADINGS = {
     "SequenceFile": "`[sequence]`",
     "JobSourceFile": "`[[source]]`",
     "JobStageFile": "`[[stage]]`",
+    "Redaction": "`[[redaction]]`",
     "ViewFile": "`[view]`",
 }
 #: What has no section of its own: the place that describes it.

@@ -83,6 +83,8 @@ pub(crate) enum CtlError {
     NotConfirmed { run: String },
     #[error("run `{run}` is not reset: {cause}")]
     RunHeld { run: String, cause: Box<Refusal> },
+    #[error("`{}` {problem}", path.display())]
+    Keys { path: PathBuf, problem: String },
     #[error("job `{job}` is not replaced: {cause}")]
     JobHeld { job: String, cause: Box<Refusal> },
     #[error("no job has ranks alive")]
@@ -189,6 +191,7 @@ impl CtlError {
                 "rates are known from the second batch on, CPU time from what decodes: a loader of `local`, or workers while they serve the run alone"
             }
             Self::NotConfirmed { .. } => "answer `y` on a terminal, or write `--yes`",
+            Self::Keys { .. } => "keys are those of `__key__`; `--allow-unknown` redacts the samples of the others",
             Self::RunHeld { .. } | Self::JobHeld { .. } => {
                 "end that launch first; a launch that was just killed counts as alive for some seconds"
             }

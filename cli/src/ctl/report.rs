@@ -2,8 +2,7 @@
 
 use serde::Serialize;
 use spdl_job::{Job, JobSource, redact};
-use spdl_order::{BLEND_PERIOD, BlendStage};
-use spdl_types::Position;
+use spdl_order::{BLEND_PERIOD, BlendStage, Redaction};
 
 use super::{CtlError, output::outln};
 
@@ -59,7 +58,7 @@ pub(crate) fn bytes(number: u64) -> String {
     format!("{value:.digits$} {}", UNITS[unit])
 }
 
-/// Describes the sources of a job, and the stages with other weights, each by what it is and a text, for example
+/// Describes the sources of a job, the stages with other weights and the redactions, each by what it is and a text, for example
 /// `code: 30.0 % of the samples, 1.25 times through its 6 000 samples in an epoch, from s3://corpus/code`.
 pub(crate) fn source_texts(job: &Job) -> Vec<(&'static str, String)> {
     let has_stages = !job.stages.is_empty();
@@ -80,10 +79,15 @@ pub(crate) fn source_texts(job: &Job) -> Vec<(&'static str, String)> {
             format!("{} {:.1} %", source.name, 100.0 * f64::from(*weight) / f64::from(BLEND_PERIOD))
         };
         let shares: Vec<String> = job.sources.iter().zip(weights).map(share).collect();
-        let at = Position::new(from / job.samples.max(1), from % job.samples.max(1));
+        let at = job.position_of(*from);
         ("stage", format!("from sample {}, {at}: {}", grouped(*from), shares.join(" + ")))
     };
-    job.sources.iter().enumerate().map(source).chain(job.stages.iter().map(stage)).collect()
+    let redaction = |Redaction { from, samples }: &Redaction| {
+        let count = count(samples.len(), "sample", "samples");
+        ("redacted", format!("from sample {}, {}: {count}", grouped(*from), job.position_of(*from)))
+    };
+    let sources = job.sources.iter().enumerate().map(source).chain(job.stages.iter().map(stage));
+    sources.chain(job.redactions.iter().map(redaction)).collect()
 }
 
 #[cfg(test)]

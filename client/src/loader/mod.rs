@@ -226,6 +226,9 @@ impl<S: Source> Loader<S> {
     }
 
     fn hand(&mut self, batch: &S::Batch) {
+        if let Some(session) = self.source.session() {
+            self.session = session;
+        }
         let mut is_news = false;
         for entry in batch.entries().filter(Entry::is_delivery) {
             self.receipt.add_sample(entry.position(), entry.sample());

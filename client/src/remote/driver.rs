@@ -25,8 +25,8 @@ use tokio::{
 use tracing::{Instrument, Span};
 
 use super::{
-    CLOSE_TIMEOUT, DriverInput, Explanation, GroupInput, GroupLeader, Joining, Remote, TrainerMessage, coordinator,
-    link,
+    CLOSE_TIMEOUT, CurrentSession, DriverInput, Explanation, GroupInput, GroupLeader, Joining, Remote, TrainerMessage,
+    coordinator, link,
 };
 use crate::{Batch, Serving, WaitClock};
 
@@ -52,6 +52,7 @@ pub(super) struct SessionDriver {
     pending: HashMap<(LinkId, u32), Batch>,
     ready: mpsc::UnboundedSender<TrainerMessage>,
     serving: Arc<Mutex<Serving>>,
+    session: CurrentSession,
     receive: Arc<StageCounters>,
     /// Read before each call of the core, so that heartbeats report the wait in progress.
     clock: WaitClock,
@@ -96,6 +97,7 @@ impl SessionDriver {
         let (to_ready, ready) = mpsc::unbounded_channel();
         let (to_joined, joined) = oneshot::channel();
         let serving = Arc::new(Mutex::new(Serving::default()));
+        let session = CurrentSession::default();
         let (clock, receive) = (WaitClock::default(), Attach::counters());
         let span = spans::rank(None, &job, rank);
         let stages = coordinator::RankStages { receive: receive.clone(), clock: clock.clone() };
@@ -115,6 +117,7 @@ impl SessionDriver {
             pending: HashMap::new(),
             ready: to_ready,
             serving: serving.clone(),
+            session: session.clone(),
             receive: receive.clone(),
             clock: clock.clone(),
             joined: Some(to_joined),
@@ -126,7 +129,7 @@ impl SessionDriver {
             end: LinkEnded::No,
         };
         tokio::spawn(driver.run());
-        (Remote { inputs: to_inputs, ready, serving, receive, clock, slots }, joined)
+        (Remote { inputs: to_inputs, ready, serving, session, receive, clock, slots }, joined)
     }
 
     async fn run(mut self) {
@@ -243,6 +246,16 @@ impl SessionDriver {
                 drop(self.questions.send(coordinator::Question::OfSession(request)));
             }
             SessionEffect::Joined(session, reason) => self.on_joined(session, reason),
+            SessionEffect::JobChanged(session) => {
+                let fingerprint = session.job.fingerprint();
+                self.span.in_scope(|| {
+                    tracing::info!("the job has changed ahead of the trainer; its fingerprint is {fingerprint}")
+                });
+                if let Some(group) = &self.group {
+                    group.send(&FromLeader::JobChanged { session: session.clone() });
+                }
+                *self.session.lock() = Some(Arc::from(session));
+            }
             SessionEffect::Attach { link, home, way, from, slots } => {
                 let session = Box::new(self.core.session().expect("a rank attaches after it joined").clone());
                 let (client, receive) = (super::client_name(), self.receive.clone());

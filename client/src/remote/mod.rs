@@ -120,11 +120,16 @@ enum TrainerMessage {
     Failed(ClientError),
 }
 
+/// The session with its job as it is now, shared by the driver and the loader.
+type CurrentSession = Arc<Mutex<Option<Arc<Session>>>>;
+
 /// A rank's session with a cluster, created by [`Builder::connect`].
 pub struct Remote {
     inputs: mpsc::UnboundedSender<DriverInput>,
     ready: mpsc::UnboundedReceiver<TrainerMessage>,
     serving: Arc<Mutex<Serving>>,
+    /// The session with its job as it is now, once the rank has joined.
+    session: CurrentSession,
     receive: Arc<StageCounters>,
     clock: WaitClock,
     /// The number of slots.
@@ -182,6 +187,10 @@ impl Source for Remote {
 
     fn serving(&self) -> Serving {
         self.serving.lock().clone()
+    }
+
+    fn session(&self) -> Option<Arc<Session>> {
+        self.session.lock().clone()
     }
 
     fn most_held(&self) -> u32 {

@@ -86,6 +86,8 @@ pub(crate) const fn request_name(request: &ToCoordinator) -> &'static str {
         ToCoordinator::TracePart(_) => "trace_part",
         ToCoordinator::ReadTrace { .. } => "read_trace",
         ToCoordinator::Classes { .. } => "classes",
+        ToCoordinator::Redact { .. } => "redact",
+        ToCoordinator::SessionJob { .. } => "session_job",
     }
 }
 

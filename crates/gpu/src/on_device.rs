@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::Arc};
 
-use spdl_client::{Batch, ClientError, Loader, Progress, Serving, Source, SourceEvent};
+use spdl_client::{Batch, ClientError, Loader, Progress, Serving, Session, Source, SourceEvent};
 use spdl_job::layout::Layout;
 use spdl_types::{Position, StageStats};
 
@@ -107,6 +107,13 @@ impl<S: Source<Batch = Batch, Error = ClientError>> Source for OnDevice<S> {
         match &self.kind {
             OnDeviceKind::Host { source, .. } => source.serving(),
             OnDeviceKind::Cuda(prefetcher) => prefetcher.serving(),
+        }
+    }
+
+    fn session(&self) -> Option<Arc<Session>> {
+        match &self.kind {
+            OnDeviceKind::Host { source, .. } => source.session(),
+            OnDeviceKind::Cuda(prefetcher) => prefetcher.session(),
         }
     }
 

@@ -36,7 +36,8 @@ pub trait Message: Serialize + DeserializeOwned {
 
 impl Message for ToCoordinator {
     const NAME: &'static str = "request to the coordinator";
-    const MAX_BYTES: usize = 2 << 20;
+    /// A job file with as many redactions as it can have takes most of it.
+    const MAX_BYTES: usize = 8 << 20;
 }
 
 impl Message for FromCoordinator {
@@ -46,7 +47,8 @@ impl Message for FromCoordinator {
 
 impl Message for ToHome {
     const NAME: &'static str = "message to a home";
-    const MAX_BYTES: usize = 1 << 20;
+    /// A job with as many redactions as it can have takes most of it.
+    const MAX_BYTES: usize = 8 << 20;
 }
 
 impl Message for FromHome {
@@ -66,7 +68,7 @@ impl Message for FromLeader {
 
 impl Message for PeerRequest {
     const NAME: &'static str = "request of a worker";
-    const MAX_BYTES: usize = 2 << 20;
+    const MAX_BYTES: usize = 8 << 20;
 }
 
 impl Message for BlockReply {

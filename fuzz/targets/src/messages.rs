@@ -17,7 +17,7 @@ use spdl_insight::{
     CacheStats, Measured, RankWindow, SlowObject, Stall, Transport, WorkerWindow,
     tuning::{Tunable, TunedValue, TuningChange, TuningStatus},
 };
-use spdl_order::Receipt;
+use spdl_order::{Receipt, RedactedSamples};
 use spdl_types::{
     BadSample, BatchId, DType, Fingerprint, NodeId, Position, SampleId, SessionId, Stage, StageStats, WorkerId,
 };
@@ -166,6 +166,9 @@ fn rank_heartbeat() -> RankHeartbeat {
         unreachable: Some(WorkerId(7)),
         waited_ms: 2,
         transport: Some(Transport::Quic),
+        handed: Position::new(0, 16),
+        promise: Some(Fingerprint(7)),
+        number: 5,
     }
 }
 
@@ -215,6 +218,8 @@ pub(crate) fn requests() -> Vec<ToCoordinator> {
         ToCoordinator::SubmitJob { toml: crate::texts::JOB.into(), origin: "job.toml".into() },
         ToCoordinator::ReplaceJob { toml: crate::texts::JOB.into(), origin: "job.toml".into() },
         ToCoordinator::SetWeights { job: "train".into(), from: Some(9), weights: vec![65_535, 1] },
+        ToCoordinator::Redact { job: "train".into(), from: None, samples: RedactedSamples::new(vec![SampleId(7)]) },
+        ToCoordinator::SessionJob { session: SessionId(1), job: "train".into(), rank: 0, nonce: 9 },
         ToCoordinator::WorkerHeartbeat(WorkerHeartbeat {
             home: home(),
             cores: 4.0,
@@ -290,6 +295,10 @@ fn peer_map() -> PeerMap {
     PeerMap { version: 9, workers: vec![worker], sessions: vec![session] }
 }
 
+fn notice() -> JobNotice {
+    JobNotice { fingerprint: Fingerprint(3), hold: Some(JobHold { change: Fingerprint(7), from: 96 }) }
+}
+
 fn replies() -> Vec<FromCoordinator> {
     let session = session::session();
     vec![
@@ -306,7 +315,8 @@ fn replies() -> Vec<FromCoordinator> {
             home: Some(home()),
             heartbeat_ms: 1000,
         },
-        FromCoordinator::RankAcknowledged { home: None, heartbeat_ms: 1000, trace: None },
+        FromCoordinator::RankAcknowledged { home: None, heartbeat_ms: 1000, trace: None, notice: notice() },
+        FromCoordinator::Changing { at: Position::new(1, 8), waiting: "rank 0 of run `train`".into() },
         FromCoordinator::Clock(7),
         FromCoordinator::Classes { names: vec!["ant".into(), "bee".into()], is_last: true },
         FromCoordinator::Job(Box::new(session.job)),

@@ -14,8 +14,8 @@ use spdl_job::{
     ShortVideo, Size, SoundOp, SourceDigest, SpanFile, TensorEncoding, TensorKeys, TextKeys, TokensKeys, ValueKeys,
     VideoKeys, VideoMaskKeys, VideoTimesKeys,
 };
-use spdl_order::{DatasetFacts, EpochEnd};
-use spdl_types::{DType, Fingerprint, ImageColor, ImageDepth, ImageLayout, Normalise};
+use spdl_order::{DatasetFacts, EpochEnd, RedactedSamples, Redaction};
+use spdl_types::{DType, Fingerprint, ImageColor, ImageDepth, ImageLayout, Normalise, SampleId};
 
 fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..")
@@ -175,6 +175,7 @@ fn with_every_key() -> JobFile {
         }],
         total_samples: Some(1),
         stage: vec![JobStageFile { from: 1, weights: [(String::from("photos"), 1.0)].into() }],
+        redaction: vec![Redaction { from: 1, samples: RedactedSamples::new(vec![SampleId(1)]) }],
         seed: 0,
         global_batch: 1,
         epochs: 1,

@@ -1,6 +1,7 @@
 //! The admin, who submits and removes jobs: asks the coordinators until one has answered.
 
 use spdl_control::messages::{FromCoordinator, Refusal, ToCoordinator};
+use spdl_order::RedactedSamples;
 
 use crate::{
     asking::Asking,
@@ -10,6 +11,7 @@ use crate::{
 };
 
 const AGAIN_US: u64 = 500_000;
+const CHANGING_US: u64 = 200_000;
 
 pub(crate) struct Admin {
     pub(crate) process: SimProcess,
@@ -18,7 +20,7 @@ pub(crate) struct Admin {
     todo: Vec<AdminRequest>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 enum AdminRequest {
     Submit {
         job: usize,
@@ -30,6 +32,18 @@ enum AdminRequest {
     Replace {
         job: usize,
         version: usize,
+    },
+    /// Gives the sources of a job other weights, from a sample on or from where its ranks are.
+    Weights {
+        job: usize,
+        from: Option<u64>,
+        weights: Vec<u32>,
+    },
+    /// Redacts samples of a job.
+    Redact {
+        job: usize,
+        from: Option<u64>,
+        samples: RedactedSamples,
     },
 }
 
@@ -83,10 +97,37 @@ impl World {
         }
     }
 
+    /// Gives the sources of a run's job other weights while its ranks train.
+    pub(crate) fn change_weights(&mut self, launcher: usize) {
+        let job = self.scenario.runs[launcher].0;
+        if let Some(weights) = self.scenario.some_weights(job, &mut self.dice) {
+            let from = self.some_place(launcher);
+            self.order(AdminRequest::Weights { job, from, weights });
+        }
+    }
+
+    /// Redacts samples of a run's job while its ranks train.
+    pub(crate) fn redact(&mut self, launcher: usize) {
+        let job = self.scenario.runs[launcher].0;
+        let samples = self.scenario.some_samples(job, &mut self.dice);
+        let from = self.some_place(launcher);
+        self.order(AdminRequest::Redact { job, from, samples });
+    }
+
+    /// Returns where a change begins: mostly at whatever position is the next.
+    fn some_place(&mut self, launcher: usize) -> Option<u64> {
+        let job = self.scenario.runs[launcher].0;
+        let at = self.furthest(launcher);
+        let reached = at.epoch * self.scenario.jobs[job].job.samples + at.offset;
+        self.dice.percent(25).then(|| (reached + self.dice.within(0, 60)).max(1))
+    }
+
     fn order(&mut self, order: AdminRequest) {
         if self.admin.todo.contains(&order) {
             return;
         }
+        let is_change = !matches!(order, AdminRequest::Submit { .. } | AdminRequest::Remove { .. });
+        self.scenario.asks_for_changes |= is_change;
         self.admin.todo.push(order);
         if self.admin.todo.len() == 1 {
             self.ask_for_order();
@@ -94,14 +135,16 @@ impl World {
     }
 
     fn ask_for_order(&mut self) {
-        let Some(order) = self.admin.todo.first() else { return };
+        let Some(order) = self.admin.todo.first().cloned() else { return };
         let name = |job: usize| self.scenario.jobs[job].job.name.clone();
-        let question = match *order {
+        let question = match order {
             AdminRequest::Submit { job } => ToCoordinator::SubmitJob { toml: name(job), origin: "admin".to_owned() },
             AdminRequest::Remove { job } => ToCoordinator::RemoveJob { name: name(job) },
             AdminRequest::Replace { job, version } => {
                 ToCoordinator::ReplaceJob { toml: name(job), origin: version.to_string() }
             }
+            AdminRequest::Weights { job, from, weights } => ToCoordinator::SetWeights { job: name(job), from, weights },
+            AdminRequest::Redact { job, from, samples } => ToCoordinator::Redact { job: name(job), from, samples },
         };
         self.ask(Target::Admin, question);
     }
@@ -121,13 +164,13 @@ impl World {
     }
 
     pub(crate) fn admin_answered(&mut self, answer: FromCoordinator) {
-        let order = self.admin.todo[0];
+        let order = self.admin.todo[0].clone();
         match (order, answer) {
             (AdminRequest::Submit { job }, FromCoordinator::Done) => self.job_is_there(job),
             (AdminRequest::Remove { .. }, FromCoordinator::Done) => self.coverage.count("job_removed"),
             // The coordinator has gone back to an earlier state, or an earlier request was late.
             (AdminRequest::Submit { job }, FromCoordinator::Refused(Refusal::JobInvalid { .. }))
-                if !self.scenario.versions.is_empty() =>
+                if self.scenario.asks_for_changes =>
             {
                 self.job_is_there(job);
             }
@@ -144,6 +187,23 @@ impl World {
             (AdminRequest::Replace { .. }, FromCoordinator::Refused(Refusal::JobInvalid { .. })) => {
                 self.coverage.count("stages_not_changed_before_a_position_that_is_reached");
             }
+            (AdminRequest::Weights { .. } | AdminRequest::Redact { .. }, FromCoordinator::Changing { .. }) => {
+                self.coverage.count("change_waited_for_ranks");
+                return self.remind(CHANGING_US, Target::Admin, ProcessInput::AskAgain);
+            }
+            (AdminRequest::Weights { job, .. } | AdminRequest::Redact { job, .. }, FromCoordinator::Replaced(_)) => {
+                self.coverage.count("change_made");
+                let name = self.scenario.jobs[job].job.name.clone();
+                if let Some(job) = self.oracle.stored_job(&name).cloned() {
+                    self.scenario.take(&job);
+                }
+            }
+            (
+                AdminRequest::Weights { .. } | AdminRequest::Redact { .. },
+                FromCoordinator::Refused(
+                    Refusal::JobInvalid { .. } | Refusal::UnknownJob { .. } | Refusal::JobFailed { .. },
+                ),
+            ) => self.coverage.count("change_refused"),
             // The answer to an earlier attempt was lost.
             (
                 AdminRequest::Remove { .. },

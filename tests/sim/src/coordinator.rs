@@ -193,6 +193,8 @@ impl World {
             ClusterNote::WorkerGone { cause: WorkerGone::Silent { .. }, .. } => {
                 self.coverage.count("worker_was_silent_for_longer_than_liveness");
             }
+            ClusterNote::JobChangeProposed { .. } => self.coverage.count("change_proposed"),
+            ClusterNote::JobChangeDropped { .. } => self.coverage.count("change_dropped"),
             ClusterNote::WorkerGone { cause: WorkerGone::Disconnected, .. } => {
                 self.coverage.count("worker_lost_its_connection");
             }
@@ -246,9 +248,11 @@ impl World {
         }
         let role = match *body {
             ToCoordinator::WorkerHeartbeat(_) | ToCoordinator::WorkerLeave { .. } => Role::Worker,
-            ToCoordinator::SubmitJob { .. } | ToCoordinator::RemoveJob { .. } | ToCoordinator::ReplaceJob { .. } => {
-                Role::Admin
-            }
+            ToCoordinator::SubmitJob { .. }
+            | ToCoordinator::RemoveJob { .. }
+            | ToCoordinator::ReplaceJob { .. }
+            | ToCoordinator::SetWeights { .. }
+            | ToCoordinator::Redact { .. } => Role::Admin,
             _ => Role::Client,
         };
         let peer = RequestPeer { connection: ConnectionId(conn), role, name: String::new() };
@@ -307,6 +311,7 @@ impl World {
                 let version = version.parse::<usize>().expect("the admin writes a number");
                 Asked::Replace(Box::new(self.scenario.versions[version].job.clone()))
             }
+            ToCoordinator::SetWeights { job, .. } | ToCoordinator::Redact { job, .. } => Asked::Change(job),
             _ => Asked::Other,
         };
         if let (Asked::Submit(job) | Asked::Remove(job), FromCoordinator::Done) = (&asked, &reply) {
@@ -314,13 +319,10 @@ impl World {
             let decision = self.oracle.decided_about_job(at, job, is_removal);
             asked = Asked::Decided { job: job.clone(), is_removal, decision };
         }
-        if let (Asked::Replace(job), FromCoordinator::Replaced(replaced)) = (&asked, &reply) {
-            self.oracle.decided_about_stages(&job.name);
-            if *replaced == JobReplacement::Created {
-                let (job, is_removal) = (job.name.clone(), false);
-                let decision = self.oracle.decided_about_job(at, &job, is_removal);
-                asked = Asked::Decided { job, is_removal, decision };
-            }
+        if let (Asked::Replace(job), FromCoordinator::Replaced(JobReplacement::Created)) = (&asked, &reply) {
+            let (job, is_removal) = (job.name.clone(), false);
+            let decision = self.oracle.decided_about_job(at, &job, is_removal);
+            asked = Asked::Decided { job, is_removal, decision };
         }
         self.hand_over_changes(at, changes, Some(Reply { conn, id, body: reply, terms, asked }));
     }
@@ -373,7 +375,11 @@ impl World {
                 self.oracle.answered_join(&(job, run), session)
             }
             (Asked::Replace(job), FromCoordinator::Replaced(_)) => {
-                self.oracle.confirmed_stages(&job);
+                self.oracle.confirmed_changes(&job.name);
+                Ok(())
+            }
+            (Asked::Change(job), FromCoordinator::Replaced(_)) => {
+                self.oracle.confirmed_changes(&job);
                 Ok(())
             }
             (Asked::Join(job, _), FromCoordinator::Refused(Refusal::UnknownJob { .. })) => self.oracle.on_unknown(&job),

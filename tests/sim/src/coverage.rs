@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 /// The events that a few hundred seeds must reach, each at least once.
-pub const EXPECTED: [&str; 87] = [
+pub const EXPECTED: [&str; 95] = [
     "session_begun",
     "session_resumed_from_state",
     "session_resumed_without_state",
@@ -92,6 +92,13 @@ pub const EXPECTED: [&str; 87] = [
     "stages_not_changed_while_ranks_are_alive",
     "stages_not_changed_before_a_position_that_is_reached",
     "rank_ended_as_stages_changed",
+    "change_proposed",
+    "change_waited_for_ranks",
+    "change_made",
+    "change_refused",
+    "change_dropped",
+    "rank_took_over_a_changed_job",
+    "redacted_sample_substituted",
 ];
 
 /// Counts by name.
@@ -101,6 +108,13 @@ pub struct Coverage(BTreeMap<&'static str, u64>);
 impl Coverage {
     pub(crate) fn count(&mut self, what: &'static str) {
         *self.0.entry(what).or_default() += 1;
+    }
+
+    /// Counts substitutes of redacted samples.
+    pub(crate) fn count_redacted(&mut self, samples: usize) {
+        if samples > 0 {
+            *self.0.entry("redacted_sample_substituted").or_default() += samples as u64;
+        }
     }
 
     /// Adds the counts of another seed.

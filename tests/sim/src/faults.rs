@@ -49,10 +49,14 @@ pub(crate) enum Fault {
     EtcdSlow,
     RemoveJob,
     ChangeStages,
+    /// Other weights while ranks train.
+    ChangeWeights,
+    /// Samples are redacted while ranks train.
+    Redact,
 }
 
 impl Fault {
-    pub(crate) const ALL: [Self; 30] = [
+    pub(crate) const ALL: [Self; 32] = [
         Self::KillWorker,
         Self::LeaveWorker,
         Self::KillCoordinator,
@@ -83,6 +87,8 @@ impl Fault {
         Self::EtcdSlow,
         Self::RemoveJob,
         Self::ChangeStages,
+        Self::ChangeWeights,
+        Self::Redact,
     ];
 
     /// Returns whether the fault can occur in this scenario.
@@ -93,7 +99,7 @@ impl Fault {
             Self::WipeCoordinator => !has_etcd,
             // The job of the jobs directory would be created again at the next start.
             Self::RemoveJob => jobs > 1,
-            Self::ChangeStages => has_stages,
+            Self::ChangeStages | Self::ChangeWeights => has_stages,
             _ => true,
         }
     }
@@ -166,6 +172,8 @@ impl World {
             Fault::LaunchTwice => self.launch_beside(launcher),
             Fault::RemoveJob => self.remove_job(),
             Fault::ChangeStages => self.change_stages(launcher),
+            Fault::ChangeWeights => self.change_weights(launcher),
+            Fault::Redact => self.redact(launcher),
             Fault::CutOneWay | Fault::CutBothWays => self.cut(fault == Fault::CutBothWays, for_us),
             Fault::SlowPath => {
                 let (from, to) = (self.dice.index(self.paths.hosts()), self.dice.index(self.paths.hosts()));

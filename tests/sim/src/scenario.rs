@@ -5,9 +5,10 @@ use std::{collections::BTreeSet, num::NonZeroU32};
 use spdl_control::{client::AllowedTransports, coordinator::CoordinatorConfig};
 use spdl_job::{BadSamples, Column, ColumnKind, IntColumn, Job, JobSource, testing};
 use spdl_order::{
-    BalancedBatch, BlendSource, BlendStage, EpochEnd, Item, Located, OrderParams, Plan, Step, blend_weights,
+    BalancedBatch, BlendSource, BlendStage, EpochEnd, Item, Located, OrderParams, Plan, RedactedSamples, Redaction,
+    Step, blend_weights,
 };
-use spdl_types::{DType, Fingerprint, mix::splitmix64};
+use spdl_types::{DType, Fingerprint, SampleId, mix::splitmix64};
 
 use crate::{dice::Dice, faults::Fault};
 
@@ -84,9 +85,9 @@ impl JobDataset {
         Self::content(stored, self.job.seed, epoch)
     }
 
-    /// Returns the dataset of the job with these stages in place of its own.
-    pub(crate) fn with_stages(&self, stages: Vec<BlendStage>) -> Self {
-        let job = Job { stages, ..self.job.clone() };
+    /// Returns the dataset of the job with these stages and redactions in place of its own.
+    fn with_changes(&self, stages: Vec<BlendStage>, redactions: Vec<Redaction>) -> Self {
+        let job = Job { stages, redactions, ..self.job.clone() };
         let (blocks, sources) = (self.blocks.clone(), self.sources.clone());
         Self { plan: plan_of(&job, &blocks, &sources), job, blocks, sources, bad: self.bad.clone() }
     }
@@ -123,8 +124,10 @@ enum Help {
 pub(crate) struct Scenario {
     /// The first job is in the coordinators' jobs directory; the others are submitted.
     pub(crate) jobs: Vec<JobDataset>,
-    /// The jobs with other stages, which the admin has asked for or replaced.
+    /// The jobs with other stages or redactions, which the admin has asked for, or which others took the place of.
     pub(crate) versions: Vec<JobDataset>,
+    /// Whether the admin has asked for changes of jobs.
+    pub(crate) asks_for_changes: bool,
     /// The runs that train at the same time: the index of the job, and the run's name.
     pub(crate) runs: Vec<(usize, String)>,
     /// The number of hosts with a worker each; ranks are spread over them. Coordinators have hosts of their own.
@@ -223,6 +226,7 @@ impl Scenario {
             max_ranks: max_world as usize * runs.len() + dice.pick(&[0, 1, 100]),
             jobs,
             versions: Vec::new(),
+            asks_for_changes: false,
             runs,
             refused_percent: dice.pick(&[0, 0, 10]),
             slots,
@@ -257,10 +261,54 @@ impl Scenario {
         self.jobs.iter().find(|dataset| dataset.job.name == name).expect("there are no other jobs")
     }
 
-    /// Returns the dataset of the job of a session, with the stages that the session has.
+    /// Returns the dataset of the job of a session, with the stages and redactions that the session has.
     pub(crate) fn dataset_of(&self, job: &Job) -> &JobDataset {
-        let is_it = |dataset: &&JobDataset| dataset.job.name == job.name && dataset.job.stages == job.stages;
-        self.jobs.iter().chain(&self.versions).find(is_it).expect("there are no other jobs")
+        self.known(job).expect("there are no other jobs")
+    }
+
+    fn known(&self, job: &Job) -> Option<&JobDataset> {
+        let changes = |job: &Job| (job.stages.clone(), job.redactions.clone());
+        let is_it = |dataset: &&JobDataset| dataset.job.name == job.name && changes(&dataset.job) == changes(job);
+        self.jobs.iter().chain(&self.versions).find(is_it)
+    }
+
+    /// Notes a version of a job that a process has got.
+    pub(crate) fn note(&mut self, job: &Job) {
+        if self.known(job).is_none() {
+            let version = self.dataset(&job.name).with_changes(job.stages.clone(), job.redactions.clone());
+            self.versions.push(version);
+        }
+    }
+
+    /// Takes a version of a job that is in the durable state for the job itself.
+    pub(crate) fn take(&mut self, job: &Job) {
+        self.note(job);
+        let changes = |job: &Job| (job.stages.clone(), job.redactions.clone());
+        let is_it = |dataset: &JobDataset| dataset.job.name == job.name && changes(&dataset.job) == changes(job);
+        let of_name = self.jobs.iter().position(|dataset| dataset.job.name == job.name);
+        if let (Some(of_name), Some(version)) = (of_name, self.versions.iter().position(is_it)) {
+            self.take_version(of_name, version);
+        }
+    }
+
+    /// Returns other weights for the sources of a job, if it has sources.
+    pub(crate) fn some_weights(&self, job: usize, dice: &mut Dice) -> Option<Vec<u32>> {
+        let sources = self.jobs[job].sources.len();
+        (sources > 0).then(|| stage(0, sources, dice).weights)
+    }
+
+    /// Returns some samples of a job to redact: single ones, or those of a whole block.
+    pub(crate) fn some_samples(&self, job: usize, dice: &mut Dice) -> RedactedSamples {
+        let blocks = &self.jobs[job].blocks;
+        let all: u64 = blocks.iter().map(|samples| u64::from(*samples)).sum();
+        let ids: Vec<u64> = if dice.percent(30) {
+            let block = dice.index(blocks.len());
+            let first: u64 = blocks[..block].iter().map(|samples| u64::from(*samples)).sum();
+            (first..first + u64::from(blocks[block])).collect()
+        } else {
+            (0..dice.within(1, 4)).map(|_| dice.bits() % all).collect()
+        };
+        RedactedSamples::new(ids.into_iter().map(SampleId).collect())
     }
 
     /// Asks for other stages of a job that has sources: those that begin at a sample or later are replaced. Returns the number of the
@@ -273,7 +321,7 @@ impl Scenario {
         let mut stages = dataset.job.stages.clone();
         stages.retain(|stage| stage.from < from);
         stages.push(stage(from, dataset.sources.len(), dice));
-        let version = dataset.with_stages(stages);
+        let version = dataset.with_changes(stages, dataset.job.redactions.clone());
         self.versions.push(version);
         Some(self.versions.len() - 1)
     }
@@ -429,8 +477,9 @@ fn stage(from: u64, sources: usize, dice: &mut Dice) -> BlendStage {
 
 /// Returns the stream of a job whose dataset has these blocks.
 fn plan_of(job: &Job, blocks: &[u32], sources: &[usize]) -> Plan {
+    let redacting = |plan: Plan| plan.redacting(&job.redactions).expect("few samples are redacted");
     if sources.is_empty() {
-        return Plan::new(blocks, job.seed, job.order).expect("these parameters make a stream");
+        return redacting(Plan::new(blocks, job.seed, job.order).expect("these parameters make a stream"));
     }
     let of_source = |(block_samples, source): (_, &JobSource)| BlendSource {
         block_samples,
@@ -439,5 +488,5 @@ fn plan_of(job: &Job, blocks: &[u32], sources: &[usize]) -> Plan {
         order: source.order(job.order),
     };
     let all: Vec<_> = source_blocks(blocks, sources).zip(&job.sources).map(of_source).collect();
-    Plan::of_sources(&all, &job.stages, job.samples, job.seed).expect("these parameters make a stream")
+    redacting(Plan::of_sources(&all, &job.stages, job.samples, job.seed).expect("these parameters make a stream"))
 }

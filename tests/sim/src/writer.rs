@@ -63,6 +63,8 @@ pub(crate) enum Asked {
     Remove(String),
     /// The job with other stages.
     Replace(Box<Job>),
+    /// A change of the job of this name.
+    Change(String),
     /// What was decided about a job, and which decision about it that is.
     Decided {
         job: String,

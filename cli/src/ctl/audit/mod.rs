@@ -70,6 +70,7 @@ struct AuditOutcome {
     steps: u64,
     samples: u64,
     substituted: u64,
+    redacted: u64,
     plan_receipt: Receipt,
     #[serde(skip_serializing_if = "Option::is_none")]
     receipt: Option<Receipt>,
@@ -86,6 +87,8 @@ type StepIds = BTreeMap<Position, Vec<u64>>;
 struct PlannedDelivery {
     samples: u64,
     substituted: u64,
+    /// The samples that take the places of redacted ones.
+    redacted: u64,
     receipt: Receipt,
 }
 
@@ -106,6 +109,7 @@ impl PlannedDelivery {
             self.receipt.add_sample(item.at, id);
             self.samples += 1;
             self.substituted += u64::from(id != planned);
+            self.redacted += u64::from(item.redacted.is_some());
         }
         Some(id)
     }
@@ -143,7 +147,8 @@ pub(crate) fn run(args: &AuditArgs) -> CtlResult {
     } else {
         let steps = report::count(verdict.steps, "step", "steps");
         let samples = report::count(verdict.samples, "sample", "samples");
-        outln!("{steps}, {samples}, {} substituted", report::grouped(verdict.substituted))?;
+        let redacted = redacted_text(verdict.redacted);
+        outln!("{steps}, {samples}, {} substituted{redacted}", report::grouped(verdict.substituted))?;
         outln!("receipt of the plan  {}", verdict.plan_receipt)?;
         match &verdict.difference {
             Some(difference) => outln!("DIFFERENT: {difference}")?,
@@ -152,6 +157,11 @@ pub(crate) fn run(args: &AuditArgs) -> CtlResult {
         }
     }
     Ok(if verdict.equal { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Returns what is said of redacted samples, if there are some.
+fn redacted_text(redacted: u64) -> String {
+    if redacted == 0 { String::new() } else { format!(", {} redacted", report::grouped(redacted)) }
 }
 
 /// Walks the plan, replaces each bad sample by its substitute, and returns the plan's receipt and steps.
@@ -171,8 +181,8 @@ fn expected(open: &OpenJob, args: &AuditArgs, batches: &BatchParams) -> (AuditOu
         }
         steps += 1;
     }
-    let PlannedDelivery { samples, substituted, receipt } = planned;
-    (AuditOutcome { steps, samples, substituted, plan_receipt: receipt, ..AuditOutcome::default() }, step_ids)
+    let PlannedDelivery { samples, substituted, redacted, receipt } = planned;
+    (AuditOutcome { steps, samples, substituted, redacted, plan_receipt: receipt, ..AuditOutcome::default() }, step_ids)
 }
 
 fn delivered(traces: &[PathBuf]) -> Result<StepIds, CtlError> {

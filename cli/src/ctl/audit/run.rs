@@ -73,6 +73,7 @@ struct RankVerdict {
     position: Position,
     samples: u64,
     substituted: u64,
+    redacted: u64,
     receipt: Option<Receipt>,
     plan_receipt: Receipt,
     equal: bool,
@@ -196,6 +197,7 @@ async fn compare_session(
             position: rank.position,
             samples: planned.samples,
             substituted: planned.substituted,
+            redacted: planned.redacted,
             receipt,
             plan_receipt: planned.receipt,
             equal: receipt == Some(planned.receipt),
@@ -265,12 +267,13 @@ fn print(verdict: &Verdict) -> Result<(), CtlError> {
             world => format!("{joined} of {}", report::count(world, "rank", "ranks")),
         };
         outln!(
-            "session {}  {ranks}, {} to {}: {} samples, {} substituted",
+            "session {}  {ranks}, {} to {}: {} samples, {} substituted{}",
             session.session,
             session.start,
             session.acknowledged,
             count(|rank| rank.samples),
-            count(|rank| rank.substituted)
+            count(|rank| rank.substituted),
+            super::redacted_text(session.ranks.iter().map(|rank| rank.redacted).sum())
         )?;
     }
     match &verdict.difference {

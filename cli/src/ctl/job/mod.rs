@@ -1,6 +1,8 @@
 //! `spdl-ctl job`: writes, submits, lists, shows, changes and removes jobs.
 
 mod init;
+mod place;
+mod redact;
 mod weights;
 
 use std::{
@@ -22,7 +24,11 @@ use spdl_store::StoreOptions;
 use spdl_types::SampleShape;
 use spdl_worker::transform::{TransformSettings, UnknownSource, find_sources};
 
-use self::{init::InitArgs, weights::WeightsArgs};
+use self::{
+    init::InitArgs,
+    redact::{RedactArgs, RedactionsArgs},
+    weights::WeightsArgs,
+};
 use super::{
     CtlError, CtlResult,
     coordinator::Connection,
@@ -88,8 +94,12 @@ enum JobAction {
         #[arg(long)]
         json: bool,
     },
-    /// Gives the sources of a job other weights from a sample on that no run has reached, while no rank of the job is alive.
+    /// Gives the sources of a job other weights from a sample on that no rank has reached, also while ranks train.
     Weights(WeightsArgs),
+    /// Redacts samples of a job from a sample on that no rank has reached, also while ranks train: they do not come any more.
+    Redact(RedactArgs),
+    /// Prints the redactions of a job, as tables for its file.
+    Redactions(RedactionsArgs),
     /// Removes a job, with its positions and its ledger of bad samples.
     Remove {
         /// Its name.
@@ -136,6 +146,8 @@ pub(crate) fn run(args: JobArgs) -> CtlResult {
                 if json { report::json(&job)? } else { show(&job)? }
             }
             JobAction::Weights(args) => weights::run(args).await?,
+            JobAction::Redact(args) => redact::run(args).await?,
+            JobAction::Redactions(args) => redact::print(args).await?,
             JobAction::Remove { name, connection } => {
                 connection.ask(&ToCoordinator::RemoveJob { name: name.clone() }).await?;
                 outln!("job `{name}` is removed")?;

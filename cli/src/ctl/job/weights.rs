@@ -1,4 +1,4 @@
-//! `spdl-ctl job weights`: other weights of a job's sources from a sample on, while its run is at rest.
+//! `spdl-ctl job weights`: other weights of a job's sources from a sample on, while ranks train or not.
 
 use std::collections::BTreeMap;
 
@@ -6,9 +6,11 @@ use clap::Args;
 use spdl_control::messages::{Refusal, ToCoordinator};
 use spdl_job::Job;
 use spdl_order::BlendStage;
-use spdl_types::Position;
 
-use super::describe;
+use super::{
+    describe,
+    place::{self, ChangePlace},
+};
 use crate::ctl::{CtlError, coordinator::Connection, output::outln, report};
 
 /// Arguments of `job weights`.
@@ -19,36 +21,18 @@ pub(super) struct WeightsArgs {
     /// The weights of all sources, such as photos=0.4,drawings=0.6; 0 for one that gives no samples.
     #[arg(long, value_name = "SOURCE=WEIGHT", value_delimiter = ',', required = true, value_parser = parse_weight)]
     set: Vec<(String, f64)>,
-    /// Where they begin: `next`, where the furthest run of the job is; a number of samples, counted over all epochs; or EPOCH:OFFSET.
+    /// Where they begin: `next`, the first sample that no rank has reached; a number of samples, counted over all epochs; or EPOCH:OFFSET.
     /// Stages that begin there or later are removed.
-    #[arg(long, value_name = "WHERE", default_value = "next", value_parser = parse_place)]
-    at: StagePlace,
+    #[arg(long, value_name = "WHERE", default_value = "next", value_parser = ChangePlace::parse)]
+    at: ChangePlace,
     #[command(flatten)]
     connection: Connection,
-}
-
-/// Where weights begin.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum StagePlace {
-    Next,
-    Sample(u64),
-    At(Position),
 }
 
 fn parse_weight(text: &str) -> Result<(String, f64), String> {
     let (name, weight) = text.split_once('=').ok_or("write SOURCE=WEIGHT, such as photos=0.4")?;
     let weight = weight.parse().map_err(|_| format!("`{weight}` is not a number"))?;
     Ok((name.to_owned(), weight))
-}
-
-fn parse_place(text: &str) -> Result<StagePlace, String> {
-    if text == "next" {
-        return Ok(StagePlace::Next);
-    }
-    let sample = text.parse().map(StagePlace::Sample).ok();
-    sample
-        .or_else(|| text.parse().map(StagePlace::At).ok())
-        .ok_or_else(|| format!("`{text}` is neither `next` nor a number of samples nor EPOCH:OFFSET"))
 }
 
 /// Runs `job weights`.
@@ -63,12 +47,8 @@ pub(super) async fn run(args: WeightsArgs) -> Result<(), CtlError> {
     }
     let job = describe(&connection, &name).await?;
     let weights = job.weights_by_name(&by_name)?;
-    let from = match at {
-        StagePlace::Next => None,
-        StagePlace::Sample(sample) => Some(sample),
-        StagePlace::At(at) => Some(job.samples_before(at)),
-    };
-    connection.ask(&ToCoordinator::SetWeights { job: name.clone(), from, weights }).await?;
+    let from = at.samples_before(&job);
+    place::change(&connection, &ToCoordinator::SetWeights { job: name.clone(), from, weights }).await?;
     let job = describe(&connection, &name).await?;
     for (what, text) in report::source_texts(&job) {
         outln!("{what} {text}")?;
@@ -103,14 +83,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn weights_and_places_are_read_and_what_is_none_is_named() {
+    fn weights_are_read_and_what_is_none_is_named() {
         assert_eq!(parse_weight("web=0.4"), Ok(("web".to_owned(), 0.4)));
         assert_eq!(parse_weight("web=a").unwrap_err(), "`a` is not a number");
         assert!(parse_weight("web").unwrap_err().contains("SOURCE=WEIGHT"));
-        assert_eq!(parse_place("next"), Ok(StagePlace::Next));
-        assert_eq!(parse_place("12"), Ok(StagePlace::Sample(12)));
-        assert_eq!(parse_place("1:60"), Ok(StagePlace::At(Position::new(1, 60))));
-        assert!(parse_place("now").unwrap_err().contains("`now` is neither `next` nor"));
         assert_eq!([key("a-b_1"), key("a.b")], ["a-b_1", "\"a.b\""]);
     }
 }

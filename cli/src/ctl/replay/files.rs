@@ -124,6 +124,7 @@ fn flag_names(flags: u32) -> Vec<&'static str> {
         (entry_flags::PADDING, "padding"),
         (entry_flags::SUBSTITUTED, "substituted"),
         (entry_flags::MASKED, "masked"),
+        (entry_flags::REDACTED, "redacted"),
     ]
     .into_iter()
     .filter_map(|(bit, name)| (flags & bit != 0).then_some(name))

@@ -32,7 +32,7 @@ use tokio::sync::{
 use super::{problem_of, ticks};
 use crate::{
     Batch, ClientError, FreeSlot, Serving, WaitClock,
-    remote::{DriverInput, Explanation, Remote, TrainerMessage, link::LinkSlots},
+    remote::{CurrentSession, DriverInput, Explanation, Remote, TrainerMessage, link::LinkSlots},
 };
 
 /// How long a member waits before it tries again to attach.
@@ -80,6 +80,7 @@ pub(in crate::remote) async fn join(join: MemberJoin) -> Result<(Remote, Box<Ses
     let (to_inputs, inputs) = mpsc::unbounded_channel();
     let (to_ready, ready) = mpsc::unbounded_channel();
     let receive = Attach::counters();
+    let current = CurrentSession::default();
     let driver = MemberDriver {
         place,
         rank,
@@ -87,6 +88,7 @@ pub(in crate::remote) async fn join(join: MemberJoin) -> Result<(Remote, Box<Ses
         link,
         layout: Arc::new(session.layout()),
         world: session.world,
+        session: current.clone(),
         timeout,
         inputs,
         to_inputs: to_inputs.clone(),
@@ -102,7 +104,8 @@ pub(in crate::remote) async fn join(join: MemberJoin) -> Result<(Remote, Box<Ses
     };
     tokio::spawn(driver.run());
     let serving = Arc::new(Mutex::new(Serving { transport: Some(Transport::Local), home: None }));
-    let remote = Remote { inputs: to_inputs, ready, serving, receive, clock: WaitClock::default(), slots };
+    let remote =
+        Remote { inputs: to_inputs, ready, serving, session: current, receive, clock: WaitClock::default(), slots };
     Ok((remote, session, reason))
 }
 
@@ -131,6 +134,7 @@ struct MemberDriver {
     leader: String,
     link: LeaderLink,
     layout: Arc<Layout>,
+    session: CurrentSession,
     timeout: Duration,
     inputs: UnboundedReceiver<DriverInput>,
     to_inputs: UnboundedSender<DriverInput>,
@@ -202,6 +206,7 @@ impl MemberDriver {
                 Ok(batch) => self.arrived.push_back(Arrived::Batch(batch)),
                 Err(problem) => return broken(problem),
             },
+            Some(FromLeader::JobChanged { session }) => *self.session.lock() = Some(Arc::from(session)),
             Some(FromLeader::Restarted { from }) => self.arrived.push_back(Arrived::Restarted(from)),
             Some(FromLeader::End { position }) => self.arrived.push_back(Arrived::End(position)),
             Some(FromLeader::Alive) => {}

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use spdl_control::{
     Role,
-    messages::{FromCoordinator, Home, Join, RankHeartbeat, Refusal, Session, StartReason, ToCoordinator},
+    messages::{FromCoordinator, Home, JobNotice, Join, RankHeartbeat, Refusal, Session, StartReason, ToCoordinator},
 };
 use spdl_wire::quic::{HANDSHAKE_TIMEOUT, handshake, serve_requests};
 use tokio::task::JoinHandle;
@@ -74,7 +74,9 @@ impl CoordinatorRecord {
                 FromCoordinator::Joined { session, reason: StartReason::Given, home: home(None), heartbeat_ms: 20 }
             }
             ToCoordinator::RankHeartbeat(heartbeat) => {
-                FromCoordinator::RankAcknowledged { home: home(heartbeat.unreachable), heartbeat_ms: 20, trace: None }
+                let notice = JobNotice { fingerprint: self.session.job.fingerprint(), hold: None };
+                let home = home(heartbeat.unreachable);
+                FromCoordinator::RankAcknowledged { home, heartbeat_ms: 20, trace: None, notice }
             }
             ToCoordinator::RankLeave(_) => FromCoordinator::Done,
             other => panic!("a client asks for {other:?}"),

@@ -154,6 +154,7 @@ impl Job {
             let problem = format!("is {epochs}: with {} samples each that is more than 2^62 in all", self.samples);
             return Err(wrong(name, "`epochs`", problem));
         }
+        self.check_redactions()?;
         self.batches(self.global_batch)
             .check(self.samples)
             .map_err(|source| JobError::NoBatch { job: name.clone(), source })?;

@@ -13,7 +13,7 @@ use spdl_order::{DatasetFacts, MixParams, OrderParams};
 use spdl_types::Fingerprint;
 
 /// Length of the longest text of a job file, in bytes.
-pub const MAX_JOB_FILE_BYTES: usize = 1 << 20;
+pub const MAX_JOB_FILE_BYTES: usize = 7 << 20;
 
 /// The `[order]` table of a job file: the quality of the shuffle against the cost of reading. A key that is left out is
 /// chosen when the job is created; it never depends on the number of ranks or workers.

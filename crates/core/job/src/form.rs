@@ -10,7 +10,7 @@ use super::{
     key::JobForm,
     reader::{shortened, shown},
 };
-use spdl_order::BlendStage;
+use spdl_order::{BlendStage, Redaction};
 use spdl_types::Fingerprint;
 
 /// Length of the longest error about the text of a job, in characters: a peer may send any text.
@@ -34,6 +34,8 @@ pub(super) struct OrderForm {
     pub(super) sources: Vec<JobSource>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) stages: Vec<BlendStage>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) redactions: Vec<Redaction>,
 }
 
 impl Serialize for Job {

@@ -18,6 +18,7 @@ mod mix;
 mod operation;
 mod reader;
 mod redact;
+mod redactions;
 mod schema;
 pub mod scheme;
 mod sequence;
@@ -125,7 +126,7 @@ pub enum JobError {
 
 impl Job {
     /// Returns the fingerprint of everything that decides which samples come at which position and what their bytes
-    /// are: dataset, view, columns, seed, order, mix, sequences, sources and their stages, policy for bad samples. Batch size, epochs and name are not part of it, so
+    /// are: dataset, view, columns, seed, order, mix, sequences, sources and their stages, redactions, policy for bad samples. Batch size, epochs and name are not part of it, so
     /// that a resumed run may change them.
     #[must_use]
     pub fn fingerprint(&self) -> Fingerprint {
@@ -148,7 +149,12 @@ impl Job {
             (view, Some(mix), None) => serde_json::to_vec(&(identity, view, mix)),
             (view, mix, Some(sequence)) => serde_json::to_vec(&(identity, view, mix, sequence)),
         };
-        Fingerprint::of(&bytes.expect("plain data serialises"))
+        let without = Fingerprint::of(&bytes.expect("plain data serialises"));
+        if self.redactions.is_empty() {
+            return without;
+        }
+        let redactions: Vec<_> = self.redactions.iter().map(|of| (of.from, of.samples.fingerprint())).collect();
+        Fingerprint::of(&serde_json::to_vec(&(without, redactions)).expect("plain data serialises"))
     }
 
     /// Returns whether decoding some columns looks at the dataset's classes.

@@ -2,7 +2,7 @@
 
 use super::{BatchParams, EpochEnd, Located, Plan, PlanError, PlanKind, PlanLease, Step};
 use crate::Receipt;
-use spdl_types::Position;
+use spdl_types::{Position, SampleId};
 
 /// The kind of an entry of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +27,8 @@ pub struct Item {
     pub kind: ItemKind,
     /// The epoch with which its random operations are drawn, see [`Plan::source_epoch`].
     pub source_epoch: u64,
+    /// The redacted sample in whose place it comes.
+    pub redacted: Option<SampleId>,
 }
 
 impl BatchParams {
@@ -130,7 +132,7 @@ impl Plan {
     pub fn rank_items(&self, step: &Step, rank: u32, world: u32, items: &mut Vec<Item>) {
         let mut lease = self.lease(step.from.epoch);
         items.clear();
-        match &*self.0 {
+        match &*self.kind {
             PlanKind::Dataset(stream) => {
                 let offsets = rank_offsets(step, stream.deal.lanes(), rank, world);
                 items.extend(offsets.map(|counted| self.item(step, counted, &mut lease)));
@@ -155,7 +157,7 @@ impl Plan {
                 EpochEnd::Pad => (Position::new(epoch, counted % samples), ItemKind::Padding),
                 EpochEnd::Exact => {
                     let (at, located) = (Position::new(epoch, counted), self.first());
-                    return Item { at, located, kind: ItemKind::Invalid, source_epoch: epoch };
+                    return Item { at, located, kind: ItemKind::Invalid, source_epoch: epoch, redacted: None };
                 }
                 EpochEnd::Continuous | EpochEnd::Drop | EpochEnd::Partial => {
                     (Position::new(epoch + counted / samples, counted % samples), ItemKind::Sample)
@@ -175,8 +177,10 @@ impl Plan {
     }
 
     fn item_leased(&self, at: Position, kind: ItemKind, lease: &mut PlanLease) -> Item {
-        let located = self.at_leased(at.epoch, at.offset, lease);
-        Item { at, located, kind, source_epoch: self.source_epoch(at) }
+        let planned = self.at_leased(at.epoch, at.offset, lease);
+        let substitute = self.redacted_for(at, planned);
+        let (located, redacted) = (substitute.unwrap_or(planned), substitute.map(|_| planned.id));
+        Item { at, located, kind, source_epoch: self.source_epoch(at), redacted }
     }
 
     /// Computes the receipt of a run without bad samples: of the first `steps` steps at or after `from`, or of all

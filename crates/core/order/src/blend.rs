@@ -160,6 +160,25 @@ impl Blend {
         source.blended(source.stream.substitute(at.epoch, at.offset, attempt))
     }
 
+    /// Returns the number of samples of the source of the sample at a position.
+    pub(super) fn source_samples_at(&self, epoch: u64, offset: u64) -> u64 {
+        let (number, _) = self.source_position(epoch, offset);
+        self.sources[number].stream.deal.samples()
+    }
+
+    /// Returns sample number `after` of the samples of the same source that follow one that is drawn for an attempt.
+    pub(super) fn after_substitute(&self, epoch: u64, offset: u64, attempt: u32, after: u64) -> Located {
+        let (number, at) = self.source_position(epoch, offset);
+        let source = &self.sources[number];
+        source.blended(source.stream.after_substitute(at.epoch, at.offset, attempt, after))
+    }
+
+    /// Returns for each source the ids that its samples have, and how many of these it gives.
+    pub(super) fn source_ids(&self) -> impl Iterator<Item = (Range<u64>, u64)> {
+        let ends = self.sources[1..].iter().map(|source| source.first_sample).chain([u64::MAX]);
+        self.sources.iter().zip(ends).map(|(source, end)| (source.first_sample..end, source.stream.deal.samples()))
+    }
+
     /// Returns the offsets of the entries of a step in this range, where entries are sorted by the places of their lanes among those of
     /// their own sources. An offset counts on past the end of the epoch.
     ///

@@ -14,6 +14,7 @@ pub mod permutation;
 mod rank_steps;
 mod readers;
 mod receipt;
+mod redactions;
 mod stages;
 #[cfg(test)]
 mod statistics;
@@ -31,6 +32,7 @@ pub use defaults::DatasetFacts;
 pub use mixes::{Cut, DrawnMix, MixMethod, MixParams, PastedArea, WHOLE_WEIGHT};
 pub use rank_steps::RankSteps;
 pub use receipt::Receipt;
+pub use redactions::{MAX_REDACTED_BYTES, MAX_REDACTIONS, RedactedSamples, RedactedSamplesError, Redaction};
 pub use stages::{BlendStage, MAX_STAGES};
 pub use steps::{BatchParams, EpochEnd, MAX_GLOBAL_BATCH, Step};
 pub use substitutes::MAX_SUBSTITUTES;
@@ -142,6 +144,16 @@ pub enum PlanError {
         /// Why it has none.
         problem: Box<Self>,
     },
+    /// More than half of the samples of the stream, or of one of its sources, are redacted.
+    #[error(
+        "{redacted} of {samples} samples are redacted; at most half of them can be: make a view of the others, and a job of that"
+    )]
+    TooManyRedacted {
+        /// The number of redacted samples.
+        redacted: u64,
+        /// The number of samples.
+        samples: u64,
+    },
     /// The number of samples per step is 0.
     #[error("`global_batch` is 0; it must be at least 1")]
     NoBatch,
@@ -183,7 +195,11 @@ pub struct Located {
 /// Memory is O(blocks): 20 bytes per block, 12 more for a view, and 12 more for each of the few epochs used last. The table of
 /// each stage of a blend takes 320 KiB.
 #[derive(Clone)]
-pub struct Plan(Arc<PlanKind>);
+pub struct Plan {
+    kind: Arc<PlanKind>,
+    /// Samples that are not delivered, from a position on.
+    redactions: Arc<[Redaction]>,
+}
 
 /// What a plan orders.
 enum PlanKind {
@@ -209,7 +225,7 @@ impl Plan {
     /// [`PlanError`] if the parameters make no stream of this dataset.
     pub fn new(block_samples: &[u32], seed: u64, params: OrderParams) -> Result<Self, PlanError> {
         let stream = DatasetStream::new(seed, params, |lanes| Deal::new(block_samples, seed, lanes))?;
-        Ok(Self(Arc::new(PlanKind::Dataset(stream))))
+        Ok(Self::of_kind(PlanKind::Dataset(stream)))
     }
 
     /// Creates the stream of a view's samples, in a dataset whose blocks have these numbers of samples. The stream is
@@ -225,7 +241,7 @@ impl Plan {
         params: OrderParams,
     ) -> Result<Self, PlanError> {
         let stream = DatasetStream::new(seed, params, |lanes| Deal::of_view(block_samples, view, seed, lanes))?;
-        Ok(Self(Arc::new(PlanKind::Dataset(stream))))
+        Ok(Self::of_kind(PlanKind::Dataset(stream)))
     }
 
     /// Creates the stream of several datasets or views. Each has a stream of its own, with epochs of its own, and gives the share of
@@ -243,14 +259,39 @@ impl Plan {
         samples: u64,
         seed: u64,
     ) -> Result<Self, PlanError> {
-        Ok(Self(Arc::new(PlanKind::Blend(Blend::new((sources, stages), samples, seed)?))))
+        Ok(Self::of_kind(PlanKind::Blend(Blend::new((sources, stages), samples, seed)?)))
+    }
+
+    fn of_kind(kind: PlanKind) -> Self {
+        Self { kind: Arc::new(kind), redactions: Arc::default() }
+    }
+
+    /// Returns the stream in which the samples of each redaction do not come from its position on: a [substitute](Self::substitute)
+    /// takes the place of each, as that of a bad sample. What comes before a redaction does not depend on it. The redactions are in the
+    /// order of their positions, and no sample is in two of them.
+    ///
+    /// # Errors
+    /// [`PlanError::TooManyRedacted`] if they have more than half of the samples of the stream, or of one of its sources.
+    pub fn redacting(mut self, redactions: &[Redaction]) -> Result<Self, PlanError> {
+        let redacted_of =
+            |ids: &std::ops::Range<u64>| redactions.iter().map(|of| of.samples.count_in(ids)).sum::<u64>();
+        let check = |(ids, samples): (std::ops::Range<u64>, u64)| match redacted_of(&ids) {
+            redacted if redacted > samples / 2 => Err(PlanError::TooManyRedacted { redacted, samples }),
+            _ => Ok(()),
+        };
+        match &*self.kind {
+            PlanKind::Dataset(stream) => check((0..u64::MAX, stream.deal.samples()))?,
+            PlanKind::Blend(blend) => blend.source_ids().try_for_each(check)?,
+        }
+        self.redactions = redactions.into();
+        Ok(self)
     }
 
     /// Returns N, the number of samples in each epoch: those of the dataset or of the view, or as many as an epoch of several sources
     /// has.
     #[must_use]
     pub fn samples(&self) -> u64 {
-        match &*self.0 {
+        match &*self.kind {
             PlanKind::Dataset(stream) => stream.deal.samples(),
             PlanKind::Blend(blend) => blend.samples(),
         }
@@ -260,19 +301,20 @@ impl Plan {
     /// number.
     #[must_use]
     pub fn lanes(&self) -> u32 {
-        match &*self.0 {
+        match &*self.kind {
             PlanKind::Dataset(stream) => stream.deal.lanes(),
             PlanKind::Blend(blend) => blend.lanes(),
         }
     }
 
-    /// Returns the sample at a position of the stream.
+    /// Returns the sample at a position of the stream: of a redacted one, its substitute.
     ///
     /// # Panics
     /// If `offset` is not below [`samples`](Self::samples).
     #[must_use]
     pub fn at(&self, epoch: u64, offset: u64) -> Located {
-        self.at_leased(epoch, offset, &mut self.lease(epoch))
+        let planned = self.at_leased(epoch, offset, &mut self.lease(epoch));
+        self.redacted_for(Position::new(epoch, offset), planned).unwrap_or(planned)
     }
 
     /// Returns the epoch of the sample's own source at a position, with which its random operations are drawn. A small source goes
@@ -280,7 +322,7 @@ impl Plan {
     /// the epoch of the position.
     #[must_use]
     pub fn source_epoch(&self, at: Position) -> u64 {
-        match &*self.0 {
+        match &*self.kind {
             PlanKind::Dataset(_) => at.epoch,
             PlanKind::Blend(blend) => blend.source_position(at.epoch, at.offset).1.epoch,
         }
@@ -295,7 +337,7 @@ impl Plan {
     /// If the offset of `at` is not below [`samples`](Self::samples).
     #[must_use]
     pub fn in_use_until(&self, at: Position) -> Position {
-        match &*self.0 {
+        match &*self.kind {
             PlanKind::Dataset(stream) => stream.in_use_until(at),
             PlanKind::Blend(blend) => blend.in_use_until(at),
         }
@@ -307,7 +349,7 @@ impl Plan {
     /// If there is no such sample.
     #[must_use]
     pub fn locate(&self, id: SampleId) -> Located {
-        let located = match &*self.0 {
+        let located = match &*self.kind {
             PlanKind::Dataset(stream) => stream.locate(id),
             PlanKind::Blend(blend) => blend.locate(id),
         };
@@ -316,7 +358,7 @@ impl Plan {
 
     /// Returns the first sample of the stream, in the dataset's order.
     fn first(&self) -> Located {
-        match &*self.0 {
+        match &*self.kind {
             PlanKind::Dataset(stream) => stream.nth(0),
             PlanKind::Blend(blend) => blend.first(),
         }
@@ -324,7 +366,7 @@ impl Plan {
 
     #[inline]
     fn at_leased(&self, epoch: u64, offset: u64, lease: &mut PlanLease) -> Located {
-        match (&*self.0, lease) {
+        match (&*self.kind, lease) {
             (PlanKind::Dataset(stream), PlanLease::Dataset(lease)) => stream.at_leased(epoch, offset, lease),
             (PlanKind::Blend(blend), PlanLease::Blend(lease)) => blend.at_leased(epoch, offset, lease),
             _ => unreachable!("a lease is of its own plan"),
@@ -332,7 +374,7 @@ impl Plan {
     }
 
     fn lease(&self, epoch: u64) -> PlanLease {
-        match &*self.0 {
+        match &*self.kind {
             PlanKind::Dataset(stream) => PlanLease::Dataset(stream.lease(epoch)),
             PlanKind::Blend(blend) => PlanLease::Blend(blend.lease()),
         }
@@ -343,7 +385,7 @@ impl std::fmt::Debug for Plan {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mut plan = f.debug_struct("Plan");
         plan.field("samples", &self.samples());
-        match &*self.0 {
+        match &*self.kind {
             PlanKind::Dataset(stream) => plan.field("seed", &stream.seed).field("params", &stream.params),
             PlanKind::Blend(blend) => plan.field("sources", &blend.sources()),
         };

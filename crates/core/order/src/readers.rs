@@ -14,7 +14,7 @@ impl Plan {
         if world == 0 || global_batch < world {
             return None;
         }
-        match &*self.0 {
+        match &*self.kind {
             PlanKind::Dataset(stream) => {
                 stream.owner(block, classes(stream.deal.lanes(), global_batch), global_batch, world)
             }

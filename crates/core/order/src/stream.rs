@@ -109,13 +109,23 @@ impl DatasetStream {
     pub(super) fn substitute(&self, epoch: u64, offset: u64, attempt: u32) -> Located {
         let (block, bad) = self.in_block(epoch, offset, &mut self.lease(epoch));
         let deal = &self.deal;
-        let key = Key::new(self.seed, Purpose::Substitute).with(epoch).with(offset).with(u64::from(attempt));
+        let key = self.substitute_key(epoch, offset, attempt);
         let neighbours = deal.block_samples(block) - 1;
         if attempt < NEAR_ATTEMPTS && neighbours > 0 {
             let index = (u64::from(bad) + 1 + key.below(neighbours)) % (neighbours + 1);
             return deal.located((block, index as u32));
         }
         self.nth(key.below(deal.samples()))
+    }
+
+    fn substitute_key(&self, epoch: u64, offset: u64, attempt: u32) -> Key {
+        Key::new(self.seed, Purpose::Substitute).with(epoch).with(offset).with(u64::from(attempt))
+    }
+
+    /// Returns sample number `after` of those that follow one that is drawn for an attempt, in the dataset's order.
+    pub(super) fn after_substitute(&self, epoch: u64, offset: u64, attempt: u32, after: u64) -> Located {
+        let samples = self.deal.samples();
+        self.nth((self.substitute_key(epoch, offset, attempt).below(samples) + after) % samples)
     }
 
     /// Returns the rank that is responsible for a block, see [`Plan::owner`](super::Plan::owner), where the entries of a batch are

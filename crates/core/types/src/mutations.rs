@@ -50,6 +50,16 @@ pub enum Mutation {
     ForgetStages,
     /// The coordinator lets ranks go on in a session whose job has other stages since.
     KeepOutdated,
+    /// The coordinator changes a job before the ranks have promised to wait at the position of the change.
+    ChangeUnpromised,
+    /// The client promises to wait at the position of a change, and goes on.
+    BreakPromise,
+    /// The client goes on with the batches that its home made before a change of the job.
+    KeepReadAhead,
+    /// The coordinator forgets the redactions of a job when it starts again.
+    ForgetRedactions,
+    /// A redacted sample is taken as a substitute.
+    SubstituteRedacted,
     /// The coordinator's state keeps only a part of one atomic write when the coordinator is killed meanwhile.
     CutWrites,
     /// The client delivers batches that arrive on a link that it has left.
@@ -112,7 +122,7 @@ pub enum Mutation {
 
 impl Mutation {
     /// All mutations.
-    pub const ALL: [Self; 51] = [
+    pub const ALL: [Self; 56] = [
         Self::ForgetAcknowledged,
         Self::ResumePlusOne,
         Self::ResumeAtFurthest,
@@ -135,6 +145,11 @@ impl Mutation {
         Self::ForgetVerdict,
         Self::ForgetStages,
         Self::KeepOutdated,
+        Self::ChangeUnpromised,
+        Self::BreakPromise,
+        Self::KeepReadAhead,
+        Self::ForgetRedactions,
+        Self::SubstituteRedacted,
         Self::CutWrites,
         Self::TrustLeftLink,
         Self::BelieveLeftLink,

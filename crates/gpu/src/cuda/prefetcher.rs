@@ -8,7 +8,7 @@ use std::{
 
 use parking_lot::Mutex;
 use spdl_accounting::{StageCounters, UnitGroup, UnitState};
-use spdl_client::{Batch, ClientError, Progress, Serving, Source, SourceEvent};
+use spdl_client::{Batch, ClientError, Progress, Serving, Session, Source, SourceEvent};
 use spdl_types::{Position, Stage, StageStats};
 use tokio::{
     sync::{mpsc, oneshot},
@@ -154,6 +154,10 @@ impl Prefetcher {
         self.served.lock().serving.clone()
     }
 
+    pub(crate) fn session(&self) -> Option<Arc<Session>> {
+        self.served.lock().session.clone()
+    }
+
     pub(crate) fn classes(&self) -> Option<Arc<[String]>> {
         self.classes.clone()
     }
@@ -209,11 +213,12 @@ struct PrefetchTask<S> {
 struct Served {
     serving: Serving,
     stages: Vec<StageStats>,
+    session: Option<Arc<Session>>,
 }
 
 impl Served {
     fn by<S: Source>(source: &S) -> Self {
-        Self { serving: source.serving(), stages: source.stages() }
+        Self { serving: source.serving(), stages: source.stages(), session: source.session() }
     }
 }
 

@@ -233,6 +233,12 @@ impl World {
         match effect {
             SessionEffect::Ask(question) => self.ask(Target::Client(client), question),
             SessionEffect::Joined(session, _) => self.on_joined(client, *session),
+            SessionEffect::JobChanged(session) => {
+                self.coverage.count("rank_took_over_a_changed_job");
+                self.scenario.note(&session.job);
+                self.oracle.changed(client, &session.job);
+                self.clients[client].session = Some(*session);
+            }
             SessionEffect::Attach { link, home, way, from, slots } => {
                 self.attach(client, link, &home, &way, from, slots)
             }
@@ -300,7 +306,7 @@ impl World {
                 self.coverage.count("finished_run_not_resumed");
                 self.refused(client, refusal);
             }
-            RankError::Refused(Refusal::FingerprintDiffers { .. }) if !self.scenario.versions.is_empty() => {
+            RankError::Refused(Refusal::FingerprintDiffers { .. }) if self.scenario.asks_for_changes => {
                 self.coverage.count("rank_ended_as_stages_changed");
                 self.forget_states(client);
             }
@@ -322,6 +328,7 @@ impl World {
     }
 
     fn on_joined(&mut self, client: usize, session: Session) {
+        self.scenario.note(&session.job);
         let state = &mut self.clients[client];
         state.position = session.start;
         state.waits_since_us = Some(self.now_us).filter(|_| state.ready.is_empty());

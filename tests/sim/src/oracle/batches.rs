@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use spdl_control::messages::Session;
-use spdl_job::{BadSamples, layout::entry_flags};
+use spdl_job::{BadSamples, Job, layout::entry_flags};
 use spdl_order::{EpochEnd, Item, ItemKind, Receipt};
 use spdl_types::{Position, SampleId};
 
-use super::{Cursor, Oracle};
+use super::{Cursor, Oracle, first_difference};
 use crate::{
     coverage::Coverage,
     scenario::{JobDataset, Scenario},
@@ -59,6 +59,21 @@ impl Oracle {
         if !expected.clone().eq(entries.iter().copied()) {
             return Err(format!("at {from} it got {entries:?}, and not {:?}", expected.collect::<Vec<_>>()));
         }
+        let has_columns = entries.iter().filter(|entry| entry.columns.is_some());
+        if let Some(entry) = has_columns.clone().find(|entry| is_redacted(&cursor.job, entry)) {
+            return Err(format!("at {} it got sample {}, which is redacted", entry.at, entry.id));
+        }
+        coverage.count_redacted(items.iter().filter(|item| item.redacted.is_some()).count());
+        // A rank that takes part in a session must not get past a change by the job as it was before.
+        let reached = cursor.job.samples_before(next);
+        let is_counted =
+            cursor.stream.0 == self.era && self.kept.get(&cursor.stream.1).is_some_and(|kept| kept.goes_on());
+        if let Some(stored) = self.stored.get(&cursor.job.name).filter(|_| is_counted)
+            && let Some(from) = first_difference(stored, &cursor.job)
+            && from < reached
+        {
+            return Err(format!("it got to {next}, and its job is another one from sample {from} on"));
+        }
         cursor.next = next;
         for entry in entries.iter().filter(|entry| entry.flags & (entry_flags::INVALID | entry_flags::PADDING) == 0) {
             cursor.receipt.add_sample(entry.at, SampleId(entry.id));
@@ -71,6 +86,13 @@ impl Oracle {
             }
         }
         Ok(())
+    }
+
+    /// Records that a client has taken over a job that has changed.
+    pub(crate) fn changed(&mut self, client: usize, job: &Job) {
+        if let Some(cursor) = self.cursors.get_mut(&client) {
+            cursor.job = job.clone();
+        }
     }
 
     /// Checks that the stream has ended at the position that a trainer got as its end.
@@ -108,6 +130,13 @@ impl Oracle {
     }
 }
 
+/// Returns whether an entry has a sample that is redacted at its position.
+fn is_redacted(job: &Job, entry: &SlotEntry) -> bool {
+    let number = job.samples_before(entry.at);
+    let id = SampleId(entry.id);
+    job.redactions.iter().any(|redaction| redaction.from <= number && redaction.samples.contains(id))
+}
+
 /// Returns what an entry must be, by the plan and the list of bad samples.
 fn expected_entry(item: &Item, dataset: &JobDataset) -> SlotEntry {
     let (at, mut located) = (item.at, item.located);
@@ -117,6 +146,9 @@ fn expected_entry(item: &Item, dataset: &JobDataset) -> SlotEntry {
         ItemKind::Padding => entry_flags::PADDING,
         ItemKind::Invalid => return SlotEntry { at, id, flags: entry_flags::INVALID, columns: None },
     };
+    if item.redacted.is_some() {
+        flags |= entry_flags::REDACTED;
+    }
     if dataset.bad.contains(&id) {
         if dataset.job.bad_samples == BadSamples::Mask {
             return SlotEntry { at, id, flags: flags | entry_flags::MASKED, columns: None };

@@ -13,7 +13,7 @@ use spdl_control::{
     peers::PeerMap,
 };
 use spdl_job::Job;
-use spdl_order::{BlendStage, RankSteps, Receipt};
+use spdl_order::{RankSteps, Receipt};
 use spdl_types::{Position, SessionId, WorkerId};
 
 use self::neighbours::NeighbourView;
@@ -86,9 +86,18 @@ struct StoredSession {
     job: String,
     is_superseded: bool,
     is_deleted: bool,
-    /// Where other stages of its job begin, since the session was first written: it must not get further.
+    /// Whether its ranks take part no longer, since the job has changed without them.
+    is_outdated: bool,
+    /// Where a change of its job begins in which its ranks take no part: the session must not get further.
     ends_before: Option<u64>,
     acknowledged: BTreeMap<u32, Position>,
+}
+
+impl StoredSession {
+    /// Returns whether its ranks take part, as far as the durable state says.
+    const fn goes_on(&self) -> bool {
+        !self.is_superseded && !self.is_deleted && !self.is_outdated
+    }
 }
 
 /// A job that was submitted.
@@ -140,12 +149,14 @@ pub(crate) struct Oracle {
     /// Like `adopted`, but including sessions of jobs that were removed.
     given: BTreeMap<SessionId, (RunKey, u32, Position)>,
     bad_acknowledged: BTreeSet<(String, u64)>,
-    /// The stages of the jobs in the durable state.
-    stages: BTreeMap<String, Vec<BlendStage>>,
+    /// The jobs in the durable state.
+    stored: BTreeMap<String, Job>,
     /// The samples of an epoch of each job.
     samples: BTreeMap<String, u64>,
-    /// The stages that the admin was told that jobs have.
-    confirmed_stages: BTreeMap<String, Vec<BlendStage>>,
+    /// The jobs that coordinators have decided on last.
+    decided: BTreeMap<String, Job>,
+    /// The jobs as the admin was told that they are.
+    confirmed: BTreeMap<String, Job>,
     /// The jobs that were submitted.
     jobs: BTreeMap<String, Submitted>,
     /// The newest session of each run that has delivered a batch, with its era, and since when.
@@ -212,8 +223,9 @@ impl Oracle {
         self.adopted.clear();
         self.given.clear();
         self.bad_acknowledged.clear();
-        self.stages.clear();
-        self.confirmed_stages.clear();
+        self.stored.clear();
+        self.decided.clear();
+        self.confirmed.clear();
         for job in self.jobs.values_mut() {
             job.fate = Fate::Open;
             job.decisions += 1;
@@ -226,8 +238,9 @@ impl Oracle {
         if matches!(self.fate(&run.0), Fate::Removed { .. }) {
             return Err(format!("session {} of {run:?} is joined, and its job was removed", session.id.0));
         }
-        if self.confirmed_stages.get(&run.0).is_some_and(|stages| *stages != session.job.stages) {
-            return Err(format!("session {} has stages {:?}, and not the latest", session.id.0, session.job.stages));
+        if self.confirmed.get(&run.0).is_some_and(|job| first_difference(job, &session.job).is_some()) {
+            let Job { stages, redactions, .. } = &session.job;
+            return Err(format!("session {} has stages {stages:?} and {redactions:?}, not the latest", session.id.0));
         }
         if let Some(before) = self.given.get(&session.id).filter(|before| **before != answer) {
             return Err(format!("session {} is given twice: {before:?} and {answer:?}", session.id.0));
@@ -242,6 +255,7 @@ impl Oracle {
 
     /// Checks changes that were applied to the state at once: no older state may come back.
     pub(crate) fn applied(&mut self, changes: &[Change]) -> Result<(), String> {
+        self.applied_to_sessions(changes);
         changes.iter().for_each(|change| self.applied_to_job(change));
         let last: BTreeMap<SessionId, &Change> = changes
             .iter()
@@ -275,7 +289,7 @@ impl Oracle {
                 if kept.ends_before.is_some_and(|end| reached > end) {
                     let end = kept.ends_before.unwrap_or_default();
                     return Err(format!(
-                        "session {} got to sample {reached}, and has other stages from {end} on",
+                        "session {} got to sample {reached}, and its job is another one from {end} on",
                         id.0
                     ));
                 }
@@ -295,32 +309,62 @@ impl Oracle {
         Ok(())
     }
 
-    /// Records what a change makes of the stages of a job: the sessions that are there lack them.
+    /// Records which sessions take part no longer.
+    fn applied_to_sessions(&mut self, changes: &[Change]) {
+        for change in changes {
+            match change {
+                Change::PutSession(record) => {
+                    let kept = self.kept.entry(record.id).or_default();
+                    kept.job.clone_from(&record.job);
+                    kept.is_outdated |= record.is_outdated;
+                }
+                Change::DeleteJob(name) => {
+                    self.kept.values_mut().filter(|kept| kept.job == *name).for_each(|kept| kept.is_outdated = true);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Records what a change makes of a job: the sessions that take no part in it any more end before.
     fn applied_to_job(&mut self, change: &Change) {
         match change {
             Change::PutJob(record) => {
                 let name = &record.job.name;
                 self.samples.insert(name.clone(), record.job.samples);
-                let Some(before) = self.stages.insert(name.clone(), record.job.stages.clone()) else { return };
-                let Some(from) = first_difference(&before, &record.job.stages) else { return };
-                for kept in self.kept.values_mut().filter(|kept| kept.job == *name) {
+                let Some(before) = self.stored.insert(name.clone(), (*record.job).clone()) else { return };
+                let Some(from) = first_difference(&before, &record.job) else { return };
+                for kept in self.kept.values_mut().filter(|kept| kept.job == *name && kept.is_outdated) {
                     kept.ends_before = Some(kept.ends_before.map_or(from, |end| end.min(from)));
                 }
             }
-            Change::DeleteJob(name) => _ = self.stages.remove(name),
+            Change::DeleteJob(name) => _ = self.stored.remove(name),
             _ => {}
         }
     }
 
-    /// Records that a coordinator decided to change the stages of a job.
-    pub(crate) fn decided_about_stages(&mut self, job: &str) {
-        self.confirmed_stages.remove(job);
+    /// Returns a job as it is in the durable state.
+    pub(crate) fn stored_job(&self, name: &str) -> Option<&Job> {
+        self.stored.get(name)
     }
 
-    /// Records that the admin got the answer that a job has other stages.
-    pub(crate) fn confirmed_stages(&mut self, job: &Job) {
-        if self.fate(&job.name) == Fate::There {
-            self.confirmed_stages.insert(job.name.clone(), job.stages.clone());
+    /// Records the jobs that a coordinator has decided on.
+    fn decided_about_changes(&mut self, changes: &[Change]) {
+        for change in changes {
+            let Change::PutJob(record) = change else { continue };
+            let name = &record.job.name;
+            if self.confirmed.get(name).is_some_and(|job| first_difference(job, &record.job).is_some()) {
+                self.confirmed.remove(name);
+            }
+            self.decided.insert(name.clone(), (*record.job).clone());
+        }
+    }
+
+    /// Records that the admin got the answer that a job has changed. Another decision may have followed meanwhile.
+    pub(crate) fn confirmed_changes(&mut self, name: &str) {
+        let (Some(stored), Some(decided)) = (self.stored.get(name), self.decided.get(name)) else { return };
+        if self.fate(name) == Fate::There && first_difference(stored, decided).is_none() {
+            self.confirmed.insert(name.to_owned(), stored.clone());
         }
     }
 
@@ -360,7 +404,7 @@ impl Oracle {
         submitted.fate = Fate::Open;
         submitted.decisions += 1;
         let decision = submitted.decisions;
-        self.confirmed_stages.remove(job);
+        self.confirmed.remove(job);
         if is_removal {
             self.adopted.retain(|_, (run, ..)| run.0 != job);
             self.bad_acknowledged.retain(|(of, _)| of != job);
@@ -418,6 +462,7 @@ impl Oracle {
 
     /// Records changes that the coordinator hands to its writer.
     pub(crate) fn persisting(&mut self, at: usize, changes: &[Change]) {
+        self.decided_about_changes(changes);
         let View { lagging, durable, .. } = self.views.entry(at).or_default();
         for change in changes {
             let Change::PutSession(record) = change else { continue };
@@ -438,8 +483,12 @@ impl Oracle {
     }
 }
 
-/// Returns the first sample for which two lists of stages have other weights.
-fn first_difference(one: &[BlendStage], other: &[BlendStage]) -> Option<u64> {
-    let common = one.iter().zip(other).take_while(|(one, other)| one == other).count();
-    one.get(common).into_iter().chain(other.get(common)).map(|stage| stage.from).min()
+/// Returns the first sample for which two versions of a job have other weights or redactions.
+fn first_difference(one: &Job, other: &Job) -> Option<u64> {
+    fn first<T: PartialEq>(one: &[T], other: &[T], from: impl Fn(&T) -> u64) -> Option<u64> {
+        let common = one.iter().zip(other).take_while(|(one, other)| one == other).count();
+        one.get(common).into_iter().chain(other.get(common)).map(from).min()
+    }
+    let stages = first(&one.stages, &other.stages, |stage| stage.from);
+    stages.into_iter().chain(first(&one.redactions, &other.redactions, |redaction| redaction.from)).min()
 }

@@ -111,9 +111,10 @@ fn decode(item: &Item, dataset: &JobDataset, ledger: &mut BadLedger, blocks: &mu
 
 /// Returns the flags of an entry whose sample decodes.
 pub(super) const fn item_flags(item: &Item) -> u32 {
-    match item.kind {
+    let flags = match item.kind {
         ItemKind::Sample => 0,
         ItemKind::Padding => entry_flags::PADDING,
         ItemKind::Invalid => entry_flags::INVALID,
-    }
+    };
+    if item.redacted.is_some() { flags | entry_flags::REDACTED } else { flags }
 }

@@ -45,6 +45,7 @@ impl BatchSample {
             ItemKind::Padding => entry_flags::PADDING,
             ItemKind::Invalid => entry_flags::INVALID,
         };
+        let flags = if item.redacted.is_some() { flags | entry_flags::REDACTED } else { flags };
         let Located { id, block, .. } = item.located;
         Self { flags, source_epoch: item.source_epoch, ..Self::at(entry, item.at, id, block) }
     }

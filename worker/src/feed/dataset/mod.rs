@@ -121,8 +121,8 @@ impl Datasets {
     }
 }
 
-/// The seed, the order and the view of a plan, and the job if it packs documents or has sources: what its ranks are told of their
-/// sequences follows from its columns, and from what these cost, too.
+/// The seed, the order and the view of a plan, and the job if it packs documents or has sources or redactions: what its ranks are told
+/// of their sequences follows from its columns, and from what these cost, too.
 type PlanKey = (u64, OrderParams, Option<Fingerprint>, Option<(Fingerprint, Option<SampleCost>)>);
 
 /// The plan of a job, and the sequences that are its samples if the job packs documents.

@@ -32,7 +32,7 @@ impl OpenDatasets {
     /// read once, with its first plan.
     pub(crate) async fn plan(&self, job: &Job) -> Result<PlannedJob, FeedError> {
         let sequence = job.sequence.as_deref().copied();
-        let is_of_job = sequence.is_some() || !job.sources.is_empty();
+        let is_of_job = sequence.is_some() || !job.sources.is_empty() || !job.redactions.is_empty();
         let key: PlanKey = (job.seed, job.order, job.view, is_of_job.then(|| (job.fingerprint(), job.cost)));
         let first = self.first();
         if let Some(planned) = first.kept_plan(&key) {

@@ -16,6 +16,7 @@ const FILES: &[(&str, &str, &str)] = &[
     ("/source.js", SCRIPT, include_str!("source.js")),
     ("/session.js", SCRIPT, include_str!("session.js")),
     ("/pipeline.js", SCRIPT, include_str!("pipeline.js")),
+    ("/stream.js", SCRIPT, include_str!("stream.js")),
     ("/ranks.js", SCRIPT, include_str!("ranks.js")),
     ("/tables.js", SCRIPT, include_str!("tables.js")),
     ("/charts.js", SCRIPT, include_str!("charts.js")),

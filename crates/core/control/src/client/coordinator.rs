@@ -1,20 +1,28 @@
 //! The session's relation to the coordinator: joins, sends heartbeats, and processes the answers.
 
 use crate::messages::{
-    FromCoordinator, Join, RankHeartbeat, Refusal, RunName, Session, Start, StartReason, Started, ToCoordinator,
+    FromCoordinator, JobHold, JobNotice, Join, RankHeartbeat, Refusal, RunName, Session, Start, StartReason, Started,
+    ToCoordinator,
 };
+use spdl_job::Job;
 use spdl_types::{
-    Position,
+    Fingerprint, Position,
     mutations::{Mutation, mutated},
 };
 
-use super::{RankError, SessionCore, SessionEffect, SessionNote, receive_window::ExpectedStream};
+use super::{JoinRequest, RankError, SessionCore, SessionEffect, SessionNote, receive_window::ExpectedStream};
 
 /// The state of the rank's membership in its session.
 #[derive(Debug)]
 pub(super) struct Membership {
     since_ms: u64,
     session: Option<Box<Session>>,
+    /// The fingerprint of the session's job.
+    fingerprint: Fingerprint,
+    /// The job has changed: request it.
+    is_job_old: bool,
+    /// The number of the next heartbeat.
+    heartbeats: u64,
     /// The coordinator does not know the session (any more): join it again.
     rejoin: bool,
     /// A request is open.
@@ -35,6 +43,9 @@ impl Membership {
         Self {
             since_ms: now_ms,
             session: None,
+            fingerprint: Fingerprint(0),
+            is_job_old: false,
+            heartbeats: 0,
             rejoin: false,
             asking: false,
             again: false,
@@ -72,7 +83,12 @@ impl SessionCore {
             self.membership.again = true;
             return;
         }
+        self.membership.heartbeats += 1;
         let question = match self.membership.session() {
+            Some(session) if self.membership.is_job_old && !self.membership.rejoin => {
+                let JoinRequest { job, rank, nonce, .. } = &self.join_request;
+                ToCoordinator::SessionJob { session: session.id, job: job.clone(), rank: *rank, nonce: *nonce }
+            }
             Some(session) if !self.membership.rejoin => ToCoordinator::RankHeartbeat(self.rank_heartbeat(session)),
             session => ToCoordinator::Join(self.join(session.filter(|_| !mutated(Mutation::RejoinAsNew)))),
         };
@@ -99,7 +115,7 @@ impl SessionCore {
             global_batch: session.map_or(join_request.global_batch, |session| Some(session.global_batch)),
             epochs: session.map_or(join_request.epochs, |session| Some(session.job.epochs)),
             start: session.map_or(join_request.start, |session| Start::At(session.start)),
-            fingerprint: session.map_or(join_request.fingerprint, |session| Some(session.job.fingerprint())),
+            fingerprint: session.map_or(join_request.fingerprint, |_| Some(self.membership.fingerprint)),
             launch: join_request.launch.clone(),
             takeover: join_request.takeover,
             session: session.map(|session| session.id),
@@ -121,6 +137,9 @@ impl SessionCore {
             unreachable: self.link.unreachable(),
             waited_ms: self.progress.waited_ms,
             transport: self.link.attached().map(|(_, transport)| transport),
+            handed: self.received().unwrap_or(self.progress.position),
+            promise: self.hold.map(|hold| hold.change),
+            number: self.membership.heartbeats,
         }
     }
 
@@ -134,9 +153,17 @@ impl SessionCore {
                     Err(error) => self.fail(error),
                 }
             }
-            FromCoordinator::RankAcknowledged { home, heartbeat_ms, .. } => {
+            FromCoordinator::RankAcknowledged { home, heartbeat_ms, notice, .. } => {
                 self.membership.answered(now_ms, heartbeat_ms);
                 self.on_home(now_ms, home);
+                self.on_notice(now_ms, notice);
+            }
+            FromCoordinator::Job(job) => {
+                self.membership.is_job_old = false;
+                self.membership.answered(now_ms, self.membership.heartbeat_ms);
+                if let Err(error) = self.adopt_job(now_ms, *job) {
+                    self.fail(error);
+                }
             }
             FromCoordinator::Refused(Refusal::UnknownSession { session }) => {
                 self.membership.rejoin = true;
@@ -207,6 +234,60 @@ impl SessionCore {
         self.membership.next_ask_ms = until_ms;
     }
 
+    /// Processes what the coordinator says about changes of the job. A rank promises to wait for a change that is proposed, unless its
+    /// trainer has already got a batch past it, and says so at once.
+    fn on_notice(&mut self, now_ms: u64, JobNotice { fingerprint, hold }: JobNotice) {
+        let Some(stream) = &mut self.stream else { return };
+        if fingerprint != self.membership.fingerprint {
+            // It stays on hold until it has the job.
+            self.membership.is_job_old = true;
+            self.membership.next_ask_ms = now_ms;
+            return;
+        }
+        let promised: Option<JobHold> = match hold {
+            // A trainer that has gone to a position past the change it waits for goes on waiting there.
+            Some(hold) if !stream.is_before(hold.from) => self.hold,
+            hold => hold,
+        };
+        if promised != self.hold {
+            self.hold = promised;
+            stream.hold = promised.map(|hold| hold.from);
+            self.membership.next_ask_ms = now_ms;
+            self.go_on_receiving(now_ms);
+        }
+    }
+
+    /// Takes over a job that has changed from a position on which the rank has not reached. Its home makes all again from the rank's
+    /// position on.
+    fn adopt_job(&mut self, now_ms: u64, job: Job) -> Result<(), RankError> {
+        let (Some(session), Some(stream)) = (&mut self.membership.session, &mut self.stream) else { return Ok(()) };
+        let (ours, theirs) = (self.membership.fingerprint, job.fingerprint());
+        if ours == theirs {
+            return Ok(());
+        }
+        let (name, rank) = (job.name.clone(), self.join_request.rank);
+        let is_same_up_to_here = job.samples == session.job.samples
+            && session.job.continues(job.fingerprint_up_to(stream.expected), stream.expected);
+        if !is_same_up_to_here {
+            let (theirs, ours) = (theirs.to_string(), ours.to_string());
+            return Err(RankError::SessionDiffers { job: name, rank, field: "fingerprint", theirs, ours });
+        }
+        let changed = Session { job: Job { epochs: session.job.epochs, ..job }, ..(**session).clone() };
+        if let Err(error) = changed.check(rank) {
+            return Err(RankError::Refused(Refusal::JobInvalid { job: name, cause: error.to_string() }));
+        }
+        **session = changed;
+        self.membership.fingerprint = theirs;
+        self.effects.push_back(SessionEffect::JobChanged(session.clone()));
+        (self.hold, stream.hold) = (None, None);
+        if mutated(Mutation::KeepReadAhead) {
+            self.go_on_receiving(now_ms);
+        } else {
+            self.detach();
+        }
+        Ok(())
+    }
+
     /// Takes part in `session`, or in the session that replaces a forgotten one.
     fn adopt(&mut self, session: Box<Session>, reason: StartReason) -> Result<(), RankError> {
         self.membership.rejoin = false;
@@ -240,7 +321,7 @@ impl SessionCore {
             return Err(RankError::Refused(Refusal::JobInvalid { job, cause: error.to_string() }));
         }
         if self.stream.is_none() {
-            self.stream = Some(ExpectedStream::new(session.steps_of(join_request.rank), start));
+            self.stream = Some(ExpectedStream::new(session.steps_of(join_request.rank), session.job.samples, start));
             self.progress.position = start;
             self.effects.push_back(SessionEffect::Joined(session.clone(), reason));
             if join_request.rank == 0 {
@@ -249,6 +330,8 @@ impl SessionCore {
                 self.effects.push_back(SessionEffect::Log(SessionNote::Started { session: session.id, run, started }));
             }
         }
+        self.membership.fingerprint = session.job.fingerprint();
+        self.membership.is_job_old = false;
         self.membership.session = Some(session);
         Ok(())
     }

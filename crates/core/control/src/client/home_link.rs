@@ -266,10 +266,33 @@ impl SessionCore {
         let stream = self.stream.as_mut().expect("a rank attaches after it joined");
         let mut dispositions = Vec::new();
         let arrived = receive_window.arrive(stream, sequence, arrival, &mut dispositions);
+        self.carry_out_all(now_ms, home, link, (dispositions, arrived));
+    }
+
+    /// Processes the batches that have arrived while the rank had to wait.
+    pub(super) fn go_on_receiving(&mut self, now_ms: u64) {
+        let (HomeLinkState::Attached { id, home, receive_window, .. }, Some(stream)) =
+            (&mut self.link.state, &mut self.stream)
+        else {
+            return;
+        };
+        let (link, home) = (*id, home.clone());
+        let mut dispositions = Vec::new();
+        let accepted = receive_window.accept(stream, &mut dispositions);
+        self.carry_out_all(now_ms, &home, link, (dispositions, accepted));
+    }
+
+    fn carry_out_all(
+        &mut self,
+        now_ms: u64,
+        home: &Home,
+        link: LinkId,
+        (dispositions, result): (Vec<Disposition>, Result<(), String>),
+    ) {
         for disposition in dispositions {
             self.carry_out(link, disposition);
         }
-        if let Err(cause) = arrived {
+        if let Err(cause) = result {
             self.lost(now_ms, home, LinkFailure::Violation(cause));
         }
     }

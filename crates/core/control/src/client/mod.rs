@@ -18,7 +18,7 @@ use std::{
     time::Duration,
 };
 
-use crate::messages::{FromCoordinator, Home, Session, Start, StartReason, ToCoordinator};
+use crate::messages::{FromCoordinator, Home, JobHold, Session, Start, StartReason, ToCoordinator};
 use spdl_insight::Transport;
 use spdl_order::Receipt;
 use spdl_types::{Fingerprint, NodeId, Position, backoff::Backoff, mix::splitmix64};
@@ -251,6 +251,8 @@ pub enum SessionEffect {
     Ask(ToCoordinator),
     /// The rank is in this session. Comes once, before any batch is delivered.
     Joined(Box<Session>, StartReason),
+    /// The session's job has changed, from a position on that the trainer has not reached. Comes before any batch past it.
+    JobChanged(Box<Session>),
     /// Open a link: connect to the home, attach, and report its messages as events.
     Attach {
         /// The id of the new link.
@@ -321,6 +323,8 @@ pub struct SessionCore {
     membership: Membership,
     /// Set by the first join.
     stream: Option<ExpectedStream>,
+    /// The change of the job that the rank has promised to wait for.
+    hold: Option<JobHold>,
     link: HomeLink,
     /// Links that were left while the trainer still held some of their slots.
     left_behind: BTreeMap<LinkId, receive_window::ReceiveWindow>,
@@ -338,6 +342,7 @@ impl SessionCore {
             phase: SessionPhase::Running,
             membership: Membership::new(now_ms),
             stream: None,
+            hold: None,
             link: HomeLink::new(now_ms),
             left_behind: BTreeMap::new(),
             progress: Progress::default(),
@@ -427,6 +432,11 @@ impl SessionCore {
     #[must_use]
     pub fn slots_held(&self) -> usize {
         self.link.held() + self.left_behind.values().map(receive_window::ReceiveWindow::held).sum::<usize>()
+    }
+
+    /// Returns whether the next batch has to wait for a change of the job.
+    fn is_on_hold(&self) -> bool {
+        self.stream.as_ref().is_some_and(ExpectedStream::is_on_hold)
     }
 
     fn fail(&mut self, error: RankError) {

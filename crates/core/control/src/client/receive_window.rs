@@ -3,7 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use spdl_order::RankSteps;
-use spdl_types::Position;
+use spdl_types::{
+    Position,
+    mutations::{Mutation, mutated},
+};
 
 /// A message of the home that has a sequence number on its link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,13 +34,39 @@ pub(super) enum Disposition {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ExpectedStream {
     steps: RankSteps,
+    /// The samples of an epoch.
+    samples: u64,
     /// Position after the last batch that was accepted.
     pub(super) expected: Position,
+    /// The number of samples, over all epochs, past which nothing is accepted for now.
+    pub(super) hold: Option<u64>,
 }
 
 impl ExpectedStream {
-    pub(super) const fn new(steps: RankSteps, start: Position) -> Self {
-        Self { steps, expected: start }
+    pub(super) const fn new(steps: RankSteps, samples: u64, start: Position) -> Self {
+        Self { steps, samples, expected: start, hold: None }
+    }
+
+    /// Returns whether nothing past the first `samples` samples was accepted.
+    pub(super) const fn is_before(&self, samples: u64) -> bool {
+        self.samples_before(self.expected) <= samples
+    }
+
+    const fn samples_before(&self, at: Position) -> u64 {
+        at.epoch.saturating_mul(self.samples).saturating_add(at.offset)
+    }
+
+    /// Returns whether the next batch has to wait.
+    pub(super) fn is_on_hold(&self) -> bool {
+        self.hold.is_some_and(|hold| self.samples_before(self.after_next()) > hold)
+    }
+
+    /// Returns whether an arrival has to wait.
+    fn holds(&self, arrival: &Arrival) -> bool {
+        let Arrival::Batch { next, .. } = arrival else { return false };
+        *next > self.expected
+            && self.hold.is_some_and(|hold| self.samples_before(*next) > hold)
+            && !mutated(Mutation::BreakPromise)
     }
 
     /// Returns the position after the next step.
@@ -115,7 +144,18 @@ impl ReceiveWindow {
         if ahead.is_none_or(|ahead| ahead > u64::from(self.slots)) || self.early.insert(sequence, arrival).is_some() {
             return Err(format!("it sent batch number {sequence} where {} is next", self.next_sequence));
         }
-        while let Some(arrival) = self.early.remove(&self.next_sequence) {
+        self.accept(stream, dispositions)
+    }
+
+    /// Processes the arrivals that are next, as far as the stream may go, and appends the decisions that follow.
+    pub(super) fn accept(
+        &mut self,
+        stream: &mut ExpectedStream,
+        dispositions: &mut Vec<Disposition>,
+    ) -> Result<(), String> {
+        while let Some(arrival) = self.early.get(&self.next_sequence).filter(|arrival| !stream.holds(arrival)).copied()
+        {
+            self.early.remove(&self.next_sequence);
             self.next_sequence += 1;
             dispositions.push(stream.classify(arrival)?);
         }

@@ -24,6 +24,8 @@ enum WaitedFor {
     Home { cause: Option<String> },
     /// The trainer holds all slots.
     Trainer { slots: usize },
+    /// The rank has promised to wait until it knows whether the job changes.
+    Change,
     /// A home serves the rank, and has not sent the batch.
     Batch { home: String, transport: Transport },
     /// The session is over.
@@ -46,6 +48,7 @@ impl SessionCore {
         let wait = match self.link.attached() {
             _ if self.phase != super::SessionPhase::Running => WaitedFor::Nothing,
             _ if self.session().is_none() => WaitedFor::Join { coordinators: self.join_request.coordinators.clone() },
+            _ if self.is_on_hold() => WaitedFor::Change,
             _ if held > 0 && self.is_out_of_slots() => WaitedFor::Trainer { slots: held },
             Some((home, transport)) => WaitedFor::Batch { home: home.name.clone(), transport },
             None if self.link.home.is_none() || self.link.no_worker => {
@@ -73,6 +76,9 @@ impl fmt::Display for WaitReason {
             WaitedFor::Home { cause: None } => f.write_str("the home has not answered yet")?,
             WaitedFor::Trainer { slots } => {
                 write!(f, "the trainer holds batches in all {slots} slots; drop one before taking the next")?;
+            }
+            WaitedFor::Change => {
+                f.write_str("the job is about to change here, and the coordinator has not said yet whether it does")?;
             }
             WaitedFor::Batch { home, transport } => {
                 let way = if *transport == Transport::Local { "the local queue" } else { "QUIC" };

@@ -63,6 +63,7 @@ impl Durability {
                 | ToCoordinator::ReplaceJob { .. }
                 | ToCoordinator::RemoveJob { .. }
                 | ToCoordinator::SetWeights { .. }
+                | ToCoordinator::Redact { .. }
                 | ToCoordinator::ResetRun(_)
         );
         if (is_order || newcomer.is_some())

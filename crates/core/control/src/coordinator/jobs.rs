@@ -4,13 +4,15 @@ use std::collections::BTreeMap;
 
 use crate::messages::{FromCoordinator, JobReplacement, Refusal};
 use spdl_job::{Column, Job, JobSource, redact};
+use spdl_order::Redaction;
 use spdl_types::{
     BadSample, Fingerprint, Position, SessionId,
     mutations::{Mutation, mutated},
 };
 
 use super::{
-    Change, ClusterNote, CoordinatorCore, Effect, JobRecord, MAX_JOBS, NAMED_SAMPLES, ledger::Ledger, over_limit,
+    Change, ClusterNote, CoordinatorCore, Effect, JobRecord, MAX_JOBS, NAMED_SAMPLES, changes::ProposedChange,
+    ledger::Ledger, over_limit,
 };
 
 /// The largest number of job files whose problems are kept for the status.
@@ -25,6 +27,8 @@ pub(super) struct JobState {
     pub(super) ledger: Ledger,
     /// The runs, by name.
     pub(super) runs: BTreeMap<String, RunState>,
+    /// The change that waits for the promises of ranks. It is not durable: it is made, or proposed once more.
+    pub(super) proposed: Option<Box<ProposedChange>>,
 }
 
 /// A run of a job: one training, in one launch or several.
@@ -37,16 +41,26 @@ pub(super) struct RunState {
 impl JobState {
     fn created(job: Job) -> Self {
         let fingerprint = job.fingerprint();
-        Self { job, fingerprint, failed: None, ledger: Ledger::default(), runs: BTreeMap::new() }
+        Self { job, fingerprint, failed: None, ledger: Ledger::default(), runs: BTreeMap::new(), proposed: None }
     }
 
     pub(super) fn restored(record: JobRecord) -> Self {
-        let mut state = Self::created(*record.job);
+        let mut job = *record.job;
+        if mutated(Mutation::ForgetRedactions) {
+            job.redactions.clear();
+        }
+        let mut state = Self::created(job);
         state.failed = record.failed;
         state
     }
 
-    fn record(&self) -> JobRecord {
+    /// Returns a job that was submitted for this one with the redactions that this one has, if they are of the same samples.
+    fn with_redactions(&self, submitted: Job) -> Job {
+        let has_same_ids = self.job.has_ids_of(&submitted) && submitted.redactions.is_empty();
+        if has_same_ids { Job { redactions: self.job.redactions.clone(), ..submitted } } else { submitted }
+    }
+
+    pub(super) fn record(&self) -> JobRecord {
         JobRecord {
             job: self.job.clone().into(),
             fingerprint: self.fingerprint,
@@ -86,6 +100,7 @@ impl CoordinatorCore {
 
     fn create_job(&mut self, job: Job) -> Result<FromCoordinator, Refusal> {
         if let Some(existing) = self.jobs.get(&job.name) {
+            let job = existing.with_redactions(job);
             return if existing.job.is_same_as(&job) {
                 Ok(FromCoordinator::Done)
             } else {
@@ -110,9 +125,22 @@ impl CoordinatorCore {
         Ok(FromCoordinator::Done)
     }
 
-    /// Puts a job in the place of the one of its name. A run goes on where it was only if the order and the bytes are the same, but for
-    /// stages of sources that no run has reached: then its positions mean the same samples.
+    /// Puts a job in the place of the one of its name, which keeps its redactions if its file has none.
     pub(super) fn replace_job(&mut self, job: Job) -> Result<JobReplacement, Refusal> {
+        match self.jobs.get(&job.name) {
+            Some(existing) => {
+                let job = existing.with_redactions(job);
+                let invalid = |cause| Refusal::JobInvalid { job: job.name.clone(), cause };
+                job.check().map_err(|error| invalid(error.to_string()))?;
+                self.replace_job_as_it_is(job)
+            }
+            None => self.create_job(job).map(|_| JobReplacement::Created),
+        }
+    }
+
+    /// Puts a job in the place of the one of its name. A run goes on where it was only if the order and the bytes are the same, but for
+    /// stages of sources and redactions that no run has reached: then its positions mean the same samples.
+    pub(super) fn replace_job_as_it_is(&mut self, job: Job) -> Result<JobReplacement, Refusal> {
         let Some(existing) = self.jobs.get(&job.name) else {
             return self.create_job(job).map(|_| JobReplacement::Created);
         };
@@ -127,7 +155,7 @@ impl CoordinatorCore {
         {
             return Err(self.in_use(alive));
         }
-        let differences = differences(existing, &job);
+        let differences = differences(&existing.job, &job);
         let name = job.name.clone();
         let reached = self.reached(existing);
         let at = reached.as_ref().map_or(Position::START, |(at, _)| *at);
@@ -135,8 +163,9 @@ impl CoordinatorCore {
             if let Some((at, run)) = reached
                 && existing.job.continues(job.fingerprint_up_to(Position::START), Position::START)
             {
-                return Err(stages_reached(&job, at, run));
+                return Err(position_reached(&job, at, run));
             }
+            let job = job.redacted_from_the_beginning();
             self.remove_job(&name)?;
             self.create_job(job)?;
             return Ok(JobReplacement::New { differences });
@@ -145,6 +174,7 @@ impl CoordinatorCore {
         let (before, now) = (existing.job.epochs, job.epochs);
         let state = self.jobs.get_mut(&name).expect("it was just found");
         state.failed = state.ledger.verdict(&job);
+        state.proposed = None;
         (state.fingerprint, state.job) = (job.fingerprint(), job);
         let record = state.record();
         let sessions: Vec<SessionId> = state.runs.values().flat_map(|run| run.sessions.clone()).collect();
@@ -309,14 +339,14 @@ fn differs(existing: &JobState, submitted: &Job) -> Refusal {
     } else {
         "jobs do not change: give this one another name, or remove the other"
     };
-    let differences = differences(existing, submitted);
+    let differences = differences(&existing.job, submitted);
     let cause = format!("it is there already, and this one differs in {differences}; {remedy}");
     Refusal::JobInvalid { job: submitted.name.clone(), cause }
 }
 
 /// Lists what differs between a submitted job and the existing one of the same name.
-fn differences(existing: &JobState, submitted: &Job) -> String {
-    let (ours, submitted) = &existing.job.with_common_sources(submitted);
+pub(super) fn differences(existing: &Job, submitted: &Job) -> String {
+    let (ours, submitted) = &existing.with_common_sources(submitted);
     let mut pairs = vec![
         ("dataset", redact(&ours.dataset).into_owned(), redact(&submitted.dataset).into_owned()),
         ("source", sources_text(ours), sources_text(submitted)),
@@ -327,6 +357,7 @@ fn differences(existing: &JobState, submitted: &Job) -> String {
         ),
         ("total_samples", total_text(ours), total_text(submitted)),
         ("stage", stages_text(ours), stages_text(submitted)),
+        ("redactions", redactions_text(ours), redactions_text(submitted)),
         ("view", view_text(ours), view_text(submitted)),
         ("shuffle", ours.order.shuffle.to_string(), submitted.order.shuffle.to_string()),
         ("order.lanes", ours.order.lanes.to_string(), submitted.order.lanes.to_string()),
@@ -350,12 +381,24 @@ fn stages_text(job: &Job) -> String {
     job.stages.iter().map(|stage| format!("from {}: {:?}", stage.from, stage.weights)).collect::<Vec<_>>().join("; ")
 }
 
-/// Builds the refusal for a replacement with other stages before a position that a run has reached.
-fn stages_reached(submitted: &Job, at: Position, run: &str) -> Refusal {
+/// Describes the redactions of a job.
+fn redactions_text(job: &Job) -> String {
+    if job.redactions.is_empty() {
+        return "none".to_owned();
+    }
+    let of = |redaction: &Redaction| {
+        let samples = redaction.samples.len();
+        format!("from {}: {samples} {}", redaction.from, if samples == 1 { "sample" } else { "samples" })
+    };
+    job.redactions.iter().map(of).collect::<Vec<_>>().join("; ")
+}
+
+/// Builds the refusal for a job with other stages or redactions before a position that a run has reached.
+pub(super) fn position_reached(submitted: &Job, at: Position, run: &str) -> Refusal {
     let sample = submitted.samples_before(at);
     let cause = format!(
-        "run `{run}` has reached sample {sample} ({at}), and its `stage` tables differ before that; stages may change that begin with \
-         `from = {sample}` or later: change only these, or give the job another name"
+        "run `{run}` has reached sample {sample} ({at}), and its `stage` tables or redactions differ before that; those may change that \
+         begin with `from = {sample}` or later: change only these, or give the job another name"
     );
     Refusal::JobInvalid { job: submitted.name.clone(), cause }
 }

@@ -30,6 +30,7 @@ impl CoordinatorCore {
         let session = self.sessions.get_mut(&id).expect("it was just found or made");
         let rank = session.ranks.get_mut(&join.rank).expect("it has just joined");
         rank.heard_ms = self.now_ms;
+        rank.promise = None;
         if rank.left || rank.node != join.node {
             rank.left = false;
             rank.node = join.node.clone();
@@ -172,14 +173,16 @@ impl CoordinatorCore {
     ///   superseded long ago.
     fn join_target(&self, join: &Join) -> Result<JoinTarget, Refusal> {
         let run = self.run(join);
-        for id in run.into_iter().flat_map(|run| &run.sessions) {
-            let session = &self.sessions[id];
-            let is_known = session.ranks.get(&join.rank).is_some_and(|rank| rank.nonce == join.nonce);
-            if is_known && (!session.is_outdated || session.superseded_by.is_some()) {
-                session.superseded()?;
-                self.agree(session, join)?;
-                return Ok(JoinTarget::Member(*id));
-            }
+        // The newest of those that it has joined: a rank whose session is outdated joins again with its nonce.
+        let has_joined =
+            |session: &&SessionState| session.ranks.get(&join.rank).is_some_and(|rank| rank.nonce == join.nonce);
+        let mut sessions = run.into_iter().flat_map(|run| run.sessions.iter().rev()).map(|id| &self.sessions[id]);
+        if let Some(session) = sessions.find(has_joined)
+            && (!session.is_outdated || session.superseded_by.is_some())
+        {
+            session.superseded()?;
+            self.agree(session, join)?;
+            return Ok(JoinTarget::Member(session.id));
         }
         let Some(session) = self.newest(join) else { return Ok(JoinTarget::NewSession) };
         session.check_rejoin(join)?;
@@ -345,7 +348,9 @@ impl CoordinatorCore {
         let left = self.hear_rank(heartbeat)?;
         let home = if left { None } else { self.place(heartbeat.session, heartbeat.rank) };
         let trace = self.trace_order_of_rank(heartbeat.session, heartbeat.rank);
-        Ok(FromCoordinator::RankAcknowledged { home, heartbeat_ms: self.config.heartbeat_ms, trace })
+        let notice = self.notice(heartbeat);
+        let heartbeat_ms = self.rank_heartbeat_ms(heartbeat.session, &notice);
+        Ok(FromCoordinator::RankAcknowledged { home, heartbeat_ms, trace, notice })
     }
 
     pub(super) fn leave_rank(&mut self, heartbeat: &RankHeartbeat) -> Result<FromCoordinator, Refusal> {
@@ -364,6 +369,7 @@ impl CoordinatorCore {
             if let Some((run, acknowledged)) = ended {
                 self.log(ClusterNote::SessionEnded { session: heartbeat.session, run, acknowledged });
             }
+            self.advance_change(&heartbeat.job);
         }
         Ok(FromCoordinator::Done)
     }

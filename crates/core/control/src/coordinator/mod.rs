@@ -5,6 +5,7 @@
 //! shell passes `now_ms` (any monotonic count of milliseconds) and carries out what [`CoordinatorCore::poll_effect`]
 //! returns.
 
+mod changes;
 mod diagnosis;
 mod durability;
 mod effect;
@@ -26,7 +27,6 @@ mod runs;
 mod scale;
 mod sequence_status;
 mod session;
-mod stages;
 mod status;
 #[doc(hidden)]
 pub mod testing;
@@ -36,6 +36,7 @@ mod trace;
 
 use std::collections::{BTreeMap, VecDeque};
 
+pub use self::changes::JobChangeStatus;
 pub use crate::Role;
 use crate::messages::{FromCoordinator, Refusal, ToCoordinator};
 pub use durability::{Durability, Terms, usable_lease};
@@ -63,8 +64,8 @@ pub use status::{
 };
 
 use self::{
-    events::Events, history::ClusterHistory, jobs::JobState, load::Watch, members::WorkerRecord, session::SessionState,
-    trace::TraceState,
+    changes::JobChange, events::Events, history::ClusterHistory, jobs::JobState, load::Watch, members::WorkerRecord,
+    session::SessionState, trace::TraceState,
 };
 
 /// The largest number of jobs at one time.
@@ -198,7 +199,13 @@ impl CoordinatorCore {
                 ToCoordinator::ReplaceJob { toml, origin } => return Answer::ReplaceJob { toml, origin },
                 ToCoordinator::RemoveJob { name } => self.remove_job(&name),
                 ToCoordinator::SetWeights { job, from, weights } => {
-                    self.set_weights(&job, from, weights).map(FromCoordinator::Replaced)
+                    self.change_job(&job, from, JobChange::Weights(weights))
+                }
+                ToCoordinator::Redact { job, from, samples } => {
+                    self.change_job(&job, from, JobChange::Redaction(samples))
+                }
+                ToCoordinator::SessionJob { session, job, rank, nonce } => {
+                    self.session_job(session, &job, (rank, nonce))
                 }
                 ToCoordinator::DescribeJob { name } => {
                     self.job_or_failed(&name).map(|state| FromCoordinator::Job(Box::new(state.job.clone())))
@@ -236,7 +243,7 @@ impl CoordinatorCore {
 
     /// Returns whether the answer may only be sent once its changes are durable. If they cannot be written, the request
     /// is refused and the sender retries. A worker forgets a bad sample once the coordinator has confirmed it, so the
-    /// confirmation must be durable. If another coordinator can continue from the state (`is_shared`), it would
+    /// confirmation must be durable, and so must a change of the job before a rank gets the changed job. If another coordinator can continue from the state (`is_shared`), it would
     /// otherwise reuse the id of a session that was never written.
     #[must_use]
     pub fn answer_must_last(request: &ToCoordinator, is_shared: bool) -> bool {
@@ -245,6 +252,8 @@ impl CoordinatorCore {
             | ToCoordinator::ReplaceJob { .. }
             | ToCoordinator::RemoveJob { .. }
             | ToCoordinator::SetWeights { .. }
+            | ToCoordinator::Redact { .. }
+            | ToCoordinator::SessionJob { .. }
             | ToCoordinator::ResetRun(_) => true,
             ToCoordinator::Join(_) => is_shared,
             ToCoordinator::WorkerHeartbeat(heartbeat) => {
@@ -267,6 +276,10 @@ impl CoordinatorCore {
     pub fn handle_tick(&mut self, now_ms: u64) {
         self.advance(now_ms);
         self.forget_trace();
+        let changing = self.jobs.values().filter(|state| state.proposed.is_some());
+        for job in changing.map(|state| state.job.name.clone()).collect::<Vec<_>>() {
+            self.advance_change(&job);
+        }
         let (config, now_ms) = (self.config, self.now_ms);
         let due: Vec<SessionId> = self
             .sessions
@@ -337,6 +350,8 @@ fn permit(role: Role, request: &ToCoordinator) -> Result<(), Refusal> {
         ToCoordinator::ReplaceJob { .. } => ("ReplaceJob", &[Role::Admin]),
         ToCoordinator::RemoveJob { .. } => ("RemoveJob", &[Role::Admin]),
         ToCoordinator::SetWeights { .. } => ("SetWeights", &[Role::Admin]),
+        ToCoordinator::Redact { .. } => ("Redact", &[Role::Admin]),
+        ToCoordinator::SessionJob { .. } => ("SessionJob", &[Role::Client, Role::Admin]),
         ToCoordinator::BadSamples { .. } => ("BadSamples", &[Role::Client, Role::Admin]),
         ToCoordinator::ResetRun(_) => ("ResetRun", &[Role::Admin]),
         ToCoordinator::Measurements { .. } => ("Measurements", &[Role::Client, Role::Admin]),

@@ -39,6 +39,22 @@ pub enum ClusterNote {
         /// What differs, in words.
         differences: String,
     },
+    /// A change of a job waits for the promises of its ranks.
+    JobChangeProposed {
+        /// Its name.
+        job: String,
+        /// What is to differ, in words.
+        differences: String,
+        /// From where on.
+        at: Position,
+    },
+    /// A change of a job that was proposed is not made.
+    JobChangeDropped {
+        /// Its name.
+        job: String,
+        /// Why.
+        cause: String,
+    },
     /// A job was removed.
     JobRemoved {
         /// Its name.
@@ -207,6 +223,8 @@ impl ClusterNote {
             Self::Leads { .. } => "leads",
             Self::JobCreated { .. } => "job_created",
             Self::JobReplaced { .. } => "job_replaced",
+            Self::JobChangeProposed { .. } => "job_change_proposed",
+            Self::JobChangeDropped { .. } => "job_change_dropped",
             Self::JobRemoved { .. } => "job_removed",
             Self::JobFailed { .. } => "job_failed",
             Self::UnknownSample { .. } => "unknown_sample",
@@ -234,6 +252,7 @@ impl ClusterNote {
             | Self::BadSample { .. }
             | Self::BadSamplesMuted { .. }
             | Self::RunReset { .. }
+            | Self::JobChangeDropped { .. }
             | Self::SessionSuperseded { alive: 1.., .. }
             // A worker that leaves regularly may close its connection before its leave request is handled.
             | Self::WorkerGone { homeless: 1.., .. } => LogLevel::Warn,
@@ -252,6 +271,10 @@ impl fmt::Display for ClusterNote {
                 write!(f, "job `{job}` created: {samples} {called} of `{dataset}`, fingerprint {fingerprint}")
             }
             Self::JobReplaced { job, differences } => write!(f, "job `{job}` changed in {differences}"),
+            Self::JobChangeProposed { job, differences, at } => {
+                write!(f, "job `{job}` is to change at {at} in {differences}; its ranks are asked to wait there")
+            }
+            Self::JobChangeDropped { job, cause } => write!(f, "the change of job `{job}` is not made: {cause}"),
             Self::JobRemoved { job } => write!(f, "job `{job}` removed"),
             Self::JobFailed { job, cause } => write!(f, "job `{job}` has failed: {cause}"),
             Self::UnknownSample { worker, job, sample } => {

@@ -15,7 +15,7 @@ use spdl_insight::{Limit, Transport, recent::RecentEvents};
 use spdl_job::Job;
 use spdl_order::Receipt;
 use spdl_types::{
-    NodeId, Position, SessionId, WorkerId,
+    Fingerprint, NodeId, Position, SessionId, WorkerId,
     mutations::{Mutation, mutated},
 };
 
@@ -45,7 +45,7 @@ pub(super) struct SessionState {
     pub(super) superseded_by: Option<Successor>,
     /// Whether the run was reset since: no launch resumes from this session.
     pub(super) is_reset: bool,
-    /// Whether the job has other stages since. A rank that was only silent meanwhile has the old ones, and must not go on with them.
+    /// Whether the job has other stages or redactions since. A rank that was only silent meanwhile has the old ones, and must not go on with them.
     pub(super) is_outdated: bool,
     pub(super) ranks: BTreeMap<u32, RankState>,
     /// When it was opened, or restored.
@@ -97,6 +97,12 @@ pub(super) struct RankState {
     pub(super) acknowledged: Position,
     /// The receipt of the samples taken up to `acknowledged`; records of earlier builds lack it.
     pub(super) receipt: Option<Receipt>,
+    /// The position after the last batch that was handed to the trainer, whether it has taken it or not.
+    pub(super) handed: Position,
+    /// The change of the job for whose outcome it waits at its position.
+    pub(super) promise: Option<Fingerprint>,
+    /// The number of the last heartbeat: one that comes later with a lower number is older.
+    pub(super) heartbeats: u64,
     pub(super) left: bool,
     pub(super) heard_ms: u64,
     pub(super) waited_ms: u64,
@@ -157,6 +163,9 @@ impl RankState {
             node: join.node.clone(),
             acknowledged: start,
             receipt: Some(Receipt::default()),
+            handed: start,
+            promise: None,
+            heartbeats: 0,
             left: false,
             heard_ms: now_ms,
             waited_ms: 0,
@@ -219,6 +228,11 @@ impl RankState {
         if heartbeat.acknowledged == self.acknowledged {
             self.receipt = Some(heartbeat.receipt);
         }
+        if heartbeat.number >= self.heartbeats {
+            self.heartbeats = heartbeat.number;
+            self.handed = heartbeat.handed.max(self.acknowledged);
+            self.promise = heartbeat.promise;
+        }
         self.recent.note(now_ms, &(self.acknowledged, self.waited_ms));
         is_new
     }
@@ -240,6 +254,9 @@ impl SessionState {
                     node: rank.node.clone(),
                     acknowledged: rank.acknowledged,
                     receipt: rank.receipt,
+                    handed: rank.acknowledged,
+                    promise: None,
+                    heartbeats: 0,
                     left: rank.left,
                     heard_ms: now_ms,
                     waited_ms: 0,
@@ -332,6 +349,17 @@ impl SessionState {
     /// Returns the last position that any rank has acknowledged.
     pub(super) fn furthest(&self) -> Position {
         self.ranks.values().map(|rank| rank.acknowledged).max().unwrap_or(self.start)
+    }
+
+    /// Returns the last position up to which batches were handed to the trainer of any rank.
+    pub(super) fn furthest_handed(&self) -> Position {
+        self.ranks.values().map(|rank| rank.acknowledged.max(rank.handed)).max().unwrap_or(self.start)
+    }
+
+    /// Iterates over the ranks that take part and have not promised to wait for this change.
+    pub(super) fn unpromised(&self, change: Fingerprint) -> impl Iterator<Item = &u32> {
+        let late = move |(_, rank): &(&u32, &RankState)| !rank.left && rank.promise != Some(change);
+        self.ranks.iter().filter(late).map(|(rank, _)| rank)
     }
 
     /// Returns where a launch that resumes the run starts, or `None` if the run was reset and starts at the beginning.

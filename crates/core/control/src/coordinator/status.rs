@@ -19,7 +19,8 @@ use spdl_order::{BatchParams, EpochEnd, OrderParams, Receipt};
 use spdl_types::{Position, SampleId, StageStats, WorkerId};
 
 use super::{
-    CoordinatorCore, FirstStep, ScaleStatus, SequenceStatus, SessionProgress, jobs::JobState, session::SessionState,
+    CoordinatorCore, FirstStep, JobChangeStatus, ScaleStatus, SequenceStatus, SessionProgress, jobs::JobState,
+    session::SessionState,
 };
 
 /// The number of bad samples that are shown per job.
@@ -95,6 +96,9 @@ pub struct JobStatus {
     /// What the samples hold, if they are sequences.
     #[serde(default)]
     pub sequence: Option<SequenceStatus>,
+    /// Where its weights change and samples are redacted, if they do.
+    #[serde(default)]
+    pub changes: Vec<JobChangeStatus>,
 }
 
 /// The status of a run of a job.
@@ -343,6 +347,7 @@ impl CoordinatorCore {
                 .map(|(sample, bad)| BadSampleStatus { sample, shard: bad.shard, key: bad.key, cause: bad.cause })
                 .collect(),
             sequence: job.sequence.as_deref().map(|sequence| SequenceStatus::of(sequence, job.samples)),
+            changes: self.job_changes(state),
             dataset: job.dataset_text_at(acknowledged),
             name: job.name,
             samples: job.samples,

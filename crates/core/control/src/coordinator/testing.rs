@@ -59,6 +59,9 @@ pub fn heartbeat(session: u64, rank: u32, nonce: u64, offset: u64) -> RankHeartb
         unreachable: None,
         waited_ms: 0,
         transport: None,
+        handed: Position::new(0, offset),
+        promise: None,
+        number: 0,
     }
 }
 

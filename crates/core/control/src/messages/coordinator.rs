@@ -3,7 +3,8 @@
 use serde::{Deserialize, Serialize};
 use spdl_insight::Measured;
 use spdl_job::Job;
-use spdl_types::{SampleId, SessionId, WorkerId};
+use spdl_order::RedactedSamples;
+use spdl_types::{Fingerprint, Position, SampleId, SessionId, WorkerId};
 
 use super::{Home, Join, RankHeartbeat, Refusal, RunName, Session, StartReason, WorkerHeartbeat};
 use crate::{
@@ -97,15 +98,36 @@ pub enum ToCoordinator {
         /// The number of the first class to send.
         first: u32,
     },
-    /// Gives the sources of a job other weights from a sample on, in place of stages that begin there or later. Refused as a
-    /// replacement is.
+    /// Gives the sources of a job other weights from a sample on, in place of stages that begin there or later. While ranks are alive, it
+    /// is proposed to them: the same request is repeated until the answer is not [`FromCoordinator::Changing`].
     SetWeights {
         /// The job's name.
         job: String,
-        /// The number of samples before, over all epochs; `None` for as many as the run that is furthest has reached.
+        /// The number of samples before, over all epochs; `None` for the first that no rank has reached.
         from: Option<u64>,
         /// The weight of each source, in their order, of 65536 in all.
         weights: Vec<u32>,
+    },
+    /// Redacts samples of a job from a sample of its stream on: they do not come any more. While ranks are alive, it is proposed to them,
+    /// as other weights are.
+    Redact {
+        /// The job's name.
+        job: String,
+        /// The number of samples before, over all epochs; `None` for the first that no rank has reached.
+        from: Option<u64>,
+        /// The samples.
+        samples: RedactedSamples,
+    },
+    /// Requests the job of a session, which has changed.
+    SessionJob {
+        /// The session.
+        session: SessionId,
+        /// The job's name.
+        job: String,
+        /// The rank that requests it.
+        rank: u32,
+        /// The nonce of the rank's join.
+        nonce: u64,
     },
 }
 
@@ -145,6 +167,8 @@ pub enum FromCoordinator {
         heartbeat_ms: u64,
         /// What to record for a trace.
         trace: Option<TraceOrder>,
+        /// What the rank has to know of changes of the job.
+        notice: JobNotice,
     },
     /// The job.
     Job(Box<Job>),
@@ -176,6 +200,32 @@ pub enum FromCoordinator {
         /// Whether these are the last.
         is_last: bool,
     },
+    /// A change of a job waits for its ranks.
+    Changing {
+        /// Where it is to begin.
+        at: Position,
+        /// The ranks for which it waits, in words.
+        waiting: String,
+    },
+}
+
+/// What a rank has to know of changes of its job.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobNotice {
+    /// The fingerprint of the job as it is. A rank with another one requests the job.
+    pub fingerprint: Fingerprint,
+    /// The change that is proposed.
+    pub hold: Option<JobHold>,
+}
+
+/// A change of a job that is proposed to its ranks. A rank that promises to wait for it hands its trainer no batch with a sample past it
+/// before it knows the outcome.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobHold {
+    /// The fingerprint of the job with the change.
+    pub change: Fingerprint,
+    /// The number of samples before the change, over all epochs.
+    pub from: u64,
 }
 
 /// What has become of a job that was to be replaced.

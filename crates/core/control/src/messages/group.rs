@@ -98,6 +98,11 @@ pub enum FromLeader {
         /// The position of the next batch.
         from: Position,
     },
+    /// The job of the session has changed ahead of the next batch.
+    JobChanged {
+        /// The session with its job as it is now.
+        session: Box<Session>,
+    },
     /// All epochs are delivered.
     End {
         /// The position after the last batch.

@@ -13,7 +13,9 @@ mod rank;
 mod refusal;
 mod worker;
 
-pub use coordinator::{BAD_SAMPLES_PAGE, CLASSES_PAGE_BYTES, FromCoordinator, JobReplacement, ToCoordinator};
+pub use coordinator::{
+    BAD_SAMPLES_PAGE, CLASSES_PAGE_BYTES, FromCoordinator, JobHold, JobNotice, JobReplacement, ToCoordinator,
+};
 pub use group::{FromLeader, MemberAttach, ToLeader};
 pub use home::{FromHome, ToHome};
 pub use peer::PeerRequest;
@@ -24,4 +26,4 @@ pub use worker::{Home, RankStats, WorkerHeartbeat};
 pub use crate::launch::{Holder, RunName, Start, StartReason, Started};
 
 /// The version of all messages. A peer with another version is refused with an error that names both.
-pub const PROTOCOL_VERSION: u16 = 6;
+pub const PROTOCOL_VERSION: u16 = 7;

@@ -81,4 +81,10 @@ pub struct RankHeartbeat {
     pub waited_ms: u64,
     /// How batches reach the rank.
     pub transport: Option<Transport>,
+    /// The position after the last batch that was handed to the trainer, whether it has taken it or not.
+    pub handed: Position,
+    /// The fingerprint of the changed job for which the rank waits: see [`JobHold`](super::JobHold).
+    pub promise: Option<Fingerprint>,
+    /// The number of the heartbeat of this client.
+    pub number: u64,
 }

@@ -12,7 +12,7 @@ mod seed;
 use std::fmt::Debug;
 
 use serde::{Deserialize, Serialize};
-use spdl_order::{BlendStage, EpochEnd, OrderParams};
+use spdl_order::{BlendStage, EpochEnd, OrderParams, Redaction};
 use spdl_types::Fingerprint;
 
 pub use self::bad_samples::BadSamples;
@@ -95,6 +95,11 @@ macro_rules! job_keys {
             /// the order of `from`: at most 64. It needs `total_samples`. Default: none; the weights stay.
             #[serde(default, skip_serializing_if = "Vec::is_empty")]
             pub stage: Vec<JobStageFile>,
+            /// Samples that do not come any more from a sample of the training on, each list in a table `[[redaction]]`, in the order of
+            /// `from`: what `spdl-ctl job redact` has made of the job, so that the file alone gives the same batches. Default: none, and
+            /// a job that is there keeps its own.
+            #[serde(default, skip_serializing_if = "Vec::is_empty")]
+            pub redaction: Vec<Redaction>,
             /// The columns of a batch, in order, each in a table `[[column]]`. With those that functions add, a job has 1 to 64
             /// of them. Default: none, which needs a `function`.
             #[serde(default)]
@@ -131,6 +136,8 @@ macro_rules! job_keys {
             pub sources: Vec<JobSource>,
             /// Other weights of the sources, each from a sample on, in this order; none if the weights stay.
             pub stages: Vec<BlendStage>,
+            /// Samples that do not come, each list from a sample on, in this order; none is in two of them.
+            pub redactions: Vec<Redaction>,
             /// The columns of a batch, in order.
             pub columns: Vec<Column>,
         }
@@ -151,8 +158,8 @@ macro_rules! job_keys {
         impl From<Job> for JobForm {
             fn from(job: Job) -> Self {
                 let OrderParams { version, lanes, window, shuffle } = job.order;
-                let Job { name, dataset, dataset_fingerprint, view, samples, $($key,)* mix, sequence, sources, stages, columns, .. } = job;
-                let order = OrderForm { version, lanes, window, shuffle, view, mix, sequence, sources, stages };
+                let Job { name, dataset, dataset_fingerprint, view, samples, $($key,)* mix, sequence, sources, stages, redactions, columns, .. } = job;
+                let order = OrderForm { version, lanes, window, shuffle, view, mix, sequence, sources, stages, redactions };
                 Self { name, dataset, dataset_fingerprint, samples, $($key,)* order, columns }
             }
         }
@@ -160,9 +167,9 @@ macro_rules! job_keys {
         impl From<JobForm> for Job {
             fn from(form: JobForm) -> Self {
                 let JobForm { name, dataset, dataset_fingerprint, samples, $($key,)* order, columns } = form;
-                let OrderForm { version, lanes, window, shuffle, view, mix, sequence, sources, stages } = order;
+                let OrderForm { version, lanes, window, shuffle, view, mix, sequence, sources, stages, redactions } = order;
                 let order = OrderParams { version, lanes, window, shuffle };
-                Self { name, dataset, dataset_fingerprint, view, samples, $($key,)* order, mix, sequence, sources, stages, columns }
+                Self { name, dataset, dataset_fingerprint, view, samples, $($key,)* order, mix, sequence, sources, stages, redactions, columns }
             }
         }
 
@@ -172,7 +179,8 @@ macro_rules! job_keys {
                 let (name, dataset) = (self.name.clone(), self.dataset.clone());
                 $(let $key = <$Key>::value(self, samples);)*
                 let (view, mix, sequence, sources, stages, columns) = Default::default();
-                Job { name, dataset, dataset_fingerprint, view, samples, $($key,)* order, mix, sequence, sources, stages, columns }
+                let redactions = self.redaction.clone();
+                Job { name, dataset, dataset_fingerprint, view, samples, $($key,)* order, mix, sequence, sources, stages, redactions, columns }
             }
         }
 

@@ -91,6 +91,8 @@ pub mod entry_flags {
     pub const SUBSTITUTED: u32 = 4;
     /// The planned sample was bad; its bytes are zero.
     pub const MASKED: u32 = 8;
+    /// The planned sample is redacted; another one replaces it.
+    pub const REDACTED: u32 = 16;
 }
 
 impl Header {

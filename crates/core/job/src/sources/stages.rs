@@ -94,6 +94,13 @@ impl Job {
         at.epoch.saturating_mul(self.samples).saturating_add(at.offset)
     }
 
+    /// Returns the position with so many samples before it, over all epochs.
+    #[must_use]
+    pub fn position_of(&self, samples_before: u64) -> Position {
+        let samples = self.samples.max(1);
+        Position::new(samples_before / samples, samples_before % samples)
+    }
+
     /// Returns the names of the sources with their shares at a position.
     pub(super) fn shares_text(&self, at: Position) -> String {
         let sample = self.samples_before(at);
@@ -147,25 +154,33 @@ impl Job {
         f64::from(first) / f64::from(BLEND_PERIOD)
     }
 
-    /// Returns the job as it is up to a position: without the stages that begin there or later. Both have the same samples before it.
+    /// Returns the job as it is up to a position: without the stages and redactions that begin there or later. Both have the same
+    /// samples before it.
     fn up_to(&self, at: Position) -> Self {
         let before = self.samples_before(at);
         let mut job = self.clone();
         job.stages.retain(|stage| stage.from < before);
+        job.redactions.retain(|redaction| redaction.from < before);
         job
     }
 
+    /// Returns whether nothing of the job begins at a position of the stream.
+    const fn is_the_same_throughout(&self) -> bool {
+        self.stages.is_empty() && self.redactions.is_empty()
+    }
+
     /// Returns the fingerprint of everything that decides the samples before a position. It is that of the [job](Self::fingerprint),
-    /// unless there are stages that begin at the position or later: these may still change.
+    /// unless there are stages or redactions that begin at the position or later: these may still change.
     #[must_use]
     pub fn fingerprint_up_to(&self, at: Position) -> Fingerprint {
-        if self.stages.is_empty() { self.fingerprint() } else { self.up_to(at).fingerprint() }
+        if self.is_the_same_throughout() { self.fingerprint() } else { self.up_to(at).fingerprint() }
     }
 
     /// Returns whether the job goes on from a checkpoint at this position with this fingerprint: it is
-    /// [identified](Self::is_identified_by) by it, or it has other stages only from there on.
+    /// [identified](Self::is_identified_by) by it, or it has other stages or redactions only from there on.
     #[must_use]
     pub fn continues(&self, fingerprint: Fingerprint, at: Position) -> bool {
-        self.is_identified_by(fingerprint) || (!self.stages.is_empty() && self.up_to(at).is_identified_by(fingerprint))
+        self.is_identified_by(fingerprint)
+            || (!self.is_the_same_throughout() && self.up_to(at).is_identified_by(fingerprint))
     }
 }

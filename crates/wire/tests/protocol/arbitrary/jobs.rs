@@ -14,9 +14,9 @@ use spdl_job::{
     Sequence, ShortVideo, Size, SoundOp, SourceDigest, Speed, TensorColumn, TensorEncoding, TextColumn, TimeMask,
     TokensColumn, Transform, VideoClip, VideoColumn, VideoMaskColumn, VideoTimesColumn,
 };
-use spdl_order::{BlendStage, EpochEnd, MixParams, OrderParams};
+use spdl_order::{BlendStage, EpochEnd, MixParams, OrderParams, RedactedSamples, Redaction};
 use spdl_sequence::{LongDocument, PackMethod};
-use spdl_types::{DType, Fingerprint, ImageColor, ImageDepth, ImageLayout, Normalise};
+use spdl_types::{DType, Fingerprint, ImageColor, ImageDepth, ImageLayout, Normalise, SampleId};
 
 fn text() -> impl Strategy<Value = String> {
     "\\PC{0,24}"
@@ -328,6 +328,14 @@ fn stage() -> impl Strategy<Value = BlendStage> {
     (any::<u64>(), vec(any::<u32>(), 0..3)).prop_map(|(from, weights)| BlendStage { from, weights })
 }
 
+fn redaction() -> impl Strategy<Value = Redaction> {
+    let ids = vec(0..1_u64 << 62, 0..9);
+    (any::<u64>(), ids).prop_map(|(from, ids)| Redaction {
+        from,
+        samples: RedactedSamples::new(ids.into_iter().map(SampleId).collect()),
+    })
+}
+
 pub(super) fn job() -> impl Strategy<Value = Job> {
     let ends = prop_oneof![
         Just(EpochEnd::Drop),
@@ -339,10 +347,10 @@ pub(super) fn job() -> impl Strategy<Value = Job> {
     let bad = prop_oneof![Just(BadSamples::Substitute), Just(BadSamples::Mask), Just(BadSamples::Fail)];
     let names = (text(), text(), any::<u128>(), any::<u64>(), any::<u64>());
     let numbers = (any::<u32>(), any::<u64>(), ends, bad, 0.0..1.0_f64, option::of(cost()));
-    let parts =
-        (option::of(any::<u128>()), option::of(mix()), option::of(sequence()), vec(source(), 0..3), vec(stage(), 0..3));
+    let changes = (vec(stage(), 0..3), vec(redaction(), 0..3));
+    let parts = (option::of(any::<u128>()), option::of(mix()), option::of(sequence()), vec(source(), 0..3), changes);
     (names, numbers, order(), vec(column(), 0..4), parts).prop_map(
-        |(names, numbers, order, columns, (view, mix, sequence, sources, stages))| Job {
+        |(names, numbers, order, columns, (view, mix, sequence, sources, (stages, redactions)))| Job {
             name: names.0,
             dataset: names.1,
             dataset_fingerprint: Fingerprint(names.2),
@@ -360,6 +368,7 @@ pub(super) fn job() -> impl Strategy<Value = Job> {
             sequence: sequence.map(Box::new),
             sources,
             stages,
+            redactions,
             columns,
         },
     )

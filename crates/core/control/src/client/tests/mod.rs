@@ -1,10 +1,11 @@
 //! Tests of the session, event by event.
 
-use crate::messages::{Join, RankHeartbeat, Refusal};
+use crate::messages::{JobNotice, Join, RankHeartbeat, Refusal};
 use spdl_types::{SessionId, WorkerId};
 
 use super::{testing::job, *};
 
+mod changes;
 mod coordinator;
 mod links;
 
@@ -101,7 +102,11 @@ impl TestRank {
     }
 
     fn heard(&mut self, home: Option<Home>) -> Vec<SessionEffect> {
-        self.answered(FromCoordinator::RankAcknowledged { home, heartbeat_ms: 1000, trace: None })
+        self.heard_of(home, JobNotice { fingerprint: session().job.fingerprint(), hold: None })
+    }
+
+    fn heard_of(&mut self, home: Option<Home>, notice: JobNotice) -> Vec<SessionEffect> {
+        self.answered(FromCoordinator::RankAcknowledged { home, heartbeat_ms: 1000, trace: None, notice })
     }
 
     fn filled(&mut self, link: LinkId, sequence: u64, slot: u32, offset: u64) -> Vec<SessionEffect> {

@@ -1,6 +1,7 @@
 //! The rules of the coordinator, one test each, in virtual time.
 
 mod bad_samples;
+mod changes;
 mod diagnosis;
 mod heartbeats;
 mod history;
@@ -16,7 +17,6 @@ mod roles;
 mod runs;
 mod scale;
 mod sessions;
-mod stages;
 mod trace;
 mod world;
 
