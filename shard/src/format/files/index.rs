@@ -13,9 +13,11 @@ use crate::{
     manifest::Shard,
 };
 
-pub(super) const KIND: FileKind = FileKind { name: "file index", magic: *b"SPDLFIL\n", version: 2 };
+pub(super) const KIND: FileKind = FileKind { name: "file index", magic: *b"SPDLFIL\n", version: 3 };
 /// The version without keys of their own and shared files, which is written if no record has either.
 pub(super) const VERSION_OF_PATHS: u32 = 1;
+/// The version with these, and without tables of sounds, which is written if no file has one.
+pub(super) const VERSION_OF_KEYS: u32 = 2;
 pub(super) const HEADER_BYTES: usize = 72;
 pub(super) const RECORD_BYTES: usize = 16;
 pub(super) const FIELD_BYTES: usize = 12;
@@ -32,6 +34,8 @@ pub(super) enum FieldKind {
     Shared,
     /// The record's key, where it is not the beginning of its first file's path. It is the last entry of its record, and no field.
     Key,
+    /// The table of a sound, of the record's field whose number is where a file has its etag. It comes behind the values, and is no field.
+    SoundTable,
 }
 
 /// How an etag is written.
@@ -53,6 +57,7 @@ impl FieldKind {
             Self::Value => 3,
             Self::Shared => 4,
             Self::Key => 5,
+            Self::SoundTable => 6,
         }
     }
 
@@ -65,6 +70,7 @@ impl FieldKind {
             (3, 0) => Self::Value,
             (4, 0) => Self::Shared,
             (5, 0) => Self::Key,
+            (6, 0) => Self::SoundTable,
             _ => return None,
         })
     }
@@ -73,7 +79,7 @@ impl FieldKind {
         match self {
             Self::File(EtagForm::Md5) => 16,
             Self::File(EtagForm::Text(bytes)) => bytes as usize,
-            Self::Shared => 4,
+            Self::Shared | Self::SoundTable => 4,
             Self::File(EtagForm::None) | Self::Value | Self::Key => 0,
         }
     }
@@ -91,14 +97,23 @@ pub(super) struct FileIndex {
     pub(super) records: u32,
     pub(super) fields: u32,
     pub(super) names: u32,
-    /// Whether records share files.
-    has_shared: bool,
+    /// What it has that few indexes have.
+    extras: FileIndexExtras,
     record_table: usize,
     field_table: usize,
     pub(super) name_ends: usize,
     pub(super) name_text: usize,
     /// Paths, etags and values.
     pub(super) text: usize,
+}
+
+/// What a file index has that few have.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct FileIndexExtras {
+    /// Whether records share files.
+    pub(super) shared: bool,
+    /// Whether files have tables of sounds.
+    pub(super) sound_tables: bool,
 }
 
 /// One entry of the table of fields.
@@ -118,7 +133,7 @@ impl FileIndex {
     pub(super) fn open(bytes: Bytes, expected: Fingerprint) -> Result<Self, FormatError> {
         check_expected(&KIND, &bytes, expected)?;
         let mut index = Self::sections(bytes)?;
-        index.has_shared = index.check()?;
+        index.extras = index.check()?;
         Ok(index)
     }
 
@@ -140,13 +155,13 @@ impl FileIndex {
         let sections = section_offsets(HEADER_BYTES as u64, lengths);
         match sections.filter(|(_, end)| *end == bytes.len() as u64) {
             Some(([record_table, field_table, name_ends, name_text, text], _)) => {
-                let has_shared = false;
+                let extras = FileIndexExtras::default();
                 Ok(Self {
                     bytes,
                     records,
                     fields,
                     names,
-                    has_shared,
+                    extras,
                     record_table,
                     field_table,
                     name_ends,
@@ -205,7 +220,7 @@ impl FileIndex {
 
     /// Returns the number of records whose files are those of `record`.
     fn sharing(&self, record: u32) -> u32 {
-        if !self.has_shared {
+        if !self.extras.shared {
             return 1;
         }
         let offset = self.offset(record);
@@ -220,6 +235,18 @@ impl FileIndex {
             if is_reached(self.offset(middle)) { high = middle } else { low = middle + 1 }
         }
         low
+    }
+
+    /// Returns the entries of the tables of sounds of the record that has field number `field`.
+    fn sound_tables(&self, field: u32) -> impl Iterator<Item = FieldEntry<'_>> {
+        let (mut low, mut high) = (0, if self.extras.sound_tables { self.records } else { 0 });
+        while high - low > 1 {
+            let middle = low + (high - low) / 2;
+            if self.first_field(middle) <= field { low = middle } else { high = middle }
+        }
+        let entries = self.first_field(low)..self.first_field(high);
+        let entries = entries.rev().map(|field| self.entry(field)).skip_while(|entry| entry.kind == FieldKind::Key);
+        entries.take_while(|entry| entry.kind == FieldKind::SoundTable)
     }
 
     fn name(&self, name: u16) -> &str {
@@ -245,7 +272,7 @@ impl FileIndex {
         }
         // Empty records begin where the one after them begins; none of their bytes are wanted.
         let last = self.record_at(range.start);
-        let first = if self.has_shared { self.first_at(last) } else { last };
+        let first = if self.extras.shared { self.first_at(last) } else { last };
         let mut at = self.offset(first);
         for field in self.first_field(first)..self.fields {
             if at >= range.end {
@@ -305,6 +332,12 @@ impl ShardIndex for FileIndex {
         } else {
             &self.entry(first_field).text[..key_bytes]
         };
+        if self.extras.sound_tables {
+            let is_table = |field: u32| self.entry(field).kind == FieldKind::SoundTable;
+            while fields > 1 && is_table(first_field + fields - 1) {
+                fields -= 1;
+            }
+        }
         Record {
             index: self,
             number: record,
@@ -333,6 +366,11 @@ impl ShardIndex for FileIndex {
             crc32c: None,
             value: is_value.then_some(entry.text),
         }
+    }
+
+    fn sound_table(&self, record: &Record<'_>, nth: u32) -> Option<&[u8]> {
+        let file = self.owner_of(record.first_field + nth);
+        self.sound_tables(file).find(|table| u32_at(table.etag, 0) == file).map(|table| table.text)
     }
 
     fn plan(&self, _shard: &Shard<'_>, ranges: &[Range<u64>]) -> Vec<ObjectRange> {
