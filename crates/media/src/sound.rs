@@ -42,6 +42,7 @@ pub struct Sound<'b> {
     frames: u64,
     /// The frames of the first packet of FLAC, in an excerpt.
     frames_each: Option<u32>,
+    is_excerpt: bool,
     /// The packets of codecs that have some, other than FLAC.
     table: Option<PacketTable<'b>>,
 }
@@ -75,7 +76,7 @@ impl<'b> Sound<'b> {
         let data = bytes.get(place(track.data.start)..place(track.data.end)).unwrap_or_default();
         let (data_byte, memory_bytes) = (track.data.start, bytes.len() as u64);
         let mut sound =
-            Self { data, data_byte, memory_bytes, data_frame: 0, track, frames: 0, frames_each: None, table };
+            Self { data, data_byte, memory_bytes, data_frame: 0, track, frames: 0, frames_each: None, is_excerpt: false, table };
         sound.frames = match (sound.track.frames, sound.track.codec) {
             _ if let Some(table) = &sound.table => table.frames(),
             (Some(frames), _) => frames,
@@ -99,7 +100,17 @@ impl<'b> Sound<'b> {
                 table = PacketTable::of_part(track.codec, facts, (frame, follows_long), part);
             }
         }
-        Self { data: part.bytes, data_byte: byte, memory_bytes, data_frame: frame, track, frames, frames_each, table }
+        Self {
+            data: part.bytes,
+            data_byte: byte,
+            memory_bytes,
+            data_frame: frame,
+            track,
+            frames,
+            frames_each,
+            is_excerpt: true,
+            table,
+        }
     }
 
     /// Returns what the head says.
@@ -112,6 +123,17 @@ impl<'b> Sound<'b> {
     #[must_use]
     pub const fn frames(&self) -> u64 {
         self.frames
+    }
+
+    /// Returns about how many bytes of the file decoding a range of frames reads: their share of all, and all of an excerpt.
+    #[must_use]
+    pub fn bytes_of(&self, frames: &Range<u64>) -> u64 {
+        if self.is_excerpt {
+            return self.memory_bytes;
+        }
+        let wanted = u128::from(frames.end.saturating_sub(frames.start));
+        let bytes = self.data.len() as u128 * wanted / u128::from(self.frames.max(1));
+        u64::try_from(bytes).unwrap_or(u64::MAX).min(self.memory_bytes)
     }
 
     /// Decodes a range of frames, and passes them to `write` in their order, some at a time: the samples of a frame lie side

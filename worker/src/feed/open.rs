@@ -231,7 +231,8 @@ impl ReservedFeed {
         let is_copied = decoder.takes_only_numbers() || sequences.is_some();
         let may_share = self.work == FeedWork::All && has_digests && !is_copied;
         let sharing = may_share.then(|| resources.sharing.join(session.id, &session.job, layout)).flatten();
-        let parts = PartReads::new(resources.reads_parts, fields.iter().any(|field| decoder.reads_video(field)));
+        let has_parts = |field: &String| decoder.reads_video(field) || decoder.reads_sound_parts(field);
+        let parts = PartReads::new(resources.reads_parts, fields.iter().any(has_parts));
         Ok(Feed {
             decoding: decoding.clone(),
             fetcher: fetcher.clone(),

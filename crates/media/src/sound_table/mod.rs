@@ -54,6 +54,14 @@ pub struct SoundSegment {
     lengths: Vec<u32>,
 }
 
+impl SoundSegment {
+    /// Returns the number of bytes that are read.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.ranges.iter().map(|range| range.end - range.start).sum()
+    }
+}
+
 impl<'b> SoundTable<'b> {
     /// Reads a table.
     ///

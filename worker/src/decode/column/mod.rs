@@ -28,14 +28,14 @@ mod tokens;
 mod video;
 mod video_fact;
 
-use std::{collections::HashMap, sync::Arc};
+use std::{collections::HashMap, ops::Range, sync::Arc};
 
 use audio_fact::{AudioFact, AudioFactDecoder};
 use serde_json::Value;
 use spdl_frames::FrameDecoders;
 use spdl_functions::CallMemory;
 use spdl_job::{Column, ColumnKind, DefaultValue};
-use spdl_media::{SoundScratch, Video};
+use spdl_media::{SoundScratch, SoundTable, Video};
 use spdl_operations::{IndexPicture, OperationScratch, RgbPicture};
 use spdl_pixels::{Parts, PictureScratch, ScalableHead};
 use spdl_shard::format::{Content, FieldValue};
@@ -136,6 +136,21 @@ pub(super) trait ColumnDecoder: Send + Sync {
 
     /// Returns the packets of a video that decoding takes; `None` if decoding reads the whole field.
     fn video_packets(&self, _video: &Video, _of: (u64, SampleKey)) -> Option<Vec<usize>> {
+        None
+    }
+
+    /// Returns whether the fields are sounds, of which [parts](Self::sound_frames) may be read.
+    fn reads_sound_parts(&self) -> bool {
+        false
+    }
+
+    /// Returns the frames of the sound in a field that decoding takes; `None` if fields that are not at hand say which.
+    fn sound_frames(
+        &self,
+        _of: (&str, &SoundTable<'_>),
+        _seed: (u64, SampleKey),
+        _record: &SampleRecord<'_>,
+    ) -> Option<Range<u64>> {
         None
     }
 

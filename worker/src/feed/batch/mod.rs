@@ -25,6 +25,7 @@ mod decode;
 mod fields;
 mod fill;
 mod filling;
+mod field_parts;
 mod gather;
 mod held;
 mod lend;
@@ -35,6 +36,7 @@ mod records;
 mod sample;
 mod sequence;
 mod settle;
+mod sound_parts;
 mod threads;
 mod video_parts;
 

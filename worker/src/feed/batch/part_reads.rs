@@ -1,4 +1,4 @@
-//! Whether reading the parts of pictures and videos pays.
+//! Whether reading the parts of pictures, videos and sounds pays.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -7,13 +7,13 @@ use super::video_parts::KeptTables;
 /// After this many samples, a feed goes on reading parts only while that saves a fifth of the bytes or more.
 const TRIED_SAMPLES: u64 = 64;
 
-/// Whether a feed reads pictures and videos in parts.
+/// Whether a feed reads pictures, videos and sounds in parts.
 #[derive(Debug)]
 pub(in crate::feed) struct PartReads {
     /// Whether pictures are, which the user chooses.
     of_pictures: bool,
-    /// Whether videos are, which every job with videos tries.
-    of_videos: bool,
+    /// Whether videos and sounds are, which every job with clips or segments of them tries.
+    of_media: bool,
     pub(super) tables: KeptTables,
     samples: AtomicU64,
     /// Bytes of the samples' fields, and below how many of them were read.
@@ -22,10 +22,10 @@ pub(in crate::feed) struct PartReads {
 }
 
 impl PartReads {
-    pub(in crate::feed) fn new(of_pictures: bool, of_videos: bool) -> Self {
+    pub(in crate::feed) fn new(of_pictures: bool, of_media: bool) -> Self {
         let zero = || AtomicU64::new(0);
         let tables = KeptTables::new();
-        Self { of_pictures, of_videos, tables, samples: zero(), field_bytes: zero(), read_bytes: zero() }
+        Self { of_pictures, of_media, tables, samples: zero(), field_bytes: zero(), read_bytes: zero() }
     }
 
     /// Returns whether large pictures are read in parts, while anything is.
@@ -36,7 +36,7 @@ impl PartReads {
     /// Returns whether fields are read in parts where they can be.
     pub(super) fn is_on(&self) -> bool {
         let saves = || self.read_bytes.load(Relaxed) / 4 <= self.field_bytes.load(Relaxed) / 5;
-        (self.of_pictures || self.of_videos) && (self.samples.load(Relaxed) < TRIED_SAMPLES || saves())
+        (self.of_pictures || self.of_media) && (self.samples.load(Relaxed) < TRIED_SAMPLES || saves())
     }
 
     pub(super) fn note(&self, samples: usize, (field_bytes, read_bytes): (u64, u64), job: &str) {
@@ -47,7 +47,7 @@ impl PartReads {
         if was_on && !self.is_on() {
             let (field_bytes, read_bytes) = (self.field_bytes.load(Relaxed), self.read_bytes.load(Relaxed));
             let saved = "reading parts saves less than a fifth of the bytes: blocks are read whole from now on";
-            // Nobody asked for parts of videos.
+            // Nobody asked for parts of videos and sounds.
             if self.of_pictures {
                 tracing::warn!(job, field_bytes, read_bytes, "{saved}");
             } else {

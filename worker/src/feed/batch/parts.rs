@@ -1,6 +1,6 @@
-//! Reads only the parts of large scalable pictures that the crops of a batch need, and of long videos the packets that its clips
-//! need. The head of each picture is read first, and the crop is planned from it as for decoding. Then the rows of tiles that the
-//! crop touches are read, in the bands that its scale needs. What is read of videos is in [`video_parts`].
+//! Reads only the parts of large scalable pictures that the crops of a batch need, and of long videos and sounds the packets that its
+//! clips and segments need. The head of each picture is read first, and the crop is planned from it as for decoding. Then the rows of tiles that the
+//! crop touches are read, in the bands that its scale needs. What is read of videos is in [`video_parts`], of sounds in [`sound_parts`].
 //!
 //! The parts of pictures are checked against the checksums in the picture. If one does not match, or a head cannot be read, the
 //! picture is read whole.
@@ -9,11 +9,12 @@ use std::ops::Range;
 
 use bytes::Bytes;
 use spdl_pixels::{PARTS_FROM_BYTES, Parts, ScalableHead};
-use spdl_shard::format::{FieldValue, ShardIndex};
+use spdl_shard::format::ShardIndex;
 
 use super::{
+    field_parts::{ReadFields, bytes_of, excerpts},
     sample::{BatchSample, CutField, WantedField},
-    video_parts::{self, VideoParts},
+    sound_parts, video_parts,
 };
 use crate::{
     decode::FieldLookup,
@@ -29,8 +30,6 @@ const HEAD_BYTES: Range<u64> = 16 << 10..128 << 10;
 const HEAD_SHARE: u64 = 32;
 /// Ranges with a gap of at most this many bytes are read by one request. When raised, fewer requests read more bytes.
 const GAP_BYTES: u64 = 16 << 10;
-/// The same where packets of videos are read: what lies between them is mostly sound, and packets that no other one needs.
-const VIDEO_GAP_BYTES: u64 = 64 << 10;
 
 /// A large field, and the parts of it to read.
 struct LargeField<'f> {
@@ -98,25 +97,34 @@ pub(super) async fn fetch(
     fields.sort_unstable_by_key(|field| (field.range.start, field.nth));
     fields.dedup();
     let is_plain = index.has_plain_fields() && !place.shard.is_read_whole();
-    // Fields overlap only in an odd index.
+    let field_bytes = distinct_bytes(&fields);
+    let mut sounds = Vec::new();
+    if is_plain {
+        fields.retain(|field| match sound_parts::plan(feed, index, samples, *field) {
+            Some(sound) => {
+                sounds.push(sound);
+                false
+            }
+            None => true,
+        });
+    }
+    // Others overlap where records share a file, or in an odd index.
     let overlap = fields.windows(2).any(|pair| pair[0].range.end > pair[1].range.start);
-    let field_bytes = fields.iter().map(|field| field.bytes()).sum::<u64>();
     let mut videos = Vec::new();
     if is_plain && !overlap {
         for field in &fields {
             videos.extend(video_parts::plan(feed, index, samples, field).await?);
         }
     }
-    fields.retain(|field| !videos.iter().any(|video| video.field == *field));
-    if videos.is_empty() && !fields.iter().any(is_large) || !is_plain || overlap {
+    fields.retain(|field| !videos.iter().any(|video| video.field() == *field));
+    if videos.is_empty() && sounds.is_empty() && !fields.iter().any(is_large) || !is_plain || overlap {
         note(1, 1);
         return Ok(None);
     }
     let fetcher = &feed.fetcher;
     let other_bytes = fields.iter().map(|field| field.bytes()).sum::<u64>();
-    let video_bytes = videos.iter().map(VideoParts::bytes).sum::<u64>();
     // Reserves memory for all of it now, as the reads below may not wait for more.
-    let mut transit = fetcher.transit(other_bytes + 2 * video_bytes).await;
+    let mut transit = fetcher.transit(other_bytes + 2 * (bytes_of(&videos) + bytes_of(&sounds))).await;
     let first_bytes = |field: &WantedField| (field.bytes() / HEAD_SHARE).clamp(HEAD_BYTES.start, HEAD_BYTES.end);
     let of_first = |field: &&WantedField| match is_large(field) {
         true => field.range.start..field.range.start + first_bytes(field),
@@ -128,14 +136,10 @@ pub(super) async fn fetch(
         large.into_iter().map(|field| plan(feed, index, samples, (field, of_first(&field)), &first)).collect();
     let wanted = large.iter().flat_map(LargeField::wanted).collect();
     let rest = fetcher.read_ranges(&place, wanted, GAP_BYTES).await?;
-    let mut cut = Vec::new();
-    let mut of_videos = 0;
-    for video in &videos {
-        let read = fetcher.read_ranges(&place, video.wanted().collect(), VIDEO_GAP_BYTES).await?;
-        of_videos += read.bytes();
-        let Some(excerpt) = video.cut(&read) else { return Ok(None) };
-        cut.push(excerpt);
-    }
+    let of_videos = excerpts(fetcher, &place, &videos).await?;
+    let of_sounds = excerpts(fetcher, &place, &sounds).await?;
+    let Some(((mut cut, video_bytes), (of_sounds, sound_bytes))) = of_videos.zip(of_sounds) else { return Ok(None) };
+    cut.extend(of_sounds);
     for field in &mut large {
         let Some((parts, _)) = &field.parts else { continue };
         match field.cut(feed, parts, &rest) {
@@ -150,7 +154,7 @@ pub(super) async fn fetch(
     let whole: Vec<&LargeField<'_>> = large.iter().filter(|field| field.parts.is_none()).collect();
     let missing = whole.iter().map(|field| &field.field.range).filter(|range| rest.slice((*range).clone()).is_none());
     let again = fetcher.read_ranges(&place, missing.cloned().collect(), GAP_BYTES).await?;
-    note(field_bytes, first.bytes() + rest.bytes() + again.bytes() + of_videos);
+    note(field_bytes, first.bytes() + rest.bytes() + again.bytes() + video_bytes + sound_bytes);
     let of_small = small.iter().map(|field| (&field.range, first.slice(field.range.clone())));
     let of_whole = whole.iter().map(|field| {
         let range = &field.field.range;
@@ -196,17 +200,13 @@ fn plan<'f>(
     planned
 }
 
-/// The fields of a record that have been read whole, by which crops are planned.
-struct ReadFields<'r> {
-    index: &'r dyn ShardIndex,
-    record: u32,
-    read: &'r Pieces,
-}
-
-impl FieldLookup for ReadFields<'_> {
-    fn value(&self, name: &str) -> Option<FieldValue> {
-        let record = self.index.record(self.record);
-        let field = record.field(name)?;
-        self.index.open(&field, &|range| self.read.slice(range)).ok()
-    }
+/// Returns the bytes of fields, which are sorted by their places; once of those that records share.
+fn distinct_bytes(fields: &[&WantedField]) -> u64 {
+    let mut read = 0;
+    let bytes = fields.iter().map(|WantedField { range, .. }| {
+        let new = range.start.max(read)..range.end.max(read);
+        read = new.end;
+        new.end - new.start
+    });
+    bytes.sum()
 }

@@ -123,7 +123,7 @@ pub(super) enum Reason {
     Damaged { field: String, problem: Arc<str>, checksum: u32 },
 }
 
-/// A picture that consists of the parts that were read of a field.
+/// A picture, or an excerpt of a video or sound, that consists of the parts that were read of a field.
 #[derive(Debug)]
 pub(super) struct CutField {
     pub(super) record: u32,

@@ -12,7 +12,10 @@ use parking_lot::Mutex;
 use spdl_media::{OpenVideo, Video, VideoReader, encode_video_excerpt};
 use spdl_shard::format::ShardIndex;
 
-use super::sample::{BatchSample, CutField, WantedField};
+use super::{
+    field_parts::FieldParts,
+    sample::{BatchSample, CutField, WantedField},
+};
 use crate::{
     feed::{FeedError, open::Feed},
     fetch::{BlockPlace, Pieces},
@@ -29,7 +32,7 @@ const MAX_TABLE_BYTES: u64 = 256 << 20;
 
 /// A video, and the packets of it to read.
 pub(super) struct VideoParts<'f> {
-    pub(super) field: &'f WantedField,
+    field: &'f WantedField,
     video: Video,
     packets: Vec<usize>,
 }
@@ -42,24 +45,26 @@ struct TablesInUse {
     bytes: usize,
 }
 
-impl VideoParts<'_> {
-    /// Returns the ranges of the shard that are to be read.
-    pub(super) fn wanted(&self) -> impl Iterator<Item = Range<u64>> {
-        self.packets.iter().map(|packet| self.place(*packet))
+impl FieldParts for VideoParts<'_> {
+    /// What lies between packets is mostly sound, and packets that no other one needs.
+    const GAP_BYTES: u64 = 64 << 10;
+
+    fn field(&self) -> &WantedField {
+        self.field
     }
 
-    /// Returns the number of bytes of the packets.
-    pub(super) fn bytes(&self) -> u64 {
-        self.wanted().map(|range| range.end - range.start).sum()
+    fn wanted(&self) -> Vec<Range<u64>> {
+        self.packets.iter().map(|packet| self.place(*packet)).collect()
     }
 
-    /// Returns an excerpt with the packets, of which all have been read.
-    pub(super) fn cut(&self, read: &Pieces) -> Option<CutField> {
+    fn cut(&self, read: &Pieces) -> Option<CutField> {
         let excerpt = encode_video_excerpt(&self.video, &self.packets, |packet| read.slice(self.place(packet)));
         let content = excerpt.ok()??.into();
         Some(CutField { record: self.field.record, nth: self.field.nth, content })
     }
+}
 
+impl VideoParts<'_> {
     fn place(&self, packet: usize) -> Range<u64> {
         let packet = self.video.packets[packet];
         let start = self.field.range.start + packet.offset;
