@@ -90,7 +90,7 @@ def test_segments_of_each_format_cost_their_own_bytes_and_are_parts_of_the_whole
             writer.writerow([path.name, round(seconds[path.stem] - 3, 3), ""])
     ctl("index", bucket, "--table", tmp_path / "segments.csv")
     columns = [{**WAVE, "span": {"start": "offset", "seconds": "duration"}}, LENGTH, KEY]
-    job = {"name": "segments", "dataset": bucket, "seed": 5, "global_batch": 4, "epoch_end": "exact", "column": columns}
+    job = {"name": "segments", "dataset": bucket, "seed": 5, "global_batch": 4, "epochs": 1, "epoch_end": "exact", "column": columns}
     with spdl_cluster.local(job, tensors="numpy") as loader:
         from_folder = samples(loader)
     sent: list[tuple[str, int]] = []

@@ -209,6 +209,8 @@ pub(crate) fn file_index(data: &[u8]) {
                 assert!(owned.contains(&range), "{record:?}");
             }
             check_plan(&*index, &manifest, &range);
+            // The table is none of this crate's.
+            _ = index.sound_table(&record, u32::try_from(nth).expect("a number of a field"));
         }
     }
     assert_eq!(end, index.shard_bytes());
@@ -218,5 +220,6 @@ pub(crate) fn file_index_seeds() -> Vec<Vec<u8>> {
     vec![
         include_bytes!("../../../crates/dataset/tests/golden/files-v1.idx").to_vec(),
         include_bytes!("../../../crates/dataset/tests/golden/files-v2.idx").to_vec(),
+        include_bytes!("../../../crates/dataset/tests/golden/files-v3.idx").to_vec(),
     ]
 }

@@ -232,7 +232,9 @@ impl ReservedFeed {
         let may_share = self.work == FeedWork::All && has_digests && !is_copied;
         let sharing = may_share.then(|| resources.sharing.join(session.id, &session.job, layout)).flatten();
         let has_parts = |field: &String| decoder.reads_video(field) || decoder.reads_sound_parts(field);
-        let parts = PartReads::new(resources.reads_parts, fields.iter().any(has_parts));
+        let cache = resources.cache_stats();
+        let cached_epochs = if cache.dataset_bytes <= cache.limit_bytes { session.job.epochs } else { 0 };
+        let parts = PartReads::new(resources.reads_parts, fields.iter().any(has_parts), cached_epochs);
         Ok(Feed {
             decoding: decoding.clone(),
             fetcher: fetcher.clone(),

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::{
     AAC_PLAN, CodecSetup, OPUS_PLAN, OPUS_SPEECH_PLAN, OpusForm, OpusPackets, PacketPlan, PacketReader, PacketTable,
-    Packets, aac::AacForm, adts::AdtsPackets, listed::ListedPackets, mp3::Mp3Packets, ogg::OggContent, ogg::OggPackets,
+    Packets, aac::AacForm, adts::AdtsPackets, listed::ListedPackets, mp3::Mp3Packets, ogg::{OggContent, OggPackets},
     vorbis::VorbisBlocks,
 };
 use crate::{
@@ -57,19 +57,19 @@ impl PacketFacts {
 
     /// Appends the facts.
     pub(crate) fn encode(&self, bytes: &mut Vec<u8>) {
-        let mut number = |number: u64| encode_number(number, bytes);
-        [self.part.start, self.part.end, self.longest.into()].map(&mut number);
+        let mut append = |numbers: &[u64]| numbers.iter().for_each(|number| encode_number(*number, bytes));
+        append(&[self.part.start, self.part.end, self.longest.into()]);
         match &self.setup {
-            CodecSetup::Mp3 => number(self.plan.roll),
+            CodecSetup::Mp3 => append(&[self.plan.roll]),
             // Its form is that of the track.
             CodecSetup::Aac(_) => {}
             CodecSetup::Vorbis(headers) => {
-                self.blocks.iter().flat_map(VorbisBlocks::numbers).for_each(&mut number);
-                number(headers.len() as u64);
+                self.blocks.iter().for_each(|blocks| append(&blocks.numbers()));
+                append(&[headers.len() as u64]);
                 bytes.extend_from_slice(headers);
             }
             CodecSetup::Opus(form) => {
-                number(self.plan.restart.is_some().into());
+                append(&[self.plan.restart.is_some().into()]);
                 bytes.extend(form.to_bytes());
             }
         }

@@ -81,7 +81,6 @@ impl SoundFacts {
 
     pub(crate) fn encode(&self) -> Vec<u8> {
         let Track { codec, rate, channels, frames, data } = &self.track;
-        let mut bytes = Vec::new();
         let number = match codec {
             SoundCodec::Pcm(sample) => PCM.iter().position(|known| known == sample).map(|nth| nth as u64),
             SoundCodec::Flac(_) => Some(FLAC),
@@ -90,17 +89,15 @@ impl SoundFacts {
         let number = number.expect("each form of samples and each codec is in a table");
         let of_track =
             [VERSION, number, (*rate).into(), (*channels).into(), frames.unwrap_or_default(), data.start, data.end];
-        of_track.map(|number| encode_number(number, &mut bytes));
-        match &self.coding {
-            SoundCoding::Pcm(_) => {}
-            SoundCoding::Flac { frames_each } => {
-                let SoundCodec::Flac(FlacStream { bits, max_packet_frames }) = codec else {
-                    unreachable!("packets of FLAC are of a track of FLAC")
-                };
-                let of_flac = [u64::from(*bits), (*max_packet_frames).into(), (*frames_each).into()];
-                of_flac.map(|number| encode_number(number, &mut bytes));
+        let mut bytes = Vec::new();
+        let mut append = |numbers: &[u64]| numbers.iter().for_each(|number| encode_number(*number, &mut bytes));
+        append(&of_track);
+        match (&self.coding, codec) {
+            (SoundCoding::Flac { frames_each }, SoundCodec::Flac(FlacStream { bits, max_packet_frames })) => {
+                append(&[(*bits).into(), (*max_packet_frames).into(), (*frames_each).into()]);
             }
-            SoundCoding::Packets(packets) => packets.encode(&mut bytes),
+            (SoundCoding::Packets(packets), _) => packets.encode(&mut bytes),
+            _ => {}
         }
         bytes
     }

@@ -12,7 +12,7 @@ use spdl_pixels::{PARTS_FROM_BYTES, Parts, ScalableHead};
 use spdl_shard::format::ShardIndex;
 
 use super::{
-    field_parts::{ReadFields, bytes_of, excerpts},
+    field_parts::{FieldParts, ReadFields, bytes_of, excerpts},
     sample::{BatchSample, CutField, WantedField},
     sound_parts, video_parts,
 };

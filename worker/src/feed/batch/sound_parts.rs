@@ -70,5 +70,7 @@ pub(super) fn plan<'f>(
         // If most of the field is needed, nothing is saved.
         is_inside && segment.bytes() <= field.bytes() / 4 * 3
     })?;
+    let shared_by = index.field(&record, field.nth).shared_by.max(1);
+    feed.parts.note_segment(segment.bytes(), field.bytes() / u64::from(shared_by));
     Some(SoundParts { field, table, segment })
 }

@@ -24,7 +24,6 @@ const WAVE: &str = r#"
     decode = "audio"
     span = { start = "offset", seconds = "duration" }
 "#;
-const TWO_EPOCHS: &str = "epochs = 2\nglobal_batch = 6";
 
 fn sample(recording: usize, frame: usize) -> i16 {
     ((frame * 7919 + recording * 31) % 65_536) as u16 as i16
@@ -36,7 +35,7 @@ fn start(segment: usize) -> usize {
 }
 
 /// Writes recordings at 16 kHz and a table of segments, whose labels are their numbers, and indexes them.
-async fn recordings() -> FeedFixture {
+async fn recordings(epochs: u32) -> FeedFixture {
     let (directory, lists) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let mut table = "file,offset,duration,cls\n".to_owned();
     for recording in 0..RECORDINGS {
@@ -60,12 +59,12 @@ async fn recordings() -> FeedFixture {
     let options = IndexOptions { format: format_called("files"), table, ..IndexOptions::default() };
     index(&store, &store, &options, &|_| {}).await.unwrap();
     let facts = store.manifest().await.unwrap().facts();
-    FeedFixture::of_column(directory, &facts, TWO_EPOCHS, WAVE)
+    FeedFixture::of_column(directory, &facts, &format!("epochs = {epochs}\nglobal_batch = 6"), WAVE)
 }
 
 /// Asserts that samples are what the recordings have there.
-fn check<'s>(samples: impl ExactSizeIterator<Item = &'s Seen>) {
-    assert_eq!(samples.len(), 2 * RECORDINGS * SEGMENTS);
+fn check<'s>(samples: impl ExactSizeIterator<Item = &'s Seen>, epochs: usize) {
+    assert_eq!(samples.len(), epochs * RECORDINGS * SEGMENTS);
     for Seen { label, text, .. } in samples {
         let label = usize::try_from(*label).unwrap();
         let (recording, first) = (label / SEGMENTS, start(label % SEGMENTS));
@@ -76,7 +75,7 @@ fn check<'s>(samples: impl ExactSizeIterator<Item = &'s Seen>) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_segment_costs_its_own_bytes_however_little_memory_there_is() {
-    let fixture = recordings().await;
+    let fixture = recordings(2).await;
     let own_bytes = (2 * RECORDINGS * SEGMENTS * SEGMENT_FRAMES * 2) as u64;
     for memory_bytes in [PLENTY, MIN_MEMORY_BYTES] {
         let (made, wrap) = flaky();
@@ -85,7 +84,7 @@ async fn a_segment_costs_its_own_bytes_however_little_memory_there_is() {
         let store = made.lock().clone().unwrap();
         let (reads, bytes) = (store.reads(), store.bytes());
         let (samples, _) = run(&resources, &fixture.session(1), Position::START).await.unwrap();
-        check(samples.values());
+        check(samples.values(), 2);
         let (reads, bytes) = (store.reads() - reads, store.bytes() - bytes);
         // The index of the shard is read, too.
         assert!((own_bytes..own_bytes + (16 << 10)).contains(&bytes), "{bytes} bytes, and segments have {own_bytes}");
@@ -98,13 +97,30 @@ async fn a_segment_costs_its_own_bytes_however_little_memory_there_is() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_store_that_fails_changes_no_segment() {
-    let fixture = recordings().await;
+    let fixture = recordings(2).await;
     let (made, wrap) = flaky();
     let resources = resources(PLENTY, Some(wrap));
     resources.datasets.open(&fixture.job).await.unwrap();
     let store = made.lock().clone().unwrap();
     store.fail_next([StoreFault::Unavailable, StoreFault::Cut].into_iter().cycle().take(40));
     let (samples, _) = run(&resources, &fixture.session(2), Position::START).await.unwrap();
-    check(samples.values());
+    check(samples.values(), 2);
     assert_eq!(store.faults_left(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn recordings_that_memory_keeps_are_read_whole_where_that_costs_less() {
+    let epochs = 30;
+    let fixture = recordings(epochs).await;
+    let (made, wrap) = flaky();
+    let resources = resources(PLENTY, Some(wrap));
+    resources.datasets.open(&fixture.job).await.unwrap();
+    let store = made.lock().clone().unwrap();
+    let before = store.bytes();
+    let (samples, _) = run(&resources, &fixture.session(1), Position::START).await.unwrap();
+    check(samples.values(), epochs as usize);
+    let (read, whole) = (store.bytes() - before, (2 * RECORDINGS * FRAMES) as u64);
+    let segments = u64::from(epochs) * (RECORDINGS * SEGMENTS * SEGMENT_FRAMES * 2) as u64;
+    // Some batches are on their way when the first 64 samples have told.
+    assert!(read < whole * 2 && whole * 2 < segments, "{read} bytes of {whole}, and segments have {segments}");
 }
