@@ -75,8 +75,17 @@ impl<'b> Sound<'b> {
         let place = |byte: u64| usize::try_from(byte).unwrap_or(usize::MAX);
         let data = bytes.get(place(track.data.start)..place(track.data.end)).unwrap_or_default();
         let (data_byte, memory_bytes) = (track.data.start, bytes.len() as u64);
-        let mut sound =
-            Self { data, data_byte, memory_bytes, data_frame: 0, track, frames: 0, frames_each: None, is_excerpt: false, table };
+        let mut sound = Self {
+            data,
+            data_byte,
+            memory_bytes,
+            data_frame: 0,
+            track,
+            frames: 0,
+            frames_each: None,
+            is_excerpt: false,
+            table,
+        };
         sound.frames = match (sound.track.frames, sound.track.codec) {
             _ if let Some(table) = &sound.table => table.frames(),
             (Some(frames), _) => frames,

@@ -53,7 +53,16 @@ async fn of_which_sounds_there_is_a_table() {
     // Without segments, no more is read than the heads.
     assert_eq!(found["long"], long);
     assert!(found.iter().all(|(key, frames)| key == "long" || frames.is_none()), "{found:?}");
-    let lines = ["long.wav,0", "long.wav,1.5", "short.wav,0", "short.wav,0.1", "talk.aac,0", "talk.aac,7", "torn.aac,0", "torn.aac,7"];
+    let lines = [
+        "long.wav,0",
+        "long.wav,1.5",
+        "short.wav,0",
+        "short.wav,0.1",
+        "talk.aac,0",
+        "talk.aac,7",
+        "torn.aac,0",
+        "torn.aac,7",
+    ];
     write(folder.path().join("list.csv"), format!("file,offset\n{}\n", lines.join("\n")));
     with_table(&corpus, &folder.path().join("list.csv")).await.unwrap();
     let found = frames(&corpus);

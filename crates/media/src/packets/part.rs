@@ -4,7 +4,12 @@ use std::ops::Range;
 
 use super::{
     AAC_PLAN, CodecSetup, OPUS_PLAN, OPUS_SPEECH_PLAN, OpusForm, OpusPackets, PacketPlan, PacketReader, PacketTable,
-    Packets, aac::AacForm, adts::AdtsPackets, listed::ListedPackets, mp3::Mp3Packets, ogg::{OggContent, OggPackets},
+    Packets,
+    aac::AacForm,
+    adts::AdtsPackets,
+    listed::ListedPackets,
+    mp3::Mp3Packets,
+    ogg::{OggContent, OggPackets},
     vorbis::VorbisBlocks,
 };
 use crate::{
@@ -87,9 +92,7 @@ impl PacketFacts {
                 plan = PacketPlan { roll: number()?, restart: None };
                 CodecSetup::Mp3
             }
-            SoundCodec::Aac | SoundCodec::AacInMp4 => {
-                CodecSetup::Aac(AacForm { rate: *rate, channels: *channels })
-            }
+            SoundCodec::Aac | SoundCodec::AacInMp4 => CodecSetup::Aac(AacForm { rate: *rate, channels: *channels }),
             SoundCodec::Vorbis => {
                 let read = VorbisBlocks::of_numbers([number()?, number()?, number()?, number()?])?;
                 let headers = usize::try_from(number()?).ok()?;
@@ -167,13 +170,9 @@ impl<'b> PacketTable<'b> {
                 let content = OggContent::Vorbis(if frame == 0 { blocks } else { blocks.behind(follows_long) });
                 Packets::Ogg(OggPackets::of_part(bytes, content)?)
             }
-            SoundCodec::Opus => {
-                Packets::Ogg(OggPackets::of_part(bytes, OggContent::Opus(OpusPackets::default()))?)
-            }
+            SoundCodec::Opus => Packets::Ogg(OggPackets::of_part(bytes, OggContent::Opus(OpusPackets::default()))?),
             SoundCodec::AacInMp4 => Packets::Listed(ListedPackets::new(bytes, lengths, None)),
-            SoundCodec::OpusInMp4 => {
-                Packets::Listed(ListedPackets::new(bytes, lengths, Some(OpusPackets::default())))
-            }
+            SoundCodec::OpusInMp4 => Packets::Listed(ListedPackets::new(bytes, lengths, Some(OpusPackets::default()))),
         };
         Some(Self { marks: vec![PacketReader { packets, frame }], plan, setup, part })
     }

@@ -2,11 +2,10 @@
 
 use super::{SoundCoding, SoundFacts};
 use crate::{
-    HeadReader, MediaError, SoundCodec, Track, VideoPacket,
+    HeadReader, MediaError, SoundCodec, Track, VideoPacket, encode_video_table,
     flac::{PacketPlace, PacketSearch},
     packets::{PacketStretch, PacketTable},
     video::encode_number,
-    encode_video_table,
 };
 
 /// The stretches of packets that a table has the places of are this part of a second long, or one packet. When raised, a table is longer;

@@ -7,8 +7,8 @@ mod facts;
 use std::ops::Range;
 
 pub use build::{encode_pcm_table, encode_sound_table};
-pub use excerpt::encode_sound_excerpt;
 pub(crate) use excerpt::SoundExcerpt;
+pub use excerpt::encode_sound_excerpt;
 pub(crate) use facts::{SoundCoding, SoundFacts};
 
 use crate::{MediaError, SoundCodec, Track, VideoPacket, VideoTable, video::decode_number};
@@ -136,7 +136,8 @@ impl<'b> SoundTable<'b> {
         let stretches = read.packets();
         // Of stretches that begin with the same frame, the first one has packets without frames.
         let from = stretches.partition_point(|stretch| stretch.pts < start);
-        let from = if stretches.get(from).is_some_and(|stretch| stretch.pts == start) { from } else { from.checked_sub(1)? };
+        let from =
+            if stretches.get(from).is_some_and(|stretch| stretch.pts == start) { from } else { from.checked_sub(1)? };
         let to = stretches.partition_point(|stretch| stretch.pts <= last);
         Some(stretches.get(from..to)?.to_vec())
     }

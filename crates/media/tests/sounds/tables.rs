@@ -2,9 +2,7 @@
 
 use std::ops::Range;
 
-use spdl_media::{
-    ChannelMix, MediaError, Sound, SoundScratch, SoundTable, encode_sound_excerpt, encode_sound_table,
-};
+use spdl_media::{ChannelMix, MediaError, Sound, SoundScratch, SoundTable, encode_sound_excerpt, encode_sound_table};
 
 use super::{FLAC, all, chunk, format, opus, packets::FILES, riff, samples};
 
@@ -26,10 +24,16 @@ fn table(file: &[u8]) -> Vec<u8> {
 fn sounds() -> Vec<(Vec<u8>, usize)> {
     let pcm = |tag: u16, channels: u16, bits: u16| {
         let data: Vec<u8> = (0..30_000_u32).map(|nth| (nth * nth >> 3) as u8 & 0x3f).collect();
-        riff(&[chunk(b"LIST", &[7; 5000]), format(tag, channels, 8000, bits), chunk(b"data", &data), chunk(b"LIST", &[1; 9])])
+        riff(&[
+            chunk(b"LIST", &[7; 5000]),
+            format(tag, channels, 8000, bits),
+            chunk(b"data", &data),
+            chunk(b"LIST", &[1; 9]),
+        ])
     };
     let forms = [(1, 8), (1, 16), (1, 24), (1, 32), (3, 32), (3, 64), (6, 8), (7, 8)];
-    let of_forms = forms.into_iter().flat_map(|(tag, bits)| [1, 2, 3].map(|channels| (pcm(tag, channels, bits), channels)));
+    let of_forms =
+        forms.into_iter().flat_map(|(tag, bits)| [1, 2, 3].map(|channels| (pcm(tag, channels, bits), channels)));
     let mut sounds: Vec<_> = of_forms.map(|(file, channels)| (file, usize::from(channels))).collect();
     sounds.push((FLAC.to_vec(), 2));
     sounds.extend(FILES.iter().map(|(file, _, _, channels, _)| (file.to_vec(), usize::from(*channels))));
@@ -77,11 +81,14 @@ fn an_excerpt_tells_what_the_whole_file_does_and_has_no_other_frames() {
         let parts = segment.ranges.iter().map(|range| &file[place(range.start)..place(range.end)]);
         let excerpt = encode_sound_excerpt(&table, &segment, parts);
         let part = Sound::open(&excerpt, &mut scratch).unwrap();
-        assert_eq!((part.frames(), part.track().rate, part.track().channels), (frames, whole.track().rate, whole.track().channels));
+        assert_eq!(
+            (part.frames(), part.track().rate, part.track().channels),
+            (frames, whole.track().rate, whole.track().channels)
+        );
         assert_eq!(part.track().codec, whole.track().codec);
         let counted = part.bytes_of(&(middle..middle + 10));
         assert_eq!(counted, excerpt.len() as u64);
-        if segment.bytes() + 1000 < file.len() as u64 {
+        if segment.bytes() < table.segment(0..frames).unwrap().bytes() {
             let others = samples(&excerpt, 0..frames, ChannelMix::Keep);
             assert!(others.is_err(), "frames that are not in the excerpt");
         }

@@ -6,9 +6,7 @@ use bytes::Bytes;
 use spdl_store::ListedObject;
 use spdl_types::Fingerprint;
 
-use super::index::{
-    EtagForm, FieldKind, FileIndex, HEADER_BYTES, KIND, MAX_NAMES, VERSION_OF_KEYS, VERSION_OF_PATHS,
-};
+use super::index::{EtagForm, FieldKind, FileIndex, HEADER_BYTES, KIND, MAX_NAMES, VERSION_OF_KEYS, VERSION_OF_PATHS};
 use crate::{
     FormatError,
     envelope::{HEAD_BYTES, sealed_as},

@@ -22,10 +22,10 @@
 mod ahead;
 mod buffer;
 mod decode;
+mod field_parts;
 mod fields;
 mod fill;
 mod filling;
-mod field_parts;
 mod gather;
 mod held;
 mod lend;

@@ -52,11 +52,9 @@ impl PartReads {
     pub(super) fn is_on(&self) -> bool {
         let saves = || self.read_bytes.load(Relaxed) / 4 <= self.field_bytes.load(Relaxed) / 5;
         // Whole recordings that a cache keeps cost less than all segments of all epochs.
-        let is_cached = || {
-            self.segment_bytes.load(Relaxed).saturating_mul(self.cached_epochs) > self.shared_bytes.load(Relaxed)
-        };
-        (self.of_pictures || self.of_media)
-            && (self.samples.load(Relaxed) < TRIED_SAMPLES || saves() && !is_cached())
+        let is_cached =
+            || self.segment_bytes.load(Relaxed).saturating_mul(self.cached_epochs) > self.shared_bytes.load(Relaxed);
+        (self.of_pictures || self.of_media) && (self.samples.load(Relaxed) < TRIED_SAMPLES || saves() && !is_cached())
     }
 
     /// Notes the bytes of a segment, and of the sound divided by the number of its samples.

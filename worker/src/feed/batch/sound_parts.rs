@@ -12,11 +12,7 @@ use super::{
     field_parts::{FieldParts, ReadFields},
     sample::{BatchSample, CutField, WantedField},
 };
-use crate::{
-    decode::FieldLookup,
-    feed::open::Feed,
-    fetch::Pieces,
-};
+use crate::{decode::FieldLookup, feed::open::Feed, fetch::Pieces};
 
 /// A sound, and the segment of it to read.
 pub(super) struct SoundParts<'f> {

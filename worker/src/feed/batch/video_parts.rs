@@ -13,7 +13,7 @@ use spdl_media::{OpenVideo, Video, VideoReader, encode_video_excerpt};
 use spdl_shard::format::ShardIndex;
 
 use super::{
-    field_parts::FieldParts,
+    field_parts::{FieldParts, bytes_of},
     sample::{BatchSample, CutField, WantedField},
 };
 use crate::{
@@ -105,7 +105,7 @@ pub(super) async fn plan<'f>(
     let of_record = samples.iter().filter(|sample| sample.record == field.record).map(BatchSample::key);
     let Some(packets) = feed.decoder.video_packets(of_record, (name, &video)) else { return Ok(None) };
     let planned = VideoParts { field, video, packets };
-    let bytes = planned.bytes();
+    let bytes = bytes_of(std::slice::from_ref(&planned));
     // If most of the field is needed, one request is better than several.
     Ok((bytes <= field.bytes() / 4 * 3).then_some(planned))
 }

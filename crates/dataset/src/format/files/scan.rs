@@ -56,8 +56,7 @@ pub(super) fn scan(scan: Scan<'_>) -> BoxStream<'_, Result<ShardResult, DatasetE
         if matches!(shards.makes_record, MakesRecord::Sounds) {
             shards.transcripts = Transcripts::read(shards.scan.from, &shards.files).await?;
         }
-        let next = |mut shards: Shards<'_>| async move { Ok(shards.shard().await?.map(|shard| (shard, shards))) };
-        Ok::<_, DatasetError>(stream::try_unfold(shards, next))
+        Ok::<_, DatasetError>(stream::try_unfold(shards, Shards::next))
     };
     stream::once(shards).try_flatten().map_ok(|shard| ShardResult::Scanned(Box::new(shard))).boxed()
 }
@@ -182,6 +181,11 @@ impl<'s> Shards<'s> {
             has_noted_text: false,
             sound_tables,
         })
+    }
+
+    /// Makes the next shard, and returns it with those that follow; `None` if no record is left.
+    async fn next(mut self) -> Result<Option<(ScannedShard, Self)>, DatasetError> {
+        Ok(self.shard().await?.map(|shard| (shard, self)))
     }
 
     /// Makes the next shard; `None` if no record is left.

@@ -48,7 +48,8 @@ impl<'s> SoundTables<'s> {
             }
         }
         let left = wanted.iter().map(|(number, ..)| *number).collect();
-        let at_once = if wanted.iter().any(|(.., is_read_whole)| *is_read_whole) { READS_AT_ONCE } else { HEADS_AT_ONCE };
+        let at_once =
+            if wanted.iter().any(|(.., is_read_whole)| *is_read_whole) { READS_AT_ONCE } else { HEADS_AT_ONCE };
         let read = |(number, file, is_read_whole)| async move { Ok((number, read_table(&file, is_read_whole).await?)) };
         let tables = stream::iter(wanted).map(read).buffered(at_once).boxed();
         Self { left, tables, early: HashMap::new() }
