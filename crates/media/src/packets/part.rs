@@ -45,7 +45,7 @@ pub(crate) struct PacketStretch {
 
 /// The bytes of some packets, with the length of each in 4 bytes where packets do not tell it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct PartBytes<'b> {
+pub(crate) struct ExcerptBytes<'b> {
     pub(crate) bytes: &'b [u8],
     pub(crate) lengths: &'b [[u8; 4]],
 }
@@ -158,7 +158,7 @@ impl<'b> PacketTable<'b> {
         codec: SoundCodec,
         facts: PacketFacts,
         (frame, follows_long): (u64, bool),
-        PartBytes { bytes, lengths }: PartBytes<'b>,
+        ExcerptBytes { bytes, lengths }: ExcerptBytes<'b>,
     ) -> Option<Self> {
         let PacketFacts { part, plan, setup, blocks, .. } = facts;
         let packets = match codec {

@@ -2,7 +2,7 @@
 
 use super::{SoundFacts, SoundSegment, SoundTable};
 use crate::{
-    packets::PartBytes,
+    packets::ExcerptBytes,
     video::{decode_number, encode_number},
 };
 
@@ -19,7 +19,7 @@ pub(crate) struct SoundExcerpt<'b> {
     pub(crate) frame: u64,
     /// Whether the block of Vorbis before it is a long one.
     pub(crate) follows_long: bool,
-    pub(crate) part: PartBytes<'b>,
+    pub(crate) part: ExcerptBytes<'b>,
 }
 
 /// Makes an excerpt of a sound: what its table says of it, and the bytes of a segment, end to end, which `parts` are. It is for
@@ -56,6 +56,6 @@ impl<'b> SoundExcerpt<'b> {
         let mut facts = bytes.split_off(..usize::try_from(facts_bytes).ok()?)?;
         let facts = SoundFacts::read(&mut facts).ok()?;
         let lengths = bytes.split_off(..lengths.checked_mul(4)?)?.as_chunks().0;
-        Some(Self { facts, byte, frame, follows_long, part: PartBytes { bytes, lengths } })
+        Some(Self { facts, byte, frame, follows_long, part: ExcerptBytes { bytes, lengths } })
     }
 }
