@@ -23,7 +23,7 @@ pub(crate) use mp3::Mp3Head;
 pub(crate) use mp4::Mp4Head;
 pub(crate) use ogg::OggHead;
 pub(crate) use opus::{DelimitedPacket, OpusForm, OpusPackets};
-pub(crate) use part::{PacketFacts, PacketStretch, ExcerptBytes};
+pub(crate) use part::{ExcerptBytes, PacketFacts, PacketStretch};
 pub(crate) use setup::CodecSetup;
 
 use crate::{MediaError, SoundCodec, Track};
