@@ -23,7 +23,7 @@ fn table(file: &[u8]) -> Vec<u8> {
 /// Sounds of all formats that have a table, with their channels.
 fn sounds() -> Vec<(Vec<u8>, usize)> {
     let pcm = |tag: u16, channels: u16, bits: u16| {
-        let data: Vec<u8> = (0..30_000_u32).map(|nth| (nth * nth >> 3) as u8 & 0x3f).collect();
+        let data: Vec<u8> = (0..30_000_u32).map(|nth| (nth * nth / 8) as u8 & 0x3f).collect();
         riff(&[
             chunk(b"LIST", &[7; 5000]),
             format(tag, channels, 8000, bits),
