@@ -38,19 +38,26 @@ def noise(frames: int) -> NDArray[Any]:
     return 0.3 * numpy.sin(2 * numpy.pi * 220 * time * (1 + time / 1000)) + 0.1 * random.standard_normal((frames, 2))
 
 
+def write(path: pathlib.Path, sound: NDArray[Any], rate: int, **keys: Any) -> None:
+    """Writes a sound a second at a time: libsndfile's encoder of Vorbis ends the process at more."""
+    with soundfile.SoundFile(path, "w", rate, 2, **keys) as file:
+        for start in range(0, len(sound), rate):
+            file.write(sound[start : start + rate])
+
+
 def recordings(folder: pathlib.Path) -> dict[str, pathlib.Path]:
     """Writes a recording of each format; returns them by the names of their fields."""
     folder.mkdir()
     sound = noise(LONG_S * RATE)
     quiet = 0.2 * sound[: LONG_S * RATE // 2]
     paths = {name: folder / f"long-{name}.{name}" for name in ("wav", "rf64", "w64", "flac", "mp3", "ogg", "opus")}
-    soundfile.write(paths["wav"], quiet, RATE, subtype="PCM_16")
-    soundfile.write(paths["rf64"], quiet, RATE, subtype="PCM_24", format="RF64")
-    soundfile.write(paths["w64"], quiet, RATE, subtype="FLOAT", format="W64")
-    soundfile.write(paths["flac"], quiet, RATE, subtype="PCM_16")
-    soundfile.write(paths["mp3"], sound, RATE, format="MP3", bitrate_mode="VARIABLE", compression_level=0.2)
-    soundfile.write(paths["ogg"], sound, RATE, format="OGG", subtype="VORBIS", compression_level=0.2)
-    soundfile.write(paths["opus"], sound, 48000, format="OGG", subtype="OPUS", compression_level=0.2)
+    write(paths["wav"], quiet, RATE, subtype="PCM_16")
+    write(paths["rf64"], quiet, RATE, subtype="PCM_24", format="RF64")
+    write(paths["w64"], quiet, RATE, subtype="FLOAT", format="W64")
+    write(paths["flac"], quiet, RATE, subtype="PCM_16")
+    write(paths["mp3"], sound, RATE, format="MP3", bitrate_mode="VARIABLE", compression_level=0.2)
+    write(paths["ogg"], sound, RATE, format="OGG", subtype="VORBIS", compression_level=0.2)
+    write(paths["opus"], sound, 48000, format="OGG", subtype="OPUS", compression_level=0.2)
     if (ffmpeg := shutil.which("ffmpeg")) is not None:
         wave = folder.parent / "sound.wav"
         soundfile.write(wave, sound, RATE)
