@@ -79,7 +79,7 @@ def test_segments_of_each_format_cost_their_own_bytes_and_are_parts_of_the_whole
     rates: dict[str, int] = {}
     rate = {"name": "rate", "from": FROM, "decode": "audio_rate", "follows": "wave"}
     made = {"name": "whole", "dataset": tmp_path / "whole", "global_batch": 1, "epoch_end": "exact", "column": [WAVE, rate, KEY]}
-    with spdl_cluster.local(made, tensors="numpy", slots=1) as loader:
+    with spdl_cluster.local(made, tensors="numpy", slots=2) as loader:
         for batch in loader:
             key = batch["key"].text()[0]
             whole[key], rates[key] = numpy.array(batch["wave"][0]), int(batch["rate"][0])
