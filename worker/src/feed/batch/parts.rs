@@ -100,7 +100,7 @@ pub(super) async fn fetch(
     let field_bytes = distinct_bytes(&fields);
     let mut sounds = Vec::new();
     if is_plain {
-        fields.retain(|field| match sound_parts::plan(feed, index, samples, *field) {
+        fields.retain(|&field| match sound_parts::plan(feed, index, samples, field) {
             Some(sound) => {
                 sounds.push(sound);
                 false
