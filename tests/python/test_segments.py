@@ -94,7 +94,7 @@ def test_segments_of_each_format_cost_their_own_bytes_and_are_parts_of_the_whole
                 if start < seconds[path.stem] - SEGMENT_S - 4:
                     writer.writerow([path.name, start, SEGMENT_S])
             # The last seconds, too.
-            writer.writerow([path.name, round(seconds[path.stem] - 3, 3), ""])
+            writer.writerow([path.name, int(seconds[path.stem] - 3), ""])
     ctl("index", bucket, "--table", tmp_path / "segments.csv")
     columns = [{**WAVE, "span": {"start": "offset", "seconds": "duration"}}, LENGTH, KEY]
     job = {"name": "segments", "dataset": bucket, "seed": 5, "global_batch": 4, "epochs": 1, "epoch_end": "exact", "column": columns}
