@@ -78,7 +78,7 @@ def test_segments_of_each_format_cost_their_own_bytes_and_are_parts_of_the_whole
     whole: dict[str, NDArray[Any]] = {}
     rates: dict[str, int] = {}
     rate = {"name": "rate", "from": FROM, "decode": "audio_rate", "follows": "wave"}
-    made = {"name": "whole", "dataset": tmp_path / "whole", "global_batch": 1, "epoch_end": "exact", "column": [WAVE, rate, KEY]}
+    made = {"name": "whole", "dataset": tmp_path / "whole", "global_batch": 1, "bad_samples": "fail", "epoch_end": "partial", "column": [WAVE, rate, KEY]}
     with spdl_cluster.local(made, tensors="numpy", slots=2) as loader:
         for batch in loader:
             key = batch["key"].text()[0]
@@ -97,7 +97,7 @@ def test_segments_of_each_format_cost_their_own_bytes_and_are_parts_of_the_whole
             writer.writerow([path.name, int(seconds[path.stem] - 3), ""])
     ctl("index", bucket, "--table", tmp_path / "segments.csv")
     columns = [{**WAVE, "span": {"start": "offset", "seconds": "duration"}}, LENGTH, KEY]
-    job = {"name": "segments", "dataset": bucket, "seed": 5, "global_batch": 4, "epochs": 1, "epoch_end": "exact", "column": columns}
+    job = {"name": "segments", "dataset": bucket, "seed": 5, "bad_samples": "fail", "global_batch": 4, "epochs": 1, "epoch_end": "partial", "column": columns}
     with spdl_cluster.local(job, tensors="numpy") as loader:
         from_folder = samples(loader)
     sent: list[tuple[str, int]] = []
