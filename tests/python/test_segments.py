@@ -119,9 +119,9 @@ def test_segments_of_each_format_cost_their_own_bytes_and_are_parts_of_the_whole
         read = [bytes for name, bytes in sent if name == path.name]
         own_s = sum(taken[path.stem]) + BEFORE_S.get(field, 0) * len(taken[path.stem])
         own = own_s * path.stat().st_size / seconds[path.stem]
-        print(f"{field}: {sum(read)} bytes of {path.stat().st_size} in {len(read)} requests, {sum(read) / own:.3f} of the segments' packets")
         assert sum(read) < 1.2 * own, (field, sum(read), own)
         assert len(read) <= len(taken[path.stem]), (field, read)
         packets += seconds[path.stem] * rates[path.stem] / PACKET_FRAMES.get(field, 4096)
-    index = sum(path.stat().st_size for path in bucket.glob("*.idx"))
+    index = sum(path.stat().st_size for path in (bucket / ".spdl").glob("*.idx"))
+    print(f"{index / packets:.3f} bytes of the index a packet")
     assert 0 < index < 5 * packets, (index, packets)
