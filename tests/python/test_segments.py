@@ -123,5 +123,4 @@ def test_segments_of_each_format_cost_their_own_bytes_and_are_parts_of_the_whole
         assert len(read) <= len(taken[path.stem]), (field, read)
         packets += seconds[path.stem] * rates[path.stem] / PACKET_FRAMES.get(field, 4096)
     index = sum(path.stat().st_size for path in (bucket / ".spdl").glob("*.idx"))
-    print(f"{index / packets:.3f} bytes of the index a packet")
     assert 0 < index < 5 * packets, (index, packets)
