@@ -5,6 +5,8 @@
 //! - [`HeadReader`] reads the head of a sound file that lies elsewhere: it asks for a range of bytes, takes them, and in the end
 //!   returns a [`Track`].
 //! - [`Sound`] is a sound file in memory. It decodes a range of its frames, and reads no more of the file than that takes.
+//! - [`encode_sound_table`] keeps where the packets of a long sound lie. A [`SoundTable`] says which bytes of the file a segment takes, of
+//!   which [`encode_sound_excerpt`] makes what [`Sound`] opens in place of the file.
 //! - [`VideoReader`] reads MP4, MOV, Matroska and WebM in the same way, and returns a [`Video`]: what a decoder has to know, and
 //!   where each packet lies, when it is decoded and shown, and whether decoding can begin there.
 //! - [`encode_video_table`] keeps these packets in some 2 to 4 bytes each, in blocks. A [`VideoTable`] says which block has a frame, by
@@ -32,6 +34,7 @@ mod mp4;
 mod packets;
 mod pcm;
 mod sound;
+mod sound_table;
 mod still;
 mod track;
 mod video;
@@ -42,6 +45,7 @@ pub use error::MediaError;
 pub use head::HeadReader;
 pub use mix::ChannelMix;
 pub use sound::{Sound, SoundScratch};
+pub use sound_table::{SoundSegment, SoundTable, encode_pcm_table, encode_sound_excerpt, encode_sound_table};
 pub use still::{Still, StillMirror, StillTile};
 pub use track::{FlacStream, PcmSample, SoundCodec, Track};
 pub use video::{

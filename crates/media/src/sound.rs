@@ -8,6 +8,7 @@ use crate::{
     flac::{PacketScratch, PacketSearch},
     packets::PacketTable,
     pcm,
+    sound_table::{SoundCoding, SoundExcerpt, SoundFacts},
 };
 
 /// About the samples that are passed on at once: they stay in the processor's nearest cache.
@@ -30,9 +31,18 @@ const STEP_SAMPLES: usize = 2048;
 /// ```
 #[derive(Clone, Debug)]
 pub struct Sound<'b> {
-    bytes: &'b [u8],
+    /// The bytes of its samples or packets: all of them, or those of an excerpt.
+    data: &'b [u8],
+    /// Where these begin in the file, and the length of all that is in memory.
+    data_byte: u64,
+    memory_bytes: u64,
+    /// The frames before them, of sounds without a table.
+    data_frame: u64,
     track: Track,
     frames: u64,
+    /// The frames of the first packet of FLAC, in an excerpt.
+    frames_each: Option<u32>,
+    is_excerpt: bool,
     /// The packets of codecs that have some, other than FLAC.
     table: Option<PacketTable<'b>>,
 }
@@ -45,11 +55,15 @@ pub struct SoundScratch {
 }
 
 impl<'b> Sound<'b> {
-    /// Reads the head of a file.
+    /// Reads the head of a file, or of an [excerpt](crate::encode_sound_excerpt): that has the frames of its segment alone.
     ///
     /// # Errors
     /// If the file is not a sound that can be decoded, or its head is damaged or cut off.
     pub fn open(bytes: &'b [u8], scratch: &mut SoundScratch) -> Result<Self, MediaError> {
+        if let Some(excerpt) = SoundExcerpt::read(bytes) {
+            let damaged = MediaError::Malformed { byte: 0, problem: "the excerpt of a sound" };
+            return excerpt.map(|excerpt| Self::of_excerpt(excerpt, bytes.len() as u64)).ok_or(damaged);
+        }
         let mut reader = HeadReader::new(bytes.len() as u64);
         let track = loop {
             let start = usize::try_from(reader.wants().start).unwrap_or(bytes.len());
@@ -58,17 +72,54 @@ impl<'b> Sound<'b> {
             }
         };
         let table = PacketTable::open(bytes, &track)?;
-        let mut sound = Self { bytes, track, frames: 0, table };
+        let place = |byte: u64| usize::try_from(byte).unwrap_or(usize::MAX);
+        let data = bytes.get(place(track.data.start)..place(track.data.end)).unwrap_or_default();
+        let (data_byte, memory_bytes) = (track.data.start, bytes.len() as u64);
+        let mut sound = Self {
+            data,
+            data_byte,
+            memory_bytes,
+            data_frame: 0,
+            track,
+            frames: 0,
+            frames_each: None,
+            is_excerpt: false,
+            table,
+        };
         sound.frames = match (sound.track.frames, sound.track.codec) {
             _ if let Some(table) = &sound.table => table.frames(),
             (Some(frames), _) => frames,
-            (None, SoundCodec::Flac(stream)) if !sound.data().is_empty() => {
+            (None, SoundCodec::Flac(stream)) if !sound.data.is_empty() => {
                 let counted = sound.packets(stream)?.count(&mut scratch.packet);
                 counted.ok_or_else(|| sound.damaged(0, "no packet of the file can be decoded"))?
             }
             (None, _) => 0,
         };
         Ok(sound)
+    }
+
+    fn of_excerpt(excerpt: SoundExcerpt<'b>, memory_bytes: u64) -> Self {
+        let SoundExcerpt { facts, byte, frame, follows_long, part } = excerpt;
+        let (frames, SoundFacts { track, coding }) = (facts.frames(), facts);
+        let (mut frames_each, mut table) = (None, None);
+        match coding {
+            SoundCoding::Pcm(_) => {}
+            SoundCoding::Flac { frames_each: of_first } => frames_each = Some(of_first),
+            SoundCoding::Packets(facts) => {
+                table = PacketTable::of_part(track.codec, facts, (frame, follows_long), part);
+            }
+        }
+        Self {
+            data: part.bytes,
+            data_byte: byte,
+            memory_bytes,
+            data_frame: frame,
+            track,
+            frames,
+            frames_each,
+            is_excerpt: true,
+            table,
+        }
     }
 
     /// Returns what the head says.
@@ -81,6 +132,17 @@ impl<'b> Sound<'b> {
     #[must_use]
     pub const fn frames(&self) -> u64 {
         self.frames
+    }
+
+    /// Returns about how many bytes of the file decoding a range of frames reads: their share of all, and all of an excerpt.
+    #[must_use]
+    pub fn bytes_of(&self, frames: &Range<u64>) -> u64 {
+        if self.is_excerpt {
+            return self.memory_bytes;
+        }
+        let wanted = u128::from(frames.end.saturating_sub(frames.start));
+        let bytes = self.data.len() as u128 * wanted / u128::from(self.frames.max(1));
+        u64::try_from(bytes).unwrap_or(u64::MAX).min(self.memory_bytes)
     }
 
     /// Decodes a range of frames, and passes them to `write` in their order, some at a time: the samples of a frame lie side
@@ -99,7 +161,7 @@ impl<'b> Sound<'b> {
         if frames.start >= frames.end {
             return Ok(());
         }
-        if frames.end > self.frames {
+        if frames.end > self.frames || (self.table.is_none() && frames.start < self.data_frame) {
             return Err(self.ends());
         }
         match self.track.codec {
@@ -148,8 +210,8 @@ impl<'b> Sound<'b> {
     ) -> Result<(), MediaError> {
         let channels = usize::from(self.track.channels);
         let frame_bytes = channels * sample.bytes() as usize;
-        let place = |frame: u64| usize::try_from(frame).ok()?.checked_mul(frame_bytes);
-        let bytes = place(frames.start).zip(place(frames.end)).and_then(|(from, to)| self.data().get(from..to));
+        let place = |frame: u64| usize::try_from(frame - self.data_frame).ok()?.checked_mul(frame_bytes);
+        let bytes = place(frames.start).zip(place(frames.end)).and_then(|(from, to)| self.data.get(from..to));
         let may_be_infinite = matches!(sample, PcmSample::F32 | PcmSample::F64);
         let mut frame = frames.start;
         for bytes in bytes.ok_or_else(|| self.ends())?.chunks(self.step_frames() * frame_bytes) {
@@ -174,12 +236,13 @@ impl<'b> Sound<'b> {
     ) -> Result<(), MediaError> {
         let packets = self.packets(stream)?;
         let channels = usize::from(self.track.channels);
+        let first_frame = self.data_frame;
         let found = match frames.start {
-            0 => None,
+            start if start == first_frame => None,
             start => packets.find(start),
         };
         let mut byte = found.map_or(0, |place| place.byte);
-        let mut next_frame = found.map_or(0, |place| place.start);
+        let mut next_frame = found.map_or(first_frame, |place| place.start);
         let mut is_sure = byte == 0;
         while next_frame < frames.end {
             let (start, packet_frames, decoded) = match packets.packet(byte) {
@@ -195,7 +258,7 @@ impl<'b> Sound<'b> {
                 Ok(decoded) => decoded,
                 // What was found is no packet.
                 Err(_) if !is_sure => {
-                    (byte, next_frame, is_sure) = (0, 0, true);
+                    (byte, next_frame, is_sure) = (0, first_frame, true);
                     continue;
                 }
                 Err(problem) => return Err(self.damaged(byte, problem)),
@@ -229,7 +292,7 @@ impl<'b> Sound<'b> {
         scratch: &mut SoundScratch,
         mut write: impl FnMut(&[f32]),
     ) -> Result<(), MediaError> {
-        let table = self.table.as_ref().expect("a table of the packets");
+        let Some(table) = &self.table else { return Err(self.ends()) };
         let channels = usize::from(self.track.channels);
         let mut frame = frames.start;
         self.decode_part(table, table.decoded(frames), &mut scratch.samples, |samples| {
@@ -295,20 +358,19 @@ impl<'b> Sound<'b> {
     }
 
     fn packets(&self, stream: FlacStream) -> Result<PacketSearch<'b, '_>, MediaError> {
-        PacketSearch::new(self.data(), &self.track, stream).map_err(|problem| self.damaged(0, problem.text()))
-    }
-
-    fn data(&self) -> &'b [u8] {
-        let place = |byte: u64| usize::try_from(byte).unwrap_or(usize::MAX);
-        self.bytes.get(place(self.track.data.start)..place(self.track.data.end)).unwrap_or_default()
+        let found = match self.frames_each {
+            Some(frames_each) => Ok(PacketSearch::of_part(self.data, &self.track, stream, frames_each)),
+            None => PacketSearch::new(self.data, &self.track, stream),
+        };
+        found.map_err(|problem| self.damaged(0, problem.text()))
     }
 
     const fn ends(&self) -> MediaError {
-        MediaError::Truncated { bytes: self.bytes.len() as u64, what: "its samples" }
+        MediaError::Truncated { bytes: self.memory_bytes, what: "its samples" }
     }
 
     const fn damaged(&self, byte: usize, problem: &'static str) -> MediaError {
-        MediaError::Malformed { byte: self.track.data.start + byte as u64, problem }
+        MediaError::Malformed { byte: self.data_byte.saturating_add(byte as u64), problem }
     }
 }
 

@@ -209,6 +209,8 @@ pub(crate) fn file_index(data: &[u8]) {
                 assert!(owned.contains(&range), "{record:?}");
             }
             check_plan(&*index, &manifest, &range);
+            // The table is none of this crate's.
+            _ = index.sound_table(&record, u32::try_from(nth).expect("a number of a field"));
             let Some(files) = index.files(&record, nth as u32) else { continue };
             assert!(files.len() > 1 && files[0].start == range.start && files[files.len() - 1].end == range.end);
             assert!(files.windows(2).all(|pair| pair[0].end == pair[1].start), "{record:?}");
@@ -222,5 +224,6 @@ pub(crate) fn file_index_seeds() -> Vec<Vec<u8>> {
         include_bytes!("../../../crates/dataset/tests/golden/files-v1.idx").to_vec(),
         include_bytes!("../../../crates/dataset/tests/golden/files-v2.idx").to_vec(),
         include_bytes!("../../../crates/dataset/tests/golden/files-v3.idx").to_vec(),
+        include_bytes!("../../../crates/dataset/tests/golden/files-v3-tables.idx").to_vec(),
     ]
 }

@@ -1,11 +1,18 @@
-//! Sound files: heads that come in parts, and frames from anywhere.
+//! Sound files: heads that come in parts, frames from anywhere, and tables of their packets.
 
-use spdl_media::{ChannelMix, HeadReader, MediaError, Sound, SoundCodec, SoundScratch, Track};
+use std::ops::Range;
+
+use spdl_media::{
+    ChannelMix, HeadReader, MediaError, Sound, SoundCodec, SoundScratch, SoundTable, Track, encode_sound_excerpt,
+    encode_sound_table,
+};
 
 use crate::input::FuzzInput;
 
 /// More frames than the packets that fit into an input need.
 const MAX_FRAMES: u64 = 1 << 18;
+/// The first bytes of an excerpt of a sound.
+const EXCERPT: &[u8] = b"SPDLEXS\n";
 
 /// Checks that a head is the same whether it is in memory or comes in parts, and that any frames are those of the whole.
 pub(crate) fn read(data: &[u8]) {
@@ -15,6 +22,14 @@ pub(crate) fn read(data: &[u8]) {
     let file = input.0;
     let mut scratch = SoundScratch::default();
     let opened = Sound::open(file, &mut scratch);
+    if file.starts_with(EXCERPT) {
+        // It promises frames that it need not have.
+        if let Ok(sound) = opened {
+            let end = sound.frames().min(start + frames);
+            _ = sound.decode(start..end, mix, &mut scratch, |_| ());
+        }
+        return;
+    }
     let track = head(file);
     match (&opened, &track) {
         (Ok(sound), Ok(track)) => assert_eq!(sound.track(), track),
@@ -23,7 +38,7 @@ pub(crate) fn read(data: &[u8]) {
         (Ok(_), Err(error)) => panic!("its head in parts: {error}"),
     }
     let Ok(sound) = opened else { return };
-    let mut decode = |frames: std::ops::Range<u64>| {
+    let mut decode = |frames: Range<u64>| {
         let mut samples = Vec::new();
         let decoded = sound.decode(frames, mix, &mut scratch, |decoded| {
             samples.extend(decoded.iter().map(|sample| sample.to_bits()));
@@ -47,6 +62,11 @@ pub(crate) fn read(data: &[u8]) {
         // Without checksums, any bytes may be taken for the packet that is looked for.
         return;
     }
+    if part.is_ok()
+        && let Some(samples) = of_excerpt(file, start..end, mix)
+    {
+        assert!(samples == part_samples, "frames {start}..{end} of the excerpt differ");
+    }
     if !matches!(sound.track().codec, SoundCodec::Pcm(_) | SoundCodec::Flac(_)) {
         // A decoder that begins later has not seen what damaged packets have left in it.
         assert!(part.is_err() || part_samples.len() as u64 == (end - start) * channels, "frames {start}..{end}");
@@ -55,6 +75,27 @@ pub(crate) fn read(data: &[u8]) {
     assert_eq!(part, Ok(()), "frames {start}..{end}");
     let place = |frame: u64| usize::try_from(frame * channels).expect("a small sound");
     assert!(part_samples == samples[place(start)..place(end)], "frames {start}..{end} differ");
+}
+
+/// Returns frames of an excerpt with their bytes alone, if the file has a table.
+fn of_excerpt(file: &[u8], frames: Range<u64>, mix: ChannelMix) -> Option<Vec<u32>> {
+    let excerpt = excerpt(file, frames.clone())?;
+    let (mut scratch, mut samples) = (SoundScratch::default(), Vec::new());
+    let sound = Sound::open(&excerpt, &mut scratch).expect("an excerpt that was made");
+    let decoded = sound.decode(frames, mix, &mut scratch, |decoded| {
+        samples.extend(decoded.iter().map(|sample| sample.to_bits()));
+    });
+    decoded.expect("frames of the excerpt");
+    Some(samples)
+}
+
+fn excerpt(file: &[u8], frames: Range<u64>) -> Option<Vec<u8>> {
+    let table = encode_sound_table(file).ok()??;
+    let table = SoundTable::read(&table).expect("a table that was made");
+    let segment = table.segment(frames)?;
+    let place = |byte: u64| usize::try_from(byte).expect("in memory");
+    let parts = segment.ranges.iter().map(|range| &file[place(range.start)..place(range.end)]);
+    Some(encode_sound_excerpt(&table, &segment, parts))
 }
 
 /// Reads a head from the parts that it asks for.
@@ -99,5 +140,7 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
         include_bytes!("../../../crates/media/tests/mono.mp4"),
     ];
     seeds.extend(files.map(|file| [&[1, 2, 3, 0], file].concat()));
+    let excerpts = files.iter().filter_map(|file| excerpt(file, 300..900));
+    seeds.extend(excerpts.map(|excerpt| [&[1, 44, 3, 0], &excerpt[..]].concat()));
     seeds
 }

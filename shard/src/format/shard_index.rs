@@ -81,6 +81,12 @@ pub trait ShardIndex: fmt::Debug + Send + Sync {
         None
     }
 
+    /// Returns the table of the sound in field number `nth` of `record`, if its packets were found when it was indexed: where in the
+    /// field's bytes each part of the sound lies.
+    fn sound_table(&self, _record: &Record<'_>, _nth: u32) -> Option<&[u8]> {
+        None
+    }
+
     /// Returns the object whose bytes are those of `shard`, or that has them as a part; `None` if they lie in several objects or
     /// are compressed.
     fn object(&self, shard: &Shard<'_>) -> Option<StoredObject> {

@@ -163,6 +163,8 @@ fn with_every_key() -> JobFile {
         view: None,
         mix: None,
         sequence: None,
+        // Of sequences alone.
+        cost: None,
         name: String::new(),
         dataset: String::new(),
         source: vec![JobSourceFile {

@@ -1,8 +1,8 @@
-//! Which parts of pictures and videos samples need, before these are read.
+//! Which parts of pictures, videos and sounds samples need, before these are read.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{collections::BTreeSet, ops::Range, sync::Arc};
 
-use spdl_media::{VideoBlocks, VideoTrack};
+use spdl_media::{SoundTable, VideoBlocks, VideoTrack};
 use spdl_pixels::{Parts, ScalableHead};
 
 use super::{
@@ -33,9 +33,43 @@ impl Decoder {
 
     /// Returns whether a field is read by columns of videos alone, which may need parts of it.
     pub(crate) fn reads_video(&self, field: &str) -> bool {
+        self.is_read_by(field, |decoder| decoder.reads_video())
+    }
+
+    /// Returns whether a field is read by columns of sounds alone, which may need parts of it.
+    pub(crate) fn reads_sound_parts(&self, field: &str) -> bool {
+        self.is_read_by(field, |decoder| decoder.reads_sound_parts())
+    }
+
+    /// Returns whether a field is read, and by columns of one kind alone.
+    fn is_read_by(&self, field: &str, is_of_kind: impl Fn(&dyn ColumnDecoder) -> bool) -> bool {
         let mut reading =
             self.inner.prepared().filter(|(_, prepared)| prepared.fields().any(|name| name == field)).peekable();
-        reading.peek().is_some() && reading.all(|(_, prepared)| prepared.decoder.reads_video())
+        reading.peek().is_some() && reading.all(|(_, prepared)| is_of_kind(&*prepared.decoder))
+    }
+
+    /// Returns the frames of the sound in `field` of a record that these samples of it need, from the first to the last one; `None` if
+    /// that cannot be known from fields at hand.
+    pub(crate) fn sound_frames<'r>(
+        &self,
+        samples: impl IntoIterator<Item = (SampleKey, &'r dyn FieldLookup)>,
+        (field, table): (&str, &SoundTable<'_>),
+    ) -> Option<Range<u64>> {
+        let mut needed: Option<Range<u64>> = None;
+        for (key, fields) in samples {
+            let record = SampleRecord::new(fields, key.sample_in_record);
+            for (_, prepared) in self.inner.prepared() {
+                if !prepared.fields().any(|name| name == field) {
+                    continue;
+                }
+                let frames = prepared.decoder.sound_frames((field, table), (self.inner.seed, key), &record)?;
+                if !frames.is_empty() {
+                    let before = needed.get_or_insert_with(|| frames.clone());
+                    *before = before.start.min(frames.start)..before.end.max(frames.end);
+                }
+            }
+        }
+        Some(needed.unwrap_or_default())
     }
 
     /// Returns which frames columns decode whose fields are frames of videos.

@@ -76,6 +76,9 @@ pub(crate) trait FieldLookup {
         None
     }
 
+    /// Notes that so many bytes of values that were asked for are not read, as a part of a file is decoded.
+    fn note_unread(&self, _bytes: u64) {}
+
     /// Returns the names of the record's fields, if they are known.
     fn names(&self) -> Vec<String> {
         Vec::new()
@@ -103,6 +106,10 @@ pub(super) struct FieldsAt<'r> {
 impl FieldLookup for FieldsAt<'_> {
     fn value(&self, name: &str) -> Option<FieldValue> {
         self.fields.value_at(self.place, name)
+    }
+
+    fn note_unread(&self, bytes: u64) {
+        self.fields.note_unread(bytes);
     }
 
     fn names(&self) -> Vec<String> {
@@ -189,6 +196,11 @@ impl<'r> SampleRecord<'r> {
     /// Returns the frames of the record's series that a column wants, or what is wrong with them, with the field that names them.
     pub(super) fn frames(&self, wanted: &WantedSeries) -> Option<(&'r str, &'r Result<SeriesFrames, String>)> {
         self.fields.frames(wanted)
+    }
+
+    /// Notes that so many bytes of a value are not read.
+    pub(super) fn note_unread(&self, bytes: u64) {
+        self.fields.note_unread(bytes);
     }
 
     /// Returns the content of the first of these fields that the record has, with its name.

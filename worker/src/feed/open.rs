@@ -231,7 +231,10 @@ impl ReservedFeed {
         let is_copied = decoder.takes_only_numbers() || sequences.is_some();
         let may_share = self.work == FeedWork::All && has_digests && !is_copied;
         let sharing = may_share.then(|| resources.sharing.join(session.id, &session.job, layout)).flatten();
-        let parts = PartReads::new(resources.reads_parts, fields.iter().any(|field| decoder.reads_video(field)));
+        let has_parts = |field: &String| decoder.reads_video(field) || decoder.reads_sound_parts(field);
+        let cache = resources.cache_stats();
+        let cached_epochs = if cache.dataset_bytes <= cache.limit_bytes { session.job.epochs } else { 0 };
+        let parts = PartReads::new(resources.reads_parts, fields.iter().any(has_parts), cached_epochs);
         Ok(Feed {
             decoding: decoding.clone(),
             fetcher: fetcher.clone(),

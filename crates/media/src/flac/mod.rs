@@ -10,7 +10,7 @@ mod residual;
 mod seek;
 
 pub(crate) use packet::{Packet, PacketScratch};
-pub(crate) use seek::PacketSearch;
+pub(crate) use seek::{PacketPlace, PacketSearch};
 
 use crate::{FlacStream, MediaError, SoundCodec, Track, input::Input};
 

@@ -1,6 +1,6 @@
 //! Finds the packet that has a frame, by bisection: a header says which frames follow it.
 
-use super::{Packet, PacketScratch, problem::PacketProblem};
+use super::{Packet, PacketScratch, checksum::crc16, problem::PacketProblem};
 use crate::{FlacStream, Track};
 
 /// The packets of a file.
@@ -34,6 +34,50 @@ impl<'b, 't> PacketSearch<'b, 't> {
     pub(crate) fn new(bytes: &'b [u8], track: &'t Track, stream: FlacStream) -> Result<Self, PacketProblem> {
         let frames_each = Packet::read(bytes, track, stream)?.frames();
         Ok(Self { bytes, track, stream, frames_each })
+    }
+
+    /// Begins with the first packet of a part of the bytes. `frames_each` are those of the first packet of the file.
+    pub(crate) const fn of_part(bytes: &'b [u8], track: &'t Track, stream: FlacStream, frames_each: u32) -> Self {
+        Self { bytes, track, stream, frames_each }
+    }
+
+    /// Returns the frames of the first packet.
+    pub(crate) const fn frames_each(&self) -> u32 {
+        self.frames_each
+    }
+
+    /// Returns all packets with the bytes of each, from the first one on; `None` if one does not follow the one before it, is damaged, or
+    /// other bytes come between two.
+    pub(crate) fn all(&self) -> Option<Vec<(PacketPlace, usize)>> {
+        let (mut packets, mut next) = (Vec::new(), self.packet(0).ok()?.1);
+        let mut start = 0;
+        loop {
+            let place = next;
+            if place.start != start {
+                return None;
+            }
+            start += u64::from(place.frames);
+            let mut at = place.byte + 1;
+            let end = loop {
+                let Some(found) = self.next(at, self.bytes.len()) else { break self.end_of(place.byte)? };
+                // Bytes that look like a header tell another place, or have no checksum before them.
+                if found.start == start && ends_packet(self.bytes.get(place.byte..found.byte)?) {
+                    next = found;
+                    break found.byte;
+                }
+                at = found.byte + 1;
+            };
+            packets.push((place, end - place.byte));
+            if next == place {
+                return Some(packets);
+            }
+        }
+    }
+
+    /// Returns where the packet at this byte ends, by decoding it.
+    fn end_of(&self, byte: usize) -> Option<usize> {
+        let (_, bytes) = self.packet(byte).ok()?.0.decode(&mut PacketScratch::default()).ok()?;
+        Some(byte + bytes)
     }
 
     /// Returns the packet at this byte.
@@ -101,6 +145,11 @@ impl<'b, 't> PacketSearch<'b, 't> {
         }
         None
     }
+}
+
+/// Returns whether bytes that begin with the header of a packet end with its checksum.
+fn ends_packet(bytes: &[u8]) -> bool {
+    bytes.split_last_chunk().is_some_and(|(packet, checksum)| crc16(packet).to_be_bytes() == *checksum)
 }
 
 impl PacketPlace {

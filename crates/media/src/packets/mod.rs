@@ -4,12 +4,14 @@
 mod aac;
 mod adts;
 mod head_problem;
+mod listed;
 mod mp3;
 mod mp4;
 mod mpeg;
 mod ogg;
 mod ogg_checksum;
 mod opus;
+mod part;
 mod setup;
 mod vorbis;
 
@@ -21,11 +23,13 @@ pub(crate) use mp3::Mp3Head;
 pub(crate) use mp4::Mp4Head;
 pub(crate) use ogg::OggHead;
 pub(crate) use opus::{DelimitedPacket, OpusForm, OpusPackets};
+pub(crate) use part::{ExcerptBytes, PacketFacts, PacketStretch};
 pub(crate) use setup::CodecSetup;
 
 use crate::{MediaError, SoundCodec, Track};
 use aac::{HE_AAC, PACKET_FRAMES, may_be_he_aac};
 use adts::AdtsPackets;
+use listed::ListedPackets;
 use mp3::Mp3Packets;
 use mp4::{Mp4Codec, Mp4Packets, Mp4Sound};
 use ogg::{OggContent, OggPackets};
@@ -46,6 +50,15 @@ pub(crate) struct PacketPlan {
     pub(crate) restart: Option<u64>,
 }
 
+impl PacketPlan {
+    const fn section_start(self, section: u64) -> u64 {
+        match self.restart {
+            Some(frames) => (section * frames).saturating_sub(self.roll),
+            None => 0,
+        }
+    }
+}
+
 /// The packets of a file, at a place among them.
 #[derive(Clone, Debug)]
 enum Packets<'b> {
@@ -53,6 +66,7 @@ enum Packets<'b> {
     Ogg(OggPackets<'b>),
     Adts(AdtsPackets<'b>),
     Mp4(Mp4Packets<'b>),
+    Listed(ListedPackets<'b>),
 }
 
 /// Reads packets one after the other.
@@ -139,11 +153,9 @@ impl<'b> PacketTable<'b> {
             return Err(MediaError::Unsupported { what });
         }
         packets.content = OggContent::Vorbis(blocks);
-        // The packet that has a frame, and the one before it.
-        let plan = PacketPlan { roll: u64::from(blocks.sizes[1] / 2), restart: None };
         let (marks, end) = read_through(Packets::Ogg(packets))?;
         let (start, end) = end.times();
-        Ok(Self { marks, plan, setup: CodecSetup::Vorbis([first, third].concat()), part: start..end })
+        Ok(Self { marks, plan: blocks.plan(), setup: CodecSetup::Vorbis([first, third].concat()), part: start..end })
     }
 
     fn open_opus(data: &'b [u8]) -> Result<Self, MediaError> {
@@ -188,10 +200,7 @@ impl<'b> PacketTable<'b> {
 
     /// Returns a frame of the first packet that the decoder of a section begins with.
     pub(crate) const fn section_start(&self, section: u64) -> u64 {
-        match self.plan.restart {
-            Some(frames) => (section * frames).saturating_sub(self.plan.roll),
-            None => 0,
-        }
+        self.plan.section_start(section)
     }
 
     /// Returns what a decoder has to know.
@@ -220,12 +229,13 @@ impl<'b> PacketTable<'b> {
 
     /// Returns a reader at the packet that has a frame.
     fn packet_with(&self, frame: u64) -> Result<PacketReader<'b>, MediaError> {
-        if frame == 0 {
+        if frame == 0 && self.marks[0].frame == 0 {
             // Also packets that have no frames.
             return Ok(self.marks[0].clone());
         }
-        let mark = self.marks.partition_point(|mark| mark.frame <= frame);
-        let mut reader = self.marks[mark.saturating_sub(1)].clone();
+        let mark = self.marks.partition_point(|mark| mark.frame <= frame).checked_sub(1);
+        let mark = mark.ok_or_else(|| damaged(0, "the part of the file begins behind the packets that are needed"))?;
+        let mut reader = self.marks[mark].clone();
         reader.pass(frame)?;
         Ok(reader)
     }
@@ -283,6 +293,7 @@ impl<'b> PacketReader<'b> {
             Packets::Ogg(packets) => packets.next(buffer)?,
             Packets::Adts(packets) => packets.next()?,
             Packets::Mp4(packets) => packets.next()?,
+            Packets::Listed(packets) => packets.next()?,
         };
         self.frame += packet.as_ref().map_or(0, |packet| u64::from(packet.frames));
         Ok(packet)
@@ -303,7 +314,7 @@ impl<'b> PacketReader<'b> {
     /// Returns the frames of the sound, among those of all packets, which have been read.
     fn times(&self) -> (u64, u64) {
         match &self.packets {
-            Packets::Mp3(_) | Packets::Adts(_) | Packets::Mp4(_) => (0, self.frame),
+            Packets::Mp3(_) | Packets::Adts(_) | Packets::Mp4(_) | Packets::Listed(_) => (0, self.frame),
             Packets::Ogg(packets) => packets.times.part(self.frame),
         }
     }
@@ -331,6 +342,7 @@ impl<'b> PacketReader<'b> {
             Packets::Adts(packets) => packets.at(),
             // From the beginning of the file, as the data are its tables.
             Packets::Mp4(_) => 0,
+            Packets::Listed(packets) => packets.at(),
         }
     }
 }

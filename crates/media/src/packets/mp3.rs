@@ -102,6 +102,11 @@ impl<'b> Mp3Packets<'b> {
         Some((packets, plan, xing))
     }
 
+    /// Begins with a packet of a part of a file; `None` if none begins there.
+    pub(super) fn of_part(bytes: &'b [u8]) -> Option<Self> {
+        Some(Self { bytes, at: 0, form: Mp3Header::read(bytes)?.form })
+    }
+
     /// Returns the frames that are the sound, of all that are decoded, as libsndfile has it: without what an encoder has added, and up to
     /// the end of the first of files that were joined. A file with fewer packets than its head counts ends with the last of them.
     pub(crate) fn part(&self, frames: u64, xing: Option<XingHead>) -> Range<u64> {

@@ -205,17 +205,23 @@ fn gapless(moov: &[u8]) -> Option<u64> {
 }
 
 impl<'b> Mp4Packets<'b> {
+    /// Returns where the next packet lies.
+    pub(super) fn place(&self) -> Result<Option<PlacedPacket>, MediaError> {
+        self.clone().next_place()
+    }
+
+    fn next_place(&mut self) -> Result<Option<PlacedPacket>, MediaError> {
+        if let Some(place) = self.tables.next()? {
+            return Ok(Some(place));
+        }
+        let place = self.fragments.get(self.next).copied();
+        self.next += usize::from(place.is_some());
+        Ok(place)
+    }
+
     /// Returns the next packet.
     pub(crate) fn next(&mut self) -> Result<Option<CodedPacket<'b>>, MediaError> {
-        let place = match self.tables.next()? {
-            Some(place) => place,
-            None => {
-                let Some(place) = self.fragments.get(self.next) else { return Ok(None) };
-                self.next += 1;
-                *place
-            }
-        };
-        let PlacedPacket { offset, bytes } = place;
+        let Some(PlacedPacket { offset, bytes }) = self.next_place()? else { return Ok(None) };
         let place = usize::try_from(offset).ok();
         let bytes = place.and_then(|place| self.file.get(place..place.checked_add(bytes as usize)?));
         let bytes = bytes.ok_or(MediaError::Truncated { bytes: self.file.len() as u64, what: "a packet" })?;

@@ -182,6 +182,37 @@ impl<'b> OggPackets<'b> {
         }
     }
 
+    /// Begins with a page of a part of a file, in which a packet of this kind begins; `None` if none does.
+    pub(super) fn of_part(bytes: &'b [u8], content: OggContent) -> Option<Self> {
+        let (page, _) = OggPage::read(bytes).ok()?;
+        Some(Self {
+            bytes,
+            next_page: 0,
+            serial: page.serial,
+            sequence: page.sequence,
+            segments: &[],
+            body: &[],
+            granule: None,
+            is_last: false,
+            content,
+            frames: 0,
+            times: OggTimes::default(),
+        })
+    }
+
+    /// Returns the place of the page that the next packet begins; `None` if it begins within a page, or there is none.
+    pub(super) fn page_of_next(&self) -> Option<usize> {
+        let mut at = self.next_page;
+        while self.segments.is_empty() && !self.is_last {
+            let (page, length) = OggPage::read(self.bytes.get(at..)?).ok()?;
+            if page.serial == self.serial {
+                return (page.flags & CONTINUES == 0).then_some(at);
+            }
+            at += length;
+        }
+        None
+    }
+
     /// Returns the next packet: a part of the file, or what lies in several pages, put together in `buffer`.
     pub(crate) fn next<'p>(&mut self, buffer: &'p mut Vec<u8>) -> Result<Option<CodedPacket<'p>>, MediaError>
     where

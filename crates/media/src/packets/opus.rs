@@ -50,6 +50,27 @@ impl OpusForm {
         Self::new(*channels, pre_skip, gain, *family, map)
     }
 
+    /// The length of a form in bytes.
+    pub(super) const BYTES: usize = 15;
+
+    /// Returns the form in bytes.
+    pub(super) fn to_bytes(self) -> [u8; Self::BYTES] {
+        let Self { channels, pre_skip, gain, streams, coupled, places } = self;
+        let ([skip_low, skip_high], [gain_low, gain_high]) = (pre_skip.to_le_bytes(), gain.to_le_bytes());
+        let mut bytes = [0; Self::BYTES];
+        bytes[..7].copy_from_slice(&[channels, skip_low, skip_high, gain_low, gain_high, streams, coupled]);
+        bytes[7..].copy_from_slice(&places);
+        bytes
+    }
+
+    /// Returns the form of these bytes, if it is one that [`read`](Self::read) may return.
+    pub(super) fn of_bytes(bytes: &[u8; Self::BYTES]) -> Option<Self> {
+        let [channels, skip_low, skip_high, gain_low, gain_high, streams, coupled, places @ ..] = *bytes;
+        let (pre_skip, gain) = (u16::from_le_bytes([skip_low, skip_high]), i16::from_le_bytes([gain_low, gain_high]));
+        let map = [&[streams, coupled], &places[..usize::from(channels).min(places.len())]].concat();
+        Self::new(channels, pre_skip, gain, 1, &map).ok()
+    }
+
     /// `map` follows the mapping family: the numbers of streams, and the place of each channel.
     fn new(channels: u8, pre_skip: u16, gain: i16, family: u8, map: &[u8]) -> Result<Self, HeadProblem> {
         let mut form = Self { channels, pre_skip, gain, streams: 1, coupled: 0, places: [0, 1, 0, 0, 0, 0, 0, 0] };

@@ -1,5 +1,7 @@
 //! Vorbis, as its specification has it: the blocks of packets, whose lengths the setup tells. All but lengths is passed.
 
+use super::PacketPlan;
+
 /// The lengths of blocks, from which those of packets follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct VorbisBlocks {
@@ -49,6 +51,34 @@ impl VorbisBlocks {
         setup.mappings.iter().filter_map(|mapping| mapping.couplings.as_ref()).for_each(|steps| steps.reverse(packet));
         let is_misread = setup.is_misread(sizes);
         Ok(Self { sizes, long_modes: setup.long_modes, modes: setup.modes, previous: None, is_misread })
+    }
+
+    /// Returns how packets are decoded: the one that has a frame, and the one before it.
+    pub(super) fn plan(&self) -> PacketPlan {
+        PacketPlan { roll: u64::from(self.sizes[1] / 2), restart: None }
+    }
+
+    /// Returns what is known of the blocks, as numbers, but for the block before the next packet.
+    pub(super) fn numbers(&self) -> [u64; 4] {
+        [self.sizes[0].into(), self.sizes[1].into(), self.modes.into(), self.long_modes]
+    }
+
+    /// Returns the blocks of which these are the numbers; `None` if there are none.
+    pub(super) fn of_numbers([short, long, modes, long_modes]: [u64; 4]) -> Option<Self> {
+        let [short, long, modes] = [short, long, modes].map(|number| u32::try_from(number).ok());
+        let (sizes, modes) = ([short?, long?], modes.filter(|modes| (1..=64).contains(modes))?);
+        let are_sizes = sizes[0] <= sizes[1] && sizes.iter().all(|size| (1 << 6..=1 << 13).contains(size));
+        are_sizes.then_some(Self { sizes, long_modes, modes, previous: None, is_misread: false })
+    }
+
+    /// Returns whether the block before the next packet is a long one.
+    pub(super) fn follows_long(&self) -> bool {
+        self.previous == Some(self.sizes[1])
+    }
+
+    /// Returns the same behind a short or a long block.
+    pub(super) const fn behind(self, is_long: bool) -> Self {
+        Self { previous: Some(self.sizes[is_long as usize]), ..self }
     }
 
     /// Returns the number of frames that are decoded of the next packet; `None` if it is no sound.

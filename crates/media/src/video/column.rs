@@ -67,7 +67,7 @@ pub(super) fn decode(count: usize, bytes: &mut &[u8]) -> Option<Vec<i64>> {
 }
 
 /// Appends a number in groups of 7 bits, the lowest first.
-pub(super) fn encode_number(mut number: u64, bytes: &mut Vec<u8>) {
+pub(crate) fn encode_number(mut number: u64, bytes: &mut Vec<u8>) {
     while number >= 0x80 {
         bytes.push(number.to_le_bytes()[0] | 0x80);
         number >>= 7;
@@ -76,7 +76,7 @@ pub(super) fn encode_number(mut number: u64, bytes: &mut Vec<u8>) {
 }
 
 /// Reads such a number.
-pub(super) fn decode_number(bytes: &mut &[u8]) -> Option<u64> {
+pub(crate) fn decode_number(bytes: &mut &[u8]) -> Option<u64> {
     let mut number = 0;
     for nth in 0..10 {
         let byte = *bytes.split_off_first()?;

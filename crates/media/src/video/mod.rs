@@ -11,6 +11,7 @@ mod table;
 mod track;
 
 pub use block::VideoBlocks;
+pub(crate) use column::{decode_number, encode_number};
 pub use excerpt::{OpenVideo, VideoBytes, encode_video_excerpt};
 pub use packet::VideoPacket;
 pub(crate) use packet::{MAX_PACKETS, MAX_TIME};

@@ -4,6 +4,7 @@
 mod fragments;
 mod opus;
 mod packets;
+mod tables;
 
 use spdl_media::{ChannelMix, HeadReader, MediaError, PcmSample, Sound, SoundCodec, SoundScratch, Track};
 

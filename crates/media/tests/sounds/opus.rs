@@ -67,6 +67,16 @@ fn long(of: &[u8], frames: u64, seconds: u64) -> Vec<u8> {
     file(&packets[..2].iter().cloned().chain(sound).collect::<Vec<_>>(), frames, |granule| granule)
 }
 
+/// Sounds that are longer than the decoder goes on without beginning anew, with their channels.
+pub(super) fn long_sounds() -> [(Vec<u8>, usize); 2] {
+    [(long(MONO, 960, 135), 1), (long(MODES, 2880, 70), 2)]
+}
+
+/// Ten minutes of music, and their frames.
+pub(super) fn minutes() -> (Vec<u8>, u64) {
+    (long(STEREO, 960, 600), 600 * 48_000)
+}
+
 #[test]
 fn segments_of_long_sounds_are_those_of_the_whole() {
     for (of, frames, seconds, channels) in [(MONO, 960, 135, 1), (MODES, 2880, 70, 2), (STEREO, 960, 6, 2)] {

@@ -13,11 +13,11 @@ const SPEECH: &[u8] = include_bytes!("../mono.opus");
 const MODES: &[u8] = include_bytes!("../modes.opus");
 const ADTS: &[u8] = include_bytes!("../mono.aac");
 
-type Expected = (&'static [u8], SoundCodec, u32, u16, [usize; 2]);
+pub(super) type Expected = (&'static [u8], SoundCodec, u32, u16, [usize; 2]);
 
 /// Each file with its codec, sample rate and channels, and the frames that it has before the sound and behind it: an edit of M4A
 /// does not end within a packet, and ADTS tells nothing of either.
-const FILES: [Expected; 8] = [
+pub(super) const FILES: [Expected; 8] = [
     (MP3, SoundCodec::Mp3, 16_000, 1, [0, 0]),
     (VORBIS, SoundCodec::Vorbis, 16_000, 2, [0, 0]),
     (OPUS, SoundCodec::Opus, 48_000, 2, [0, 0]),

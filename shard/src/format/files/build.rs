@@ -29,6 +29,9 @@ pub struct FileIndexBuilder {
     owner: OwnFiles,
     has_keys: bool,
     has_lists: bool,
+    /// Tables of files of the next record, with the names of their fields.
+    next_tables: Vec<(String, Bytes)>,
+    table_bytes: u64,
 }
 
 /// The files of a record: where they begin in the shard, and the number of the field and the size of each.
@@ -57,6 +60,18 @@ impl FileIndexBuilder {
         self.shard_bytes
     }
 
+    /// Returns the bytes of the tables of sounds so far.
+    #[must_use]
+    pub const fn table_bytes(&self) -> u64 {
+        self.table_bytes
+    }
+
+    /// Takes the table of the sound in field `name` of the next record with files of its own. It is left out if the record has no file in
+    /// that field.
+    pub fn sound_table(&mut self, name: &str, table: Bytes) {
+        self.next_tables.push((name.to_owned(), table));
+    }
+
     /// Appends a record: its files with the names of their fields, then its values. The path of the first file begins
     /// with the key. Files of one name that follow each other are a list.
     ///
@@ -70,7 +85,8 @@ impl FileIndexBuilder {
     ) -> Result<(), FormatError> {
         self.begin(self.shard_bytes, key_bytes);
         self.files(files)?;
-        self.end(values)
+        self.end(values)?;
+        self.tables()
     }
 
     /// Appends a record with a key of its own.
@@ -86,6 +102,7 @@ impl FileIndexBuilder {
         self.begin(self.shard_bytes, 0);
         self.files(files)?;
         self.end(values)?;
+        self.tables()?;
         self.key(key)
     }
 
@@ -146,6 +163,19 @@ impl FileIndexBuilder {
         Ok(())
     }
 
+    /// Appends the tables of the record that has just ended.
+    fn tables(&mut self) -> Result<(), FormatError> {
+        for (name, table) in std::mem::take(&mut self.next_tables) {
+            let Some((_, file, _)) = self.owner.files.iter().find(|(field, ..)| *field == name) else { continue };
+            self.text.extend_from_slice(&table);
+            self.text.extend(file.to_le_bytes());
+            let bytes = u32::try_from(table.len()).map_err(|_| too_much(&name))?;
+            self.field(&name, FieldKind::SoundTable, bytes).ok_or_else(|| too_much(&name))?;
+            self.table_bytes += u64::from(bytes);
+        }
+        Ok(())
+    }
+
     /// Appends the key of the record that has just ended.
     fn key(&mut self, key: &str) -> Result<(), FormatError> {
         let Some((name, ..)) = self.owner.files.first() else {
@@ -176,7 +206,7 @@ impl FileIndexBuilder {
         for section in [&self.records, &self.fields, &self.name_ends, self.name_text.as_bytes(), &self.text] {
             file.extend(section);
         }
-        let version = match (self.has_lists, self.has_keys) {
+        let version = match (self.has_lists || self.table_bytes > 0, self.has_keys) {
             (true, _) => KIND.version,
             (false, true) => VERSION_OF_KEYS,
             (false, false) => VERSION_OF_PATHS,

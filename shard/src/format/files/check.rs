@@ -2,7 +2,7 @@
 
 use std::{collections::HashSet, ops::Range};
 
-use super::index::{EtagForm, FieldKind, FileIndex, FileRuns, u16_at};
+use super::index::{EtagForm, FieldKind, FileIndex, FileIndexExtras, u16_at};
 use crate::{
     FormatError,
     envelope::{text, u32_at, wrong},
@@ -37,8 +37,8 @@ impl ListSoFar {
 }
 
 impl FileIndex {
-    /// Checks all of it. Returns which files belong together.
-    pub(super) fn check(&self) -> Result<FileRuns, FormatError> {
+    /// Checks all of it. Returns what it has that few have.
+    pub(super) fn check(&self) -> Result<FileIndexExtras, FormatError> {
         self.check_names()?;
         self.check_fields()?;
         self.check_records()
@@ -74,7 +74,15 @@ impl FileIndex {
             let Some(path_end) = path_end.filter(|_| end <= text_bytes && name < self.names) else {
                 return Err(wrong(&format!("field {field} does not follow the field before it")));
             };
-            let whole = std::str::from_utf8(&self.bytes[self.text + start..self.text + path_end]);
+            let content = &self.bytes[self.text + start..self.text + path_end];
+            if kind == FieldKind::SoundTable {
+                if content.len() != bytes as usize {
+                    return Err(wrong(&format!("the table of field {field} has another size than its text")));
+                }
+                start = end;
+                continue;
+            }
+            let whole = std::str::from_utf8(content);
             let whole = whole.map_err(|_| wrong(&format!("the text of field {field} is not UTF-8")))?;
             match kind {
                 FieldKind::Value | FieldKind::Key if whole.len() != bytes as usize => {
@@ -100,14 +108,14 @@ impl FileIndex {
     }
 
     /// Checks that records follow each other without gaps, that each begins with a file, whose path begins with its key if it has
-    /// none of its own, that values come after files and a key after values, and that no record has a field twice but for files one
-    /// after the other. Returns which files belong together.
-    fn check_records(&self) -> Result<FileRuns, FormatError> {
+    /// none of its own, that values come after files, tables after values and a key after these, and that no record has a field twice but
+    /// for files one after the other. Returns what it has that few have.
+    fn check_records(&self) -> Result<FileIndexExtras, FormatError> {
         let (mut field, mut offset) = (0, 0);
         let mut seen_in = vec![u32::MAX; self.names as usize];
         // The last record with files of its own.
         let mut owner: Option<OwnFields> = None;
-        let mut runs = FileRuns::default();
+        let mut extras = FileIndexExtras::default();
         for number in 0..self.records {
             let [first_field, fields_end] = [self.first_field(number), self.first_field(number + 1)];
             let follows = first_field == field && fields_end > first_field && fields_end <= self.fields;
@@ -120,7 +128,7 @@ impl FileIndex {
                 return Err(wrong(&format!("record {number} does not follow the one before it")));
             }
             self.check_key(number, first_field, fields_end)?;
-            let mut has_value = false;
+            let (mut has_value, mut has_table) = (false, false);
             let mut files = 0;
             let (mut list, mut has_list) = (ListSoFar::default(), false);
             for number_of_field in first_field..fields_end {
@@ -130,6 +138,17 @@ impl FileIndex {
                         return Err(wrong(&format!("record {number} has a field behind its key")));
                     }
                     continue;
+                }
+                if entry.kind == FieldKind::SoundTable {
+                    let file = u32_at(entry.etag, 0);
+                    if is_shared || !(first_field..first_field + files).contains(&file) {
+                        return Err(wrong(&format!("record {number} has a table of no file of its own")));
+                    }
+                    has_table = true;
+                    continue;
+                }
+                if has_table {
+                    return Err(wrong(&format!("record {number} has a field behind a table")));
                 }
                 if has_value && entry.kind.is_file() {
                     return Err(wrong(&format!("record {number} has a file behind a value")));
@@ -152,14 +171,15 @@ impl FileIndex {
                 match entry.kind {
                     FieldKind::Shared => self.check_shared(number, number_of_field, first_field, owner.as_ref())?,
                     FieldKind::File(_) => offset += u64::from(entry.bytes),
-                    FieldKind::Value | FieldKind::Key => {}
+                    FieldKind::Value | FieldKind::Key | FieldKind::SoundTable => {}
                 }
             }
-            runs.has_lists |= has_list;
+            extras.has_lists |= has_list;
             if is_shared && (has_list || owner.as_ref().is_some_and(|owner| owner.has_list)) {
                 return Err(wrong(&format!("record {number} shares a list of files")));
             }
-            runs.has_shared |= is_shared;
+            extras.has_shared |= is_shared;
+            extras.has_sound_tables |= has_table;
             if !is_shared {
                 let fields = first_field..first_field + files;
                 owner = Some(OwnFields { offset: begins_at, fields, has_list });
@@ -167,7 +187,7 @@ impl FileIndex {
             field = fields_end;
         }
         let is_whole = field == self.fields && offset == self.shard_bytes();
-        if is_whole { Ok(runs) } else { Err(wrong("its files do not add up to the size of the shard")) }
+        if is_whole { Ok(extras) } else { Err(wrong("its files do not add up to the size of the shard")) }
     }
 
     /// Checks that a record begins with a file, and has a key.

@@ -17,10 +17,10 @@ use crate::{
 };
 
 pub(super) const KIND: FileKind = FileKind { name: "file index", magic: *b"SPDLFIL\n", version: 3 };
-/// The version without lists, which is written if no field is one.
-pub(super) const VERSION_OF_KEYS: u32 = 2;
 /// The version without keys of their own and shared files, which is written if no record has either.
 pub(super) const VERSION_OF_PATHS: u32 = 1;
+/// The version with these, and without lists and tables of sounds, which is written if it has neither.
+pub(super) const VERSION_OF_KEYS: u32 = 2;
 pub(super) const HEADER_BYTES: usize = 72;
 pub(super) const RECORD_BYTES: usize = 16;
 pub(super) const FIELD_BYTES: usize = 12;
@@ -37,6 +37,8 @@ pub(super) enum FieldKind {
     Shared,
     /// The record's key, where it is not the beginning of its first file's path. It is the last entry of its record, and no field.
     Key,
+    /// The table of a sound, of the record's field whose number is where a file has its etag. It comes behind the values, and is no field.
+    SoundTable,
 }
 
 /// How an etag is written.
@@ -58,6 +60,7 @@ impl FieldKind {
             Self::Value => 3,
             Self::Shared => 4,
             Self::Key => 5,
+            Self::SoundTable => 6,
         }
     }
 
@@ -70,6 +73,7 @@ impl FieldKind {
             (3, 0) => Self::Value,
             (4, 0) => Self::Shared,
             (5, 0) => Self::Key,
+            (6, 0) => Self::SoundTable,
             _ => return None,
         })
     }
@@ -78,7 +82,7 @@ impl FieldKind {
         match self {
             Self::File(EtagForm::Md5) => 16,
             Self::File(EtagForm::Text(bytes)) => bytes as usize,
-            Self::Shared => 4,
+            Self::Shared | Self::SoundTable => 4,
             Self::File(EtagForm::None) | Self::Value | Self::Key => 0,
         }
     }
@@ -96,8 +100,8 @@ pub(super) struct FileIndex {
     pub(super) records: u32,
     pub(super) fields: u32,
     pub(super) names: u32,
-    /// Whether records share files, and whether fields are lists of files.
-    runs: FileRuns,
+    /// What it has that few indexes have.
+    extras: FileIndexExtras,
     record_table: usize,
     field_table: usize,
     pub(super) name_ends: usize,
@@ -106,13 +110,15 @@ pub(super) struct FileIndex {
     pub(super) text: usize,
 }
 
-/// What entries that belong together are there for.
+/// What a file index has that few have.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct FileRuns {
+pub(super) struct FileIndexExtras {
     /// Whether records share files.
     pub(super) has_shared: bool,
     /// Whether fields are lists: neighbouring files of one record with one name.
     pub(super) has_lists: bool,
+    /// Whether files have tables of sounds.
+    pub(super) has_sound_tables: bool,
 }
 
 /// One entry of the table of fields.
@@ -132,7 +138,7 @@ impl FileIndex {
     pub(super) fn open(bytes: Bytes, expected: Fingerprint) -> Result<Self, FormatError> {
         check_expected(&KIND, &bytes, expected)?;
         let mut index = Self::sections(bytes)?;
-        index.runs = index.check()?;
+        index.extras = index.check()?;
         Ok(index)
     }
 
@@ -154,8 +160,19 @@ impl FileIndex {
         let sections = section_offsets(HEADER_BYTES as u64, lengths);
         match sections.filter(|(_, end)| *end == bytes.len() as u64) {
             Some(([record_table, field_table, name_ends, name_text, text], _)) => {
-                let runs = FileRuns::default();
-                Ok(Self { bytes, records, fields, names, runs, record_table, field_table, name_ends, name_text, text })
+                let extras = FileIndexExtras::default();
+                Ok(Self {
+                    bytes,
+                    records,
+                    fields,
+                    names,
+                    extras,
+                    record_table,
+                    field_table,
+                    name_ends,
+                    name_text,
+                    text,
+                })
             }
             None => Err(wrong("its sections do not add up to its size")),
         }
@@ -214,7 +231,7 @@ impl FileIndex {
 
     /// Returns the end of the entries that are one field with entry number `start`.
     fn run_end(&self, start: u32, end: u32) -> u32 {
-        if !self.runs.has_lists {
+        if !self.extras.has_lists {
             return start + 1;
         }
         let name_of = |entry: u32| u16_at(self.entry_bytes(entry), 8);
@@ -230,7 +247,7 @@ impl FileIndex {
 
     /// Returns the entries of field number `nth` of a record.
     fn run_of(&self, record: &Record<'_>, nth: u32) -> Range<u32> {
-        if !self.runs.has_lists {
+        if !self.extras.has_lists {
             return record.first_field + nth..record.first_field + nth + 1;
         }
         let found = self.runs(self.entries_of(record.number)).nth(nth as usize);
@@ -253,7 +270,7 @@ impl FileIndex {
 
     /// Returns the entries with the files of `field`, if it is a list.
     fn list_of(&self, field: &Field<'_>) -> Option<Range<u32>> {
-        if !self.runs.has_lists || field.value.is_some() || field.bytes == 0 {
+        if !self.extras.has_lists || field.value.is_some() || field.bytes == 0 {
             return None;
         }
         // It has bytes, so it is of the last record that begins before them, and lists are not shared.
@@ -286,7 +303,7 @@ impl FileIndex {
 
     /// Returns the number of records whose files are those of `record`.
     fn sharing(&self, record: u32) -> u32 {
-        if !self.runs.has_shared {
+        if !self.extras.has_shared {
             return 1;
         }
         let offset = self.offset(record);
@@ -301,6 +318,18 @@ impl FileIndex {
             if is_reached(self.offset(middle)) { high = middle } else { low = middle + 1 }
         }
         low
+    }
+
+    /// Returns the entries of the tables of sounds of the record that has field number `field`.
+    fn sound_tables(&self, field: u32) -> impl Iterator<Item = FieldEntry<'_>> {
+        let (mut low, mut high) = (0, if self.extras.has_sound_tables { self.records } else { 0 });
+        while high - low > 1 {
+            let middle = low + (high - low) / 2;
+            if self.first_field(middle) <= field { low = middle } else { high = middle }
+        }
+        let entries = self.first_field(low)..self.first_field(high);
+        let entries = entries.rev().map(|field| self.entry(field)).skip_while(|entry| entry.kind == FieldKind::Key);
+        entries.take_while(|entry| entry.kind == FieldKind::SoundTable)
     }
 
     fn name(&self, name: u16) -> &str {
@@ -326,7 +355,7 @@ impl FileIndex {
         }
         // Empty records begin where the one after them begins; none of their bytes are wanted.
         let last = self.record_at(range.start);
-        let first = if self.runs.has_shared { self.first_at(last) } else { last };
+        let first = if self.extras.has_shared { self.first_at(last) } else { last };
         let mut at = self.offset(first);
         for field in self.first_field(first)..self.fields {
             if at >= range.end {
@@ -377,16 +406,21 @@ impl ShardIndex for FileIndex {
 
     fn record(&self, record: u32) -> Record<'_> {
         assert!(record < self.records, "record {record} of {}", self.records);
-        let Range { start: first_field, end } = self.entries_of(record);
-        let mut fields =
-            if self.runs.has_lists { self.runs(first_field..end).count() as u32 } else { end - first_field };
+        let Range { start: first_field, mut end } = self.entries_of(record);
         let key_bytes = u32_at(self.record_entry(record), 12) as usize;
         let key = if key_bytes == 0 {
-            fields -= 1;
-            self.entry(end - 1).text
+            end -= 1;
+            self.entry(end).text
         } else {
             &self.entry(first_field).text[..key_bytes]
         };
+        if self.extras.has_sound_tables {
+            while end > first_field + 1 && self.entry(end - 1).kind == FieldKind::SoundTable {
+                end -= 1;
+            }
+        }
+        let entries = first_field..end;
+        let fields = if self.extras.has_lists { self.runs(entries).count() as u32 } else { end - first_field };
         Record {
             index: self,
             number: record,
@@ -428,6 +462,11 @@ impl ShardIndex for FileIndex {
         };
         let files = self.places(run, field.offset).map(|place| fetched(place).map(Some).ok_or(OpenError::Missing));
         files.collect::<Result<_, _>>().map(FieldValue::List)
+    }
+
+    fn sound_table(&self, record: &Record<'_>, nth: u32) -> Option<&[u8]> {
+        let file = self.owner_of(self.run_of(record, nth).start);
+        self.sound_tables(file).find(|table| u32_at(table.etag, 0) == file).map(|table| table.text)
     }
 
     fn plan(&self, _shard: &Shard<'_>, ranges: &[Range<u64>]) -> Vec<ObjectRange> {

@@ -4,7 +4,7 @@ use std::{ops::Range, sync::Arc};
 
 use bytes::Bytes;
 use spdl_job::{AudioChannels, AudioColumn, AudioFeatures, AudioSpan, FeaturesKind, drawn_speed};
-use spdl_media::{ChannelMix, MediaError, SampleForm, SampleWriter, Sound, SoundScratch};
+use spdl_media::{ChannelMix, MediaError, SampleForm, SampleWriter, Sound, SoundScratch, SoundTable};
 use spdl_sound::{FeaturePreset, MelFeatures, ResamplerCache, SoundError, SoundResampler, greatest_common_divisor};
 use spdl_types::{DType, Draw};
 
@@ -152,16 +152,16 @@ impl AudioDecoder {
         Ok(SoundPart { rate, all_frames, first: sound_frames.start + first, frames, speed, draw })
     }
 
-    /// Returns what changes the sample rate, if the file has another one.
-    fn resampling(&self, taken: &TakenSound<'_>) -> Result<Option<Resampling>, SoundError> {
-        let (from, to) = at_speed(taken.sound.track().rate, taken.part.rate, taken.part.speed);
+    /// Returns what changes the sample rate of a part of a file, if that has another one.
+    fn resampling(&self, head: SoundHead, part: &SoundPart) -> Result<Option<Resampling>, SoundError> {
+        let (from, to) = at_speed(head.rate, part.rate, part.speed);
         if from == to {
             return Ok(None);
         }
-        debug_assert!(taken.part.first + taken.part.frames <= taken.part.all_frames, "frames of the sound");
+        debug_assert!(part.first + part.frames <= part.all_frames, "frames of the sound");
         let resampler = self.resamplers.get(from, to)?;
-        let last = to_usize(taken.sound.frames());
-        let needed = resampler.input_for(to_usize(taken.part.first)..to_usize(taken.part.first + taken.part.frames));
+        let last = to_usize(head.frames);
+        let needed = resampler.input_for(to_usize(part.first)..to_usize(part.first + part.frames));
         Ok(Some(Resampling { source: needed.start.min(last)..needed.end.min(last), resampler }))
     }
 
@@ -183,8 +183,7 @@ impl AudioDecoder {
         };
         let mut writer = SampleWriter::new(self.form(), out);
         let Some(Resampling { resampler, source }) = resampling else {
-            let frames = taken.part.first..taken.part.first + taken.part.frames;
-            return taken.sound.decode(frames, mix, scratch, |samples| writer.write(samples));
+            return taken.sound.decode(taken.part.source(None), mix, scratch, |samples| writer.write(samples));
         };
         let source_frames = source.start as u64..source.end as u64;
         let mut channels = taken.sound.decode_channels(source_frames, mix, scratch)?;
@@ -255,6 +254,26 @@ impl ColumnDecoder for AudioDecoder {
         self.column.span.iter().flat_map(AudioSpan::fields).collect()
     }
 
+    fn reads_sound_parts(&self) -> bool {
+        self.column.segment.is_some() || self.column.span.is_some()
+    }
+
+    fn sound_frames(
+        &self,
+        (field, table): (&str, &SoundTable<'_>),
+        seed: (u64, SampleKey),
+        record: &SampleRecord<'_>,
+    ) -> Option<Range<u64>> {
+        let head = SoundHead { rate: table.track().rate, channels: table.track().channels, frames: table.frames() };
+        let taken = match self.part(field, head, record, seed) {
+            Ok(part) => self.resampling(head, &part).map(|resampling| part.source(resampling.as_ref())).ok(),
+            Err(BadSampleProblem::Missing { .. }) => return None,
+            // The head is enough to say what is wrong.
+            Err(_) => None,
+        };
+        Some(taken.unwrap_or_default())
+    }
+
     fn decode(&self, sample: ColumnSample<'_, '_>, target: &mut FieldTarget<'_>) -> Result<(), BadSampleProblem> {
         let ColumnSample { field, content, seed, key, record, resources, scratch } = sample;
         let file = content.into_file();
@@ -262,9 +281,11 @@ impl ColumnDecoder for AudioDecoder {
         let scratch = &mut scratch.sound;
         let frames = self.column.segment.map_or(taken.part.frames, |segment| segment.frames.into());
         let samples_bytes = frames * self.channels() * self.dtype.bytes() as u64;
-        let resampling = self.resampling(&taken);
+        let resampling = self.resampling(SoundHead::of(&taken.sound), &taken.part);
         let resampling =
             resampling.map_err(|error| BadSampleProblem::Sound { field: field.to_owned(), problem: reason(error) })?;
+        let read_bytes = taken.sound.bytes_of(&taken.part.source(resampling.as_ref()));
+        record.note_unread((file.len() as u64).saturating_sub(read_bytes));
         let needed_bytes = self.memory_bytes(&taken, resampling.as_ref(), samples_bytes);
         let _permit = resources.memory.take(needed_bytes).map_err(|NeverFits { max_bytes }| {
             BadSampleProblem::SoundMemory { field: field.to_owned(), needed_bytes, max_bytes }
@@ -298,9 +319,24 @@ fn opened<'b>(field: &str, file: &'b Bytes, scratch: &mut DecodeScratch) -> Resu
         return Err(BadSampleProblem::Empty { field: field.to_owned() });
     }
     let sound = Sound::open(file, &mut scratch.sound).map_err(|error| of_media(field, &error))?;
-    let head = SoundHead { rate: sound.track().rate, channels: sound.track().channels, frames: sound.frames() };
-    scratch.heard = Some(HeardFile { file: file.clone(), head });
+    scratch.heard = Some(HeardFile { file: file.clone(), head: SoundHead::of(&sound) });
     Ok(sound)
+}
+
+impl SoundHead {
+    fn of(sound: &Sound<'_>) -> Self {
+        Self { rate: sound.track().rate, channels: sound.track().channels, frames: sound.frames() }
+    }
+}
+
+impl SoundPart {
+    /// Returns the frames of the file that are needed.
+    fn source(&self, resampling: Option<&Resampling>) -> Range<u64> {
+        match resampling {
+            Some(Resampling { source, .. }) => source.start as u64..source.end as u64,
+            None => self.first..self.first + self.frames,
+        }
+    }
 }
 
 impl HeardFile {

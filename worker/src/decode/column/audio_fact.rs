@@ -1,10 +1,13 @@
 //! The kinds `audio_length` and `audio_rate`: what the head of a sound file says about the value of an `audio` column.
 
+use std::ops::Range;
+
 use spdl_job::{Column, ColumnKind};
+use spdl_media::SoundTable;
 use spdl_types::DType;
 
 use super::{ColumnDecoder, ColumnSample, ColumnSetup, FieldTarget, audio::AudioDecoder};
-use crate::decode::{cause::BadSampleProblem, number::write_integer};
+use crate::decode::{SampleKey, cause::BadSampleProblem, number::write_integer, record::SampleRecord};
 
 /// Decodes to a whole number.
 pub(super) struct AudioFactDecoder {
@@ -42,10 +45,25 @@ impl ColumnDecoder for AudioFactDecoder {
         self.audio.fields()
     }
 
+    fn reads_sound_parts(&self) -> bool {
+        true
+    }
+
+    /// The head is enough.
+    fn sound_frames(
+        &self,
+        _: (&str, &SoundTable<'_>),
+        _: (u64, SampleKey),
+        _: &SampleRecord<'_>,
+    ) -> Option<Range<u64>> {
+        Some(0..0)
+    }
+
     fn decode(&self, sample: ColumnSample<'_, '_>, target: &mut FieldTarget<'_>) -> Result<(), BadSampleProblem> {
         let ColumnSample { field, content, seed, key, record, scratch, .. } = sample;
         let file = content.into_file();
         let part = self.audio.part_of((field, &file), record, (seed, key), scratch)?;
+        record.note_unread(file.len() as u64);
         let number = match self.fact {
             AudioFact::Length => i64::try_from(self.audio.rows(&part)).unwrap_or(i64::MAX),
             AudioFact::Rate => i64::from(part.rate),

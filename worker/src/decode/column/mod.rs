@@ -30,14 +30,14 @@ mod video;
 mod video_fact;
 mod video_pictures;
 
-use std::{collections::HashMap, sync::Arc};
+use std::{collections::HashMap, ops::Range, sync::Arc};
 
 use audio_fact::{AudioFact, AudioFactDecoder};
 use serde_json::Value;
 use spdl_frames::FrameDecoders;
 use spdl_functions::CallMemory;
 use spdl_job::{Column, ColumnKind, DefaultValue};
-use spdl_media::{SoundScratch, VideoBlocks, VideoTrack};
+use spdl_media::{SoundScratch, SoundTable, VideoBlocks, VideoTrack};
 use spdl_operations::{IndexPicture, OperationScratch, RgbPicture};
 use spdl_pixels::{Parts, PictureScratch, ScalableHead};
 use spdl_shard::format::{Content, FieldValue};
@@ -172,6 +172,21 @@ pub(super) trait ColumnDecoder: Send + Sync {
     /// Returns the numbers of the pictures that decoding takes of a video that is a list of `count`; `None` if decoding reads the whole
     /// field.
     fn video_pictures(&self, _count: usize, _of: (u64, SampleKey)) -> Option<Vec<usize>> {
+        None
+    }
+
+    /// Returns whether the fields are sounds, of which [parts](Self::sound_frames) may be read.
+    fn reads_sound_parts(&self) -> bool {
+        false
+    }
+
+    /// Returns the frames of the sound in a field that decoding takes; `None` if fields that are not at hand say which.
+    fn sound_frames(
+        &self,
+        _of: (&str, &SoundTable<'_>),
+        _seed: (u64, SampleKey),
+        _record: &SampleRecord<'_>,
+    ) -> Option<Range<u64>> {
         None
     }
 

@@ -22,7 +22,7 @@ impl<'g> GroupFields<'g> {
         Self { group, record, wrong: Cell::new(None), read_bytes: Cell::new(0) }
     }
 
-    /// Returns the bytes of all values that were asked for.
+    /// Returns the bytes of all values that were asked for, without those that were not read.
     pub(super) const fn read_bytes(&self) -> u64 {
         self.read_bytes.get()
     }
@@ -52,6 +52,10 @@ impl<'g> GroupFields<'g> {
 impl FieldLookup for GroupFields<'_> {
     fn value(&self, name: &str) -> Option<FieldValue> {
         self.value_of(&self.record, name)
+    }
+
+    fn note_unread(&self, bytes: u64) {
+        self.read_bytes.set(self.read_bytes.get().saturating_sub(bytes));
     }
 
     fn place(&self, delta: i32) -> i32 {

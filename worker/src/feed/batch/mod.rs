@@ -23,6 +23,7 @@
 mod ahead;
 mod buffer;
 mod decode;
+mod field_parts;
 mod fields;
 mod fill;
 mod filling;
@@ -38,6 +39,7 @@ mod sample;
 mod sequence;
 mod series_frames;
 mod settle;
+mod sound_parts;
 mod threads;
 mod video_parts;
 mod video_tables;

@@ -1,7 +1,7 @@
-//! Reads only the parts of large scalable pictures that the crops of a batch need, of long videos the packets that its clips need, and
-//! of lists of pictures those of its clips. The head of each picture is read first, and the crop is planned from it as for decoding. Then the rows of tiles that the
-//! crop touches are read, in the bands that its scale needs. What is read of videos is in [`video_parts`] and
-//! [`picture_parts`].
+//! Reads only the parts of large scalable pictures that the crops of a batch need, of long videos and sounds the packets that its clips
+//! and segments need, and of lists of pictures those of its clips. The head of each picture is read first, and the crop is planned from it
+//! as for decoding. Then the rows of tiles that the crop touches are read, in the bands that its scale needs. What is read of videos is in
+//! [`video_parts`], of sounds in [`sound_parts`], of lists in [`picture_parts`].
 //!
 //! The parts of pictures are checked against the checksums in the picture. If one does not match, or a head cannot be read, the
 //! picture is read whole.
@@ -10,12 +10,13 @@ use std::ops::Range;
 
 use bytes::Bytes;
 use spdl_pixels::{PARTS_FROM_BYTES, Parts, ScalableHead};
-use spdl_shard::format::{FieldValue, ShardIndex};
+use spdl_shard::format::ShardIndex;
 
 use super::{
-    picture_parts::{self, PictureParts},
+    field_parts::{FieldParts, ReadFields, bytes_of, excerpts},
+    picture_parts,
     sample::{BatchSample, CutContent, CutField, WantedField},
-    video_parts::{self, VideoParts},
+    sound_parts, video_parts,
 };
 use crate::{
     decode::FieldLookup,
@@ -98,9 +99,19 @@ pub(super) async fn fetch(
     fields.sort_unstable_by_key(|field| (field.range.start, field.nth));
     fields.dedup();
     let is_plain = index.has_plain_fields() && !place.shard.is_read_whole();
-    // Fields overlap only in an odd index.
+    let field_bytes = distinct_bytes(&fields);
+    let mut sounds = Vec::new();
+    if is_plain {
+        fields.retain(|&field| match sound_parts::plan(feed, index, samples, field) {
+            Some(sound) => {
+                sounds.push(sound);
+                false
+            }
+            None => true,
+        });
+    }
+    // Others overlap where records share a file, or in an odd index.
     let overlap = fields.windows(2).any(|pair| pair[0].range.end > pair[1].range.start);
-    let field_bytes = fields.iter().map(|field| field.bytes()).sum::<u64>();
     let (mut lists, mut videos) = (Vec::new(), Vec::new());
     if is_plain && !overlap {
         for field in &fields {
@@ -112,19 +123,20 @@ pub(super) async fn fetch(
         }
     }
     let is_in_parts = |field: &WantedField| {
-        videos.iter().any(|video| video.field == field) || lists.iter().any(|list| list.field == field)
+        videos.iter().any(|video| video.field() == field) || lists.iter().any(|list| list.field() == field)
     };
     fields.retain(|field| !is_in_parts(field));
-    if videos.is_empty() && lists.is_empty() && !fields.iter().any(is_large) || !is_plain || overlap {
+    let has_parts = !(videos.is_empty() && lists.is_empty() && sounds.is_empty());
+    if !has_parts && !fields.iter().any(is_large) || !is_plain || overlap {
         note(1, 1);
         return Ok(None);
     }
     let fetcher = &feed.fetcher;
     let other_bytes = fields.iter().map(|field| field.bytes()).sum::<u64>();
-    let video_bytes = videos.iter().map(VideoParts::bytes).sum::<u64>();
-    let list_bytes = lists.iter().map(PictureParts::bytes).sum::<u64>();
+    // An excerpt of a sound is a copy, beside what was read.
+    let part_bytes = bytes_of(&videos) + bytes_of(&lists) + 2 * bytes_of(&sounds);
     // Reserves memory for all of it now, as the reads below may not wait for more.
-    let mut transit = fetcher.transit(other_bytes + video_bytes + list_bytes).await;
+    let mut transit = fetcher.transit(other_bytes + part_bytes).await;
     let first_bytes = |field: &WantedField| (field.bytes() / HEAD_SHARE).clamp(HEAD_BYTES.start, HEAD_BYTES.end);
     let of_first = |field: &&WantedField| match is_large(field) {
         true => field.range.start..field.range.start + first_bytes(field),
@@ -136,18 +148,10 @@ pub(super) async fn fetch(
         large.into_iter().map(|field| plan(feed, index, samples, (field, of_first(&field)), &first)).collect();
     let wanted = large.iter().flat_map(LargeField::wanted).collect();
     let rest = fetcher.read_ranges(&place, wanted, GAP_BYTES).await?;
-    let mut cut = Vec::new();
-    // Each is an object of its own.
-    let pictures = fetcher.read_ranges(&place, lists.iter().flat_map(PictureParts::wanted).collect(), 0).await?;
-    for list in &lists {
-        let Some(list) = list.cut(&pictures) else { return Ok(None) };
-        cut.push(list);
-    }
-    for video in &videos {
-        let read = fetcher.read_ranges(&place, video.ranges.clone(), 0).await?;
-        let Some(packets) = video.cut(&read) else { return Ok(None) };
-        cut.push(packets);
-    }
+    let Some((mut cut, video_bytes)) = excerpts(fetcher, &place, &videos).await? else { return Ok(None) };
+    let Some((of_lists, list_bytes)) = excerpts(fetcher, &place, &lists).await? else { return Ok(None) };
+    let Some((of_sounds, sound_bytes)) = excerpts(fetcher, &place, &sounds).await? else { return Ok(None) };
+    cut.extend(of_lists.into_iter().chain(of_sounds));
     for field in &mut large {
         let Some((parts, _)) = &field.parts else { continue };
         match field.cut(feed, parts, &rest) {
@@ -162,7 +166,8 @@ pub(super) async fn fetch(
     let whole: Vec<&LargeField<'_>> = large.iter().filter(|field| field.parts.is_none()).collect();
     let missing = whole.iter().map(|field| &field.field.range).filter(|range| rest.slice((*range).clone()).is_none());
     let again = fetcher.read_ranges(&place, missing.cloned().collect(), GAP_BYTES).await?;
-    note(field_bytes, first.bytes() + rest.bytes() + again.bytes() + pictures.bytes() + video_bytes);
+    let read_bytes = first.bytes() + rest.bytes() + again.bytes() + video_bytes + list_bytes + sound_bytes;
+    note(field_bytes, read_bytes);
     let of_small = small.iter().map(|field| (&field.range, first.slice(field.range.clone())));
     let of_whole = whole.iter().map(|field| {
         let range = &field.field.range;
@@ -213,17 +218,13 @@ fn plan<'f>(
     planned
 }
 
-/// The fields of a record that have been read whole, by which crops are planned.
-struct ReadFields<'r> {
-    index: &'r dyn ShardIndex,
-    record: u32,
-    read: &'r Pieces,
-}
-
-impl FieldLookup for ReadFields<'_> {
-    fn value(&self, name: &str) -> Option<FieldValue> {
-        let record = self.index.record(self.record);
-        let field = record.field(name)?;
-        self.index.open(&field, &|range| self.read.slice(range)).ok()
-    }
+/// Returns the bytes of fields, which are sorted by their places; once of those that records share.
+fn distinct_bytes(fields: &[&WantedField]) -> u64 {
+    let mut read = 0;
+    let bytes = fields.iter().map(|WantedField { range, .. }| {
+        let new = range.start.max(read)..range.end.max(read);
+        read = new.end;
+        new.end - new.start
+    });
+    bytes.sum()
 }

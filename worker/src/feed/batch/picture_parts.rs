@@ -6,39 +6,40 @@ use std::ops::Range;
 use bytes::Bytes;
 use spdl_shard::format::{FieldValue, ShardIndex};
 
-use super::sample::{BatchSample, CutContent, CutField, WantedField};
+use super::{
+    field_parts::FieldParts,
+    sample::{BatchSample, CutContent, CutField, WantedField},
+};
 use crate::{feed::open::Feed, fetch::Pieces};
 
 /// A list of pictures, and those of it to read.
 pub(super) struct PictureParts<'f> {
-    pub(super) field: &'f WantedField,
+    field: &'f WantedField,
     /// For each picture its place in the shard, if it is read.
     pictures: Vec<Option<Range<u64>>>,
 }
 
-impl PictureParts<'_> {
-    /// Returns the ranges of the shard that are to be read.
-    pub(super) fn wanted(&self) -> impl Iterator<Item = Range<u64>> {
-        self.pictures.iter().flatten().cloned()
+impl FieldParts for PictureParts<'_> {
+    /// Each is an object of its own.
+    const GAP_BYTES: u64 = 0;
+
+    fn field(&self) -> &WantedField {
+        self.field
     }
 
-    /// Returns the number of bytes of the pictures.
-    pub(super) fn bytes(&self) -> u64 {
-        self.wanted().map(|range| range.end - range.start).sum()
+    fn wanted(&self) -> Vec<Range<u64>> {
+        self.pictures.iter().flatten().cloned().collect()
     }
 
-    /// Returns the list without the pictures that nothing needs; all others have been read.
-    pub(super) fn cut(&self, read: &Pieces) -> Option<CutField> {
+    /// Returns the list without the pictures that nothing needs.
+    fn cut(&self, read: &Pieces) -> Option<CutField> {
         let content = |place: &Option<Range<u64>>| match place {
             Some(place) => read.slice(place.clone()).map(Some),
             None => Some(None),
         };
         let pictures: Vec<Option<Bytes>> = self.pictures.iter().map(content).collect::<Option<_>>()?;
-        Some(CutField {
-            record: self.field.record,
-            nth: self.field.nth,
-            content: CutContent::Value(FieldValue::List(pictures)),
-        })
+        let content = CutContent::Value(FieldValue::List(pictures));
+        Some(CutField { record: self.field.record, nth: self.field.nth, content })
     }
 }
 

@@ -34,7 +34,7 @@ pub(super) struct FetchedGroup {
     /// For each column of the job the number of the field that it is decoded from, if the column can take the field's
     /// number as it is; empty if the records are not decoded.
     numbers: SmallVec<[Option<u32>; 4]>,
-    /// Pictures and videos that were read in parts.
+    /// Pictures, videos and sounds that were read in parts.
     cut: Vec<CutField>,
     /// The frames of videos that columns want.
     frames: GroupFrames,
@@ -205,13 +205,14 @@ impl FetchedGroup {
         Self { frames, ..self }
     }
 
-    /// Returns the same group with pictures and videos that were read in parts.
+    /// Returns the same group with fields that were read in parts.
     fn with_cut(mut self, cut: Vec<CutField>) -> Self {
         for sample in &mut self.samples {
             for field in cut.iter().filter(|field| field.record == sample.record) {
                 let record = self.index.record(field.record);
-                let whole = self.index.field(&record, field.nth).bytes;
-                sample.bytes = sample.bytes.saturating_sub(u64::from(whole)) + field.content.bytes();
+                let whole = self.index.field(&record, field.nth);
+                let counted = u64::from(whole.bytes / whole.shared_by.max(1));
+                sample.bytes = sample.bytes.saturating_sub(counted) + field.content.bytes();
             }
         }
         Self { cut, ..self }

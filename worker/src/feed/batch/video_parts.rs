@@ -10,6 +10,7 @@ use spdl_media::{VideoBlocks, VideoTrack};
 use spdl_shard::{format::ShardIndex, ranges::merge};
 
 use super::{
+    field_parts::{FieldParts, bytes_of},
     sample::{BatchSample, CutContent, CutField, WantedField},
     video_tables::{NoTables, VideoKey, tables_of},
 };
@@ -27,22 +28,27 @@ pub(super) const LARGE_VIDEO_BYTES: u64 = 4 << 20;
 
 /// A video, and the packets of it to read.
 pub(super) struct VideoParts<'f> {
-    pub(super) field: &'f WantedField,
+    field: &'f WantedField,
     track: Arc<VideoTrack>,
     blocks: Arc<VideoBlocks>,
     packets: Vec<usize>,
     /// The ranges of the shard that are read: the packets, and what lies between near ones.
-    pub(super) ranges: Vec<Range<u64>>,
+    ranges: Vec<Range<u64>>,
 }
 
-impl VideoParts<'_> {
-    /// Returns the number of bytes that are read.
-    pub(super) fn bytes(&self) -> u64 {
-        self.ranges.iter().map(|range| range.end - range.start).sum()
+impl FieldParts for VideoParts<'_> {
+    /// The ranges have the gaps already.
+    const GAP_BYTES: u64 = 0;
+
+    fn field(&self) -> &WantedField {
+        self.field
     }
 
-    /// Returns the video with the packets, of which all have been read.
-    pub(super) fn cut(&self, read: &Pieces) -> Option<CutField> {
+    fn wanted(&self) -> Vec<Range<u64>> {
+        self.ranges.clone()
+    }
+
+    fn cut(&self, read: &Pieces) -> Option<CutField> {
         let video = read_packets((&self.track, &self.blocks), &self.packets, self.field.range.start, read)?;
         Some(CutField { record: self.field.record, nth: self.field.nth, content: CutContent::Video(video) })
     }
@@ -94,7 +100,7 @@ pub(super) async fn plan<'f>(
     let places = packets.iter().map(|packet| place(&blocks, *packet, field.range.start)).collect();
     let ranges = merge(places, VIDEO_GAP_BYTES);
     let planned = VideoParts { field, track, blocks, packets, ranges };
-    let bytes = planned.bytes();
+    let bytes = bytes_of(std::slice::from_ref(&planned));
     // If most of the field is needed, one request is better than several.
     Ok((bytes <= field.bytes() / 4 * 3).then_some(planned))
 }

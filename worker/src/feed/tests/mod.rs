@@ -9,6 +9,7 @@ mod recorded;
 mod room;
 mod sequence;
 mod sharing;
+mod sounds;
 mod sources;
 mod tokens;
 

@@ -8,6 +8,7 @@ mod paths;
 mod records;
 mod scan;
 mod shar;
+mod sound_tables;
 mod table;
 mod transcripts;
 

@@ -1,4 +1,4 @@
-//! Makes the shards of loose files from a listing of the folder: no file is read.
+//! Makes the shards of loose files from a listing of the folder: of files, only long sounds are read, for their tables.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -21,6 +21,7 @@ use super::{
     records::{
         ListedRecord, by_folder, group, has_field, is_picture_file, is_sound_file, is_video_file, name_at, neighbours,
     },
+    sound_tables::SoundTables,
     table::{FileTable, RowFields},
     transcripts::{TEXT_FIELD, Transcripts},
 };
@@ -34,6 +35,8 @@ use crate::{
 const SHARD_FILES: u32 = 8192;
 /// Number of records at which a shard is closed, where records share files.
 const SHARD_RECORDS: u32 = 65_536;
+/// Bytes of the tables of sounds at which a shard is closed: those of some thousand hours.
+const SHARD_TABLE_BYTES: u64 = 32 << 20;
 /// Number of files at which a block is closed, if it has not reached its size by then. Every file is a request, so a block
 /// of small files saves nothing by being longer; a shorter one shuffles better and waits for fewer requests.
 const BLOCK_FILES: u32 = 64;
@@ -56,7 +59,7 @@ pub(super) fn scan(scan: Scan<'_>) -> BoxStream<'_, Result<ShardResult, DatasetE
         if matches!(shards.makes_record, MakesRecord::Sounds) {
             shards.transcripts = Transcripts::read(shards.scan.from, &shards.files).await?;
         }
-        Ok::<_, DatasetError>(stream::iter(shards))
+        Ok::<_, DatasetError>(stream::try_unfold(shards, Shards::next))
     };
     stream::once(shards).try_flatten().map_ok(|shard| ShardResult::Scanned(Box::new(shard))).boxed()
 }
@@ -79,7 +82,7 @@ struct Shards<'s> {
     has_noted_pictures: bool,
     /// Whether a sound without a text among transcripts was noted.
     has_noted_text: bool,
-    is_over: bool,
+    sound_tables: SoundTables<'s>,
 }
 
 /// Which files make records.
@@ -165,6 +168,11 @@ impl<'s> Shards<'s> {
         if let LabelSource::Folders(classes) | LabelSource::Table { classes, .. } = &labels {
             odd.classes.extend(classes.keys().cloned());
         }
+        let sound_tables = SoundTables::new(scan.from, &files, |path| match &makes_record {
+            MakesRecord::Rows(table) => table.rows(path).len(),
+            MakesRecord::Sounds => 1,
+            MakesRecord::Pictures | MakesRecord::Frames | MakesRecord::Videos | MakesRecord::All => 0,
+        });
         scan.meter.expect_bytes(files.iter().map(|file| file.bytes).sum());
         Ok(Self {
             scan,
@@ -178,18 +186,31 @@ impl<'s> Shards<'s> {
             odd,
             has_noted_pictures: false,
             has_noted_text: false,
-            is_over: false,
+            sound_tables,
         })
     }
 
+    /// Makes the next shard, and returns it with those that follow; `None` if no record is left.
+    async fn next(mut self) -> Result<Option<(ScannedShard, Self)>, DatasetError> {
+        Ok(self.shard().await?.map(|shard| (shard, self)))
+    }
+
     /// Makes the next shard; `None` if no record is left.
-    fn shard(&mut self) -> Result<Option<ScannedShard>, DatasetError> {
+    async fn shard(&mut self) -> Result<Option<ScannedShard>, DatasetError> {
         let mut index = FileIndexBuilder::default();
         let mut blocks = BlockCutter::new(self.scan.block_bytes).with_objects(BLOCK_FILES);
         let unwritable = |source: FormatError, number| DatasetError::Unwritable { url: shard_name(number), source };
-        while index.file_count() < SHARD_FILES && index.record_count() < SHARD_RECORDS {
+        while index.file_count() < SHARD_FILES
+            && index.record_count() < SHARD_RECORDS
+            && index.table_bytes() < SHARD_TABLE_BYTES
+        {
             let Some(record) = self.next_record() else { break };
             let start = index.shard_bytes();
+            for (number, field) in &record.files {
+                if let Some(table) = self.sound_tables.of(*number).await? {
+                    index.sound_table(field, table);
+                }
+            }
             for row in self.rows(&record) {
                 let (number, files) = (index.record_count(), index.file_count());
                 self.record(&record, &row, &mut index)?.map_err(|source| unwritable(source, self.number))?;
@@ -391,19 +412,6 @@ struct RecordRow {
     key: Option<String>,
     /// Whether its files are those of the record before it.
     shares: bool,
-}
-
-impl Iterator for Shards<'_> {
-    type Item = Result<ScannedShard, DatasetError>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        if self.is_over {
-            return None;
-        }
-        let shard = self.shard().transpose();
-        self.is_over = !matches!(shard, Some(Ok(_)));
-        shard
-    }
 }
 
 /// Returns why a file can be in no record, whatever its neighbours.

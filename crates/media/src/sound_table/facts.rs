@@ -1,0 +1,141 @@
+//! What a table says of a sound, beside the places of its packets.
+
+use std::ops::Range;
+
+use crate::{
+    FlacStream, MediaError, PcmSample, SoundCodec, Track,
+    packets::PacketFacts,
+    video::{decode_number, encode_number},
+};
+
+const VERSION: u64 = 1;
+/// The forms of samples, by their numbers in a table.
+const PCM: [PcmSample; 8] = [
+    PcmSample::U8,
+    PcmSample::I16,
+    PcmSample::I24,
+    PcmSample::I32,
+    PcmSample::F32,
+    PcmSample::F64,
+    PcmSample::ALaw,
+    PcmSample::MuLaw,
+];
+/// The codecs of packets, by their numbers behind those.
+const CODECS: [SoundCodec; 6] = [
+    SoundCodec::Mp3,
+    SoundCodec::Vorbis,
+    SoundCodec::Opus,
+    SoundCodec::Aac,
+    SoundCodec::AacInMp4,
+    SoundCodec::OpusInMp4,
+];
+const FLAC: u64 = 8;
+const FIRST_CODEC: usize = 9;
+/// The most channels of a sound, and the most frames of a packet of FLAC.
+const MAX_CHANNELS: u16 = 1024;
+const MAX_PACKET_FRAMES: u32 = 1 << 16;
+
+/// What a table says of a sound, beside the places of its packets.
+#[derive(Clone, Debug)]
+pub(crate) struct SoundFacts {
+    /// What the head says, with the number of frames.
+    pub(crate) track: Track,
+    pub(crate) coding: SoundCoding,
+}
+
+/// What decoding takes beside the bytes.
+#[derive(Clone, Debug)]
+pub(crate) enum SoundCoding {
+    /// Samples that lie side by side.
+    Pcm(PcmSample),
+    /// Packets of FLAC, of which the first one of the file has so many frames.
+    Flac { frames_each: u32 },
+    /// Packets of other codecs.
+    Packets(PacketFacts),
+}
+
+impl SoundFacts {
+    /// Returns the number of frames.
+    pub(crate) fn frames(&self) -> u64 {
+        match &self.coding {
+            SoundCoding::Packets(PacketFacts { part, .. }) => part.end - part.start,
+            _ => self.track.frames.unwrap_or_default(),
+        }
+    }
+
+    /// Returns where frames of the sound are among all that are decoded.
+    pub(crate) fn decoded(&self, frames: &Range<u64>) -> Range<u64> {
+        match &self.coding {
+            SoundCoding::Packets(PacketFacts { part, .. }) => part.start + frames.start..part.start + frames.end,
+            _ => frames.clone(),
+        }
+    }
+
+    /// Returns the decoded frame from which on bytes are needed for the samples from a decoded frame on, or one before it.
+    pub(crate) fn needed_from(&self, frame: u64) -> u64 {
+        match &self.coding {
+            SoundCoding::Packets(packets) => packets.needed_from(frame),
+            _ => frame,
+        }
+    }
+
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let Track { codec, rate, channels, frames, data } = &self.track;
+        let number = match codec {
+            SoundCodec::Pcm(sample) => PCM.iter().position(|known| known == sample).map(|nth| nth as u64),
+            SoundCodec::Flac(_) => Some(FLAC),
+            codec => CODECS.iter().position(|known| known == codec).map(|nth| (FIRST_CODEC + nth) as u64),
+        };
+        let number = number.expect("each form of samples and each codec is in a table");
+        let of_track =
+            [VERSION, number, (*rate).into(), (*channels).into(), frames.unwrap_or_default(), data.start, data.end];
+        let mut bytes = Vec::new();
+        let mut append = |numbers: &[u64]| numbers.iter().for_each(|number| encode_number(*number, &mut bytes));
+        append(&of_track);
+        match (&self.coding, codec) {
+            (SoundCoding::Flac { frames_each }, SoundCodec::Flac(FlacStream { bits, max_packet_frames })) => {
+                append(&[(*bits).into(), (*max_packet_frames).into(), (*frames_each).into()]);
+            }
+            (SoundCoding::Packets(packets), _) => packets.encode(&mut bytes),
+            _ => {}
+        }
+        bytes
+    }
+
+    /// Reads the facts at the beginning of `bytes`.
+    ///
+    /// # Errors
+    /// If there are none.
+    pub(crate) fn read(bytes: &mut &[u8]) -> Result<Self, MediaError> {
+        Self::read_valid(bytes).ok_or(MediaError::Malformed { byte: 0, problem: "the table of a sound is not valid" })
+    }
+
+    fn read_valid(bytes: &mut &[u8]) -> Option<Self> {
+        let mut number = || decode_number(bytes);
+        let (version, codec, rate, channels, frames) = (number()?, number()?, number()?, number()?, number()?);
+        let data = number()?..number()?;
+        let (rate, channels) = (u32::try_from(rate).ok()?, u16::try_from(channels).ok()?);
+        if version != VERSION || rate == 0 || !(1..=MAX_CHANNELS).contains(&channels) || data.start > data.end {
+            return None;
+        }
+        let mut track = Track { codec: SoundCodec::Mp3, rate, channels, frames: Some(frames), data };
+        let coding = match usize::try_from(codec).ok()? {
+            nth if nth < PCM.len() => {
+                track.codec = SoundCodec::Pcm(PCM[nth]);
+                SoundCoding::Pcm(PCM[nth])
+            }
+            _ if codec == FLAC => {
+                let bits = u8::try_from(number()?).ok().filter(|bits| (4..=24).contains(bits))?;
+                let max_packet_frames = u16::try_from(number()?).ok()?;
+                track.codec = SoundCodec::Flac(FlacStream { bits, max_packet_frames });
+                let frames_each = u32::try_from(number()?).ok().filter(|frames| *frames <= MAX_PACKET_FRAMES)?;
+                SoundCoding::Flac { frames_each }
+            }
+            nth => {
+                track.codec = *CODECS.get(nth - FIRST_CODEC)?;
+                SoundCoding::Packets(PacketFacts::read(&track, bytes)?)
+            }
+        };
+        Some(Self { track, coding })
+    }
+}
