@@ -2,12 +2,11 @@
 
 use std::{ops::Range, sync::Arc};
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use spdl_shard::format::{Checksum, ChecksumHasher, Field, FieldValue, OpenError};
 use spdl_store::StoreError;
 
 use super::{
-    fields::slice,
     parts::{FieldPlace, IndexedField, ReadShard, WantedContent, WantedOf},
     stages::Memory,
 };
@@ -353,4 +352,17 @@ fn batches(
         last.end = end;
     }
     batches
+}
+
+/// Returns the bytes of `range` of the shard, from pieces that lie one after the other.
+pub(crate) fn slice(pieces: &[(u64, Bytes)], range: Range<u64>) -> Option<Bytes> {
+    let mut found = BytesMut::new();
+    for (start, bytes) in pieces {
+        let end = start + bytes.len() as u64;
+        let part = range.start.max(*start)..range.end.min(end);
+        if part.start < part.end {
+            found.extend_from_slice(&bytes[(part.start - start) as usize..(part.end - start) as usize]);
+        }
+    }
+    (found.len() as u64 == range.end - range.start).then(|| found.freeze())
 }

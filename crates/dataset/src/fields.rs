@@ -9,7 +9,7 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, stream};
 use spdl_pipeline::{Op, Pipeline, Stages};
 use spdl_shard::{
@@ -22,7 +22,7 @@ use spdl_store::{StoreError, blocking};
 
 use super::{
     DatasetError,
-    cut::{FieldBatch, FieldCutter, FoundField, ReadContent, ReadPart, not_there, part_of, problem_of},
+    cut::{FieldBatch, FieldCutter, FoundField, ReadContent, ReadPart, not_there, part_of, problem_of, slice},
     parts::{FieldPlace, IndexedField, PART_FILES, PartContent, ReadShard, ShardPart, WantedContent, WantedOf},
     stages::{Memory, MemoryBound, on_runtime},
 };
@@ -222,19 +222,6 @@ async fn decompressed(at: &DatasetStore, open: &ReadShard) -> Result<Bytes, Stor
 /// Returns the ranges of a shard that are read for these: of an object, near ones together.
 pub(crate) fn read_together(index: &dyn ShardIndex, shard: &Shard<'_>, ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
     merge(ranges, if index.object(shard).is_some() { MERGE_GAP_BYTES } else { 0 })
-}
-
-/// Returns the bytes of `range` of the shard, from pieces that lie one after the other.
-pub(crate) fn slice(pieces: &[(u64, Bytes)], range: Range<u64>) -> Option<Bytes> {
-    let mut found = BytesMut::new();
-    for (start, bytes) in pieces {
-        let end = start + bytes.len() as u64;
-        let part = range.start.max(*start)..range.end.min(end);
-        if part.start < part.end {
-            found.extend_from_slice(&bytes[(part.start - start) as usize..(part.end - start) as usize]);
-        }
-    }
-    (found.len() as u64 == range.end - range.start).then(|| found.freeze())
 }
 
 /// Reads a range of the shard that lies in one field, without a checksum. The inner error is what is wrong with the field.

@@ -48,7 +48,7 @@ mod write;
 pub(crate) use blocks::BlockCutter;
 pub(crate) use catalog::Catalog;
 pub use classes::ClassOrder;
-pub(crate) use fields::slice;
+pub(crate) use cut::slice;
 pub use fit::{Misfits, misfits};
 pub use folder::{NewFolders, Overwrite};
 pub(crate) use format::MemberTable;

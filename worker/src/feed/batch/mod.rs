@@ -37,6 +37,7 @@ mod picture_parts;
 mod records;
 mod sample;
 mod sequence;
+mod series;
 mod series_frames;
 mod settle;
 mod sound_parts;

@@ -10,8 +10,8 @@ use spdl_shard::{
 };
 
 use super::{
-    records::{place_in, series_in},
     sample::BatchSample,
+    series::{place_in, series_in},
     video_parts::{VIDEO_GAP_BYTES, place, read_packets},
     video_tables::{ChosenFrames, NoTables, VideoKey, tables_of},
 };

@@ -10,7 +10,7 @@
 use crate::messages::{FromCoordinator, JobHold, JobNotice, JobReplacement, RankHeartbeat, Refusal};
 use serde::{Deserialize, Serialize};
 use spdl_job::Job;
-use spdl_order::{BLEND_PERIOD, BlendStage, RedactedSamples};
+use spdl_order::{BLEND_PERIOD, BlendStage};
 use spdl_types::{
     Fingerprint, Position, SessionId,
     mutations::{Mutation, mutated},
@@ -19,6 +19,7 @@ use spdl_types::{
 use super::{
     Change, ClusterNote, CoordinatorCore, Effect,
     jobs::{JobState, RunState, differences, position_reached},
+    proposed_change::{JobChange, ProposedChange},
     session::SessionState,
 };
 
@@ -29,30 +30,6 @@ const LEAST_BATCHES_AHEAD: u64 = 2;
 const HEARTBEATS_AHEAD: f64 = 3.0;
 /// The interval of heartbeats of ranks while a change is proposed, in milliseconds.
 const PROPOSAL_HEARTBEAT_MS: u64 = 50;
-
-/// What is to change in a job.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) enum JobChange {
-    /// The sources have these weights.
-    Weights(Vec<u32>),
-    /// These samples do not come.
-    Redaction(RedactedSamples),
-}
-
-/// A change that waits for the promises of ranks.
-#[derive(Clone, Debug)]
-pub(super) struct ProposedChange {
-    change: JobChange,
-    /// The sample that the admin named.
-    named: Option<u64>,
-    /// The number of samples before the change.
-    from: u64,
-    /// The number of global batches between the furthest rank and the change.
-    batches_ahead: u64,
-    /// The job with the change.
-    job: Job,
-    fingerprint: Fingerprint,
-}
 
 /// A position from which on a job is another one.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

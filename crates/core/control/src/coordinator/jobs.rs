@@ -11,8 +11,8 @@ use spdl_types::{
 };
 
 use super::{
-    Change, ClusterNote, CoordinatorCore, Effect, JobRecord, MAX_JOBS, NAMED_SAMPLES, changes::ProposedChange,
-    ledger::Ledger, over_limit,
+    Change, ClusterNote, CoordinatorCore, Effect, JobRecord, MAX_JOBS, NAMED_SAMPLES, ledger::Ledger, over_limit,
+    proposed_change::ProposedChange,
 };
 
 /// The largest number of job files whose problems are kept for the status.

@@ -23,6 +23,7 @@ mod note;
 mod peers;
 mod placement;
 mod progress;
+mod proposed_change;
 mod runs;
 mod scale;
 mod sequence_status;
@@ -64,8 +65,8 @@ pub use status::{
 };
 
 use self::{
-    changes::JobChange, events::Events, history::ClusterHistory, jobs::JobState, load::Watch, members::WorkerRecord,
-    session::SessionState, trace::TraceState,
+    events::Events, history::ClusterHistory, jobs::JobState, load::Watch, members::WorkerRecord,
+    proposed_change::JobChange, session::SessionState, trace::TraceState,
 };
 
 /// The largest number of jobs at one time.
