@@ -177,9 +177,11 @@ impl Plan {
     }
 
     fn item_leased(&self, at: Position, kind: ItemKind, lease: &mut PlanLease) -> Item {
-        let planned = self.at_leased(at.epoch, at.offset, lease);
-        let substitute = self.redacted_for(at, planned);
-        let (located, redacted) = (substitute.unwrap_or(planned), substitute.map(|_| planned.id));
+        let mut located = self.at_leased(at.epoch, at.offset, lease);
+        let mut redacted = None;
+        if let Some(substitute) = self.redacted_for(at, &located) {
+            redacted = Some(std::mem::replace(&mut located, substitute).id);
+        }
         Item { at, located, kind, source_epoch: self.source_epoch(at), redacted }
     }
 

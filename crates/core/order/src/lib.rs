@@ -314,7 +314,7 @@ impl Plan {
     #[must_use]
     pub fn at(&self, epoch: u64, offset: u64) -> Located {
         let planned = self.at_leased(epoch, offset, &mut self.lease(epoch));
-        self.redacted_for(Position::new(epoch, offset), planned).unwrap_or(planned)
+        self.redacted_for(Position::new(epoch, offset), &planned).unwrap_or(planned)
     }
 
     /// Returns the epoch of the sample's own source at a position, with which its random operations are drawn. A small source goes

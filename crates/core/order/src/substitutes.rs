@@ -33,16 +33,14 @@ impl Plan {
 
     /// Returns whether a sample is redacted at a position.
     fn is_redacted(&self, at: Position, id: SampleId) -> bool {
-        if self.redactions.is_empty() {
-            return false;
-        }
         let number = at.epoch.saturating_mul(self.samples()).saturating_add(at.offset);
         self.redactions.iter().take_while(|of| of.from <= number).any(|of| of.samples.contains(id))
     }
 
     /// Returns the substitute of the sample that is planned at a position; `None` if it is not redacted there.
-    pub(super) fn redacted_for(&self, at: Position, planned: Located) -> Option<Located> {
-        if !self.is_redacted(at, planned.id) {
+    #[inline]
+    pub(super) fn redacted_for(&self, at: Position, planned: &Located) -> Option<Located> {
+        if self.redactions.is_empty() || !self.is_redacted(at, planned.id) {
             return None;
         }
         let substitute = self.substitute(at.epoch, at.offset, 0);
