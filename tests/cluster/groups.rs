@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, fs};
 
 use rustix::process::Signal;
 use serde_json::Value;
-use spdl_testkit::processes::{Cluster, ServerProcess, TestDataset, sum, undisturbed};
+use spdl_testkit::processes::{Cluster, ServerProcess, TestDataset, run, sum, undisturbed};
 
 const MEMBERS: usize = 4;
 
@@ -137,4 +137,40 @@ fn a_group_goes_on_from_its_checkpoint_with_other_members_and_another_worker() {
         assert_eq!(alone[field], sum(&history, field), "{field}");
     }
     assert_eq!(history[1]["state"], alone["state"]);
+}
+
+#[test]
+fn a_redaction_while_a_group_trains_is_in_the_state_of_all_its_members() {
+    let dataset = TestDataset::of_records((0..60).map(|number| (vec![number; 300], (number % 7).to_string())));
+    let (job, keys) = (dataset.path("redacted.toml"), dataset.path("keys.txt"));
+    let text = format!(
+        "name = \"redacted\"\ndataset = {:?}\nseed = 5\nglobal_batch = 6\nepochs = 1000\n\
+         [[column]]\nname = \"label\"\nfrom = \"cls\"\ndecode = \"int\"\n",
+        dataset.path("dataset")
+    );
+    fs::write(&job, text).unwrap();
+    fs::write(&keys, "./0003\n./0010\n").unwrap();
+    let cluster = Cluster::start(1);
+    cluster.submit(&job);
+    let steps = 240;
+    let mut members: Vec<_> = (0..2)
+        .map(|number| {
+            let further = ["--steps", &steps.to_string(), "--rate", "60", "--progress"];
+            member(&cluster, "redacted", "node-0", number, 2, &further)
+        })
+        .collect();
+    members.iter_mut().for_each(|member| {
+        member.progress_to(24);
+    });
+    let redact = ["job", "redact", "redacted", "--keys", keys.to_str().unwrap()];
+    let done = run(&mut cluster.ctl("admin", redact));
+    assert!(done.status.success(), "{}{}", done.stdout, done.stderr);
+    let shown = run(&mut cluster.ctl("admin", ["job", "show", "redacted", "--json"])).json();
+    let from = shown["order"]["redactions"][0]["from"].as_u64().expect("where it begins");
+    let reports: Vec<Value> = members.into_iter().map(ServerProcess::finish).collect();
+    assert!(from < 6 * steps, "the group went past sample {from}");
+    assert_eq!(reports[0]["state"], reports[1]["state"]);
+    assert_eq!(reports[0]["content_digest"], reports[1]["content_digest"]);
+    let verdict = run(&mut cluster.ctl("admin", ["audit", "--run", "redacted", "--json"])).json();
+    assert_eq!((&verdict["equal"], &verdict["difference"]), (&Value::Bool(true), &Value::Null), "{verdict}");
 }
