@@ -14,6 +14,7 @@ use spdl_control::{
     Role,
     messages::{FromCoordinator, Home, Refusal, Session, ToCoordinator},
 };
+use spdl_job::MAX_JOB_FILE_BYTES;
 use spdl_types::{Position, WorkerId};
 use spdl_wire::certs::{ClusterCa, LEAF_VALIDITY};
 
@@ -156,7 +157,7 @@ async fn a_job_that_cannot_be_is_refused_with_the_key_or_the_dataset() {
         (good.replace("global_batch", "globel_batch"), "globel_batch"),
         (good.replace("global_batch = 8", "global_batch = 0"), "`global_batch`"),
         (job_text("j", &folder.path().join("nowhere")), "nowhere"),
-        (format!("# {}\n{good}", "x".repeat(1 << 20)), "more than 1048576"),
+        (format!("# {}\n{good}", "x".repeat(MAX_JOB_FILE_BYTES)), "more than 7340032"),
     ] {
         let reply = client.ask(ToCoordinator::SubmitJob { toml, origin: "mine.toml".to_owned() }).await;
         let FromCoordinator::Refused(refusal) = reply else { panic!("{expected}: {reply:?}") };

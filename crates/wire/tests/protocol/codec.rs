@@ -124,7 +124,9 @@ fn invalid_heads_are_errors_that_name_the_field() {
     assert!(version.to_string().contains("version 99") && version.to_string().contains("install the same release"));
     assert!(matches!(with(0, b"GE"), FrameError::NotOurs { head: [b'G', b'E'] }));
     let long = with(4, &u32::MAX.to_le_bytes());
-    assert!(matches!(long, FrameError::TooLong { bytes, most, .. } if bytes == u64::from(u32::MAX) && most == 1 << 20));
+    assert!(
+        matches!(long, FrameError::TooLong { bytes, most, .. } if bytes == u64::from(u32::MAX) && most == ToHome::MAX_BYTES)
+    );
     assert!(!long.is_retryable());
 }
 

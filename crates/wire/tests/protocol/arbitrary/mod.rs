@@ -20,9 +20,12 @@ use serde::{
 pub(crate) fn message<M: DeserializeOwned + Debug>() -> impl Strategy<Value = M> {
     (any::<u64>(), jobs::job()).prop_map(|(seed, job)| {
         let job = serde_json::to_string(&job).expect("a job has a text");
-        let drawn = |job| M::deserialize(&mut Drawn { rng: StdRng::seed_from_u64(seed), key: "", job });
-        // A message that is refused has a job in it, for which most texts are none.
-        drawn(None).or_else(|_| drawn(Some(&job))).expect("all else is a valid message")
+        let drawn = |turn, job| {
+            M::deserialize(&mut Drawn { rng: StdRng::seed_from_u64(seed.wrapping_add(turn)), key: "", job })
+        };
+        // A message that is refused has a job in it, for which most texts are none, or redacted samples, for which many bytes are none.
+        let valid = |turn| drawn(turn, None).or_else(|_| drawn(turn, Some(&job)));
+        (0..100).find_map(|turn| valid(turn).ok()).expect("all else is a valid message")
     })
 }
 
