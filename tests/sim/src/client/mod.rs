@@ -310,6 +310,13 @@ impl World {
                 self.coverage.count("rank_ended_as_stages_changed");
                 self.forget_states(client);
             }
+            // The coordinator's disk was lost, or is an earlier one, and with it a change of the job that this rank has gone past.
+            RankError::SessionDiffers { field: "fingerprint", .. }
+                if self.scenario.asks_for_changes && self.oracle.era() > 0 =>
+            {
+                self.coverage.count("rank_ended_as_a_change_was_lost");
+                self.forget_states(client);
+            }
             RankError::Refused(Refusal::UnknownJob { .. }) => {
                 self.coverage.count("rank_ended_as_its_job_is_gone");
                 self.job_removed(client);
