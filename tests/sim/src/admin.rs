@@ -109,6 +109,9 @@ impl World {
     /// Redacts samples of a run's job while its ranks train.
     pub(crate) fn redact(&mut self, launcher: usize) {
         let job = self.scenario.runs[launcher].0;
+        if self.scenario.jobs[job].is_balanced() {
+            return;
+        }
         let samples = self.scenario.some_samples(job, &mut self.dice);
         let from = self.some_place(launcher);
         self.order(AdminRequest::Redact { job, from, samples });

@@ -41,9 +41,10 @@ pub(crate) struct JobDataset {
 }
 
 impl JobDataset {
-    /// Returns whether the samples of a global batch are dealt to ranks by what they cost.
-    const fn is_balanced(&self) -> bool {
-        self.job.seed.is_multiple_of(4)
+    /// Returns whether the samples of a global batch are dealt to ranks by what they cost. As such jobs are of sequences, they have no
+    /// sources, and are not redacted.
+    pub(crate) const fn is_balanced(&self) -> bool {
+        self.job.seed.is_multiple_of(4) && self.sources.is_empty()
     }
 
     /// Returns the entries that a rank gets in a step.
