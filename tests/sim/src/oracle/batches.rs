@@ -79,9 +79,17 @@ impl Oracle {
             cursor.receipt.add_sample(entry.at, SampleId(entry.id));
         }
         self.receipts.insert((rank, next, cursor.receipt.0));
+        if cursor.stream.0 != self.era {
+            let last = self.jobs_of_lost.entry(cursor.stream).or_insert_with(|| cursor.job.clone());
+            if first_difference(last, &cursor.job).is_some() {
+                self.split.insert(cursor.stream);
+                last.clone_from(&cursor.job);
+            }
+        }
+        let is_split = self.split.contains(&cursor.stream);
         let delivered = self.delivered.entry(cursor.stream).or_default();
         for entry in entries.iter().filter(|entry| entry.flags & (entry_flags::INVALID | entry_flags::PADDING) == 0) {
-            if delivered.insert(entry.at, entry.id).is_some() {
+            if delivered.insert(entry.at, entry.id).is_some() && !is_split {
                 return Err(format!("{} is delivered twice", entry.at));
             }
         }
@@ -109,7 +117,7 @@ impl Oracle {
     pub(crate) fn finished(&self, clients: &[usize], session: &Session, receipts: Receipt) -> Result<(), String> {
         let cursors: Vec<&Cursor> = clients.iter().filter_map(|client| self.cursors.get(client)).collect();
         let Some(stream) = cursors.first().map(|cursor| cursor.stream) else { return Ok(()) };
-        if cursors.iter().any(|cursor| cursor.stream != stream) {
+        if cursors.iter().any(|cursor| cursor.stream != stream) || self.split.contains(&stream) {
             return Ok(());
         }
         let nothing = BTreeMap::new();

@@ -166,6 +166,11 @@ pub(crate) struct Oracle {
     receipts: BTreeSet<(u32, Position, u128)>,
     /// Every position that was delivered, and its sample.
     delivered: BTreeMap<(u32, SessionId), BTreeMap<Position, u64>>,
+    /// The job that a rank of a stream went by last, of streams from before the coordinator lost its disk.
+    jobs_of_lost: BTreeMap<(u32, SessionId), Job>,
+    /// The streams among these whose ranks went by different jobs: the coordinator did not know all of them when a job changed, and which
+    /// rank gets a sample is part of a blend.
+    split: BTreeSet<(u32, SessionId)>,
 }
 
 impl Oracle {
