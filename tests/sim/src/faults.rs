@@ -147,7 +147,8 @@ impl World {
                     Fault::StopCoordinatorInOrder => self.stop_coordinator(coordinator),
                     _ => self.kill_coordinator(coordinator),
                 }
-                if fault == Fault::WipeCoordinator {
+                // Which of the ranks know of a change that the disk has lost is not modelled.
+                if fault == Fault::WipeCoordinator && !self.admin.changes_living {
                     match self.dice.percent(60) {
                         true => self.wipe_coordinator(),
                         false => self.roll_back_coordinator(),
