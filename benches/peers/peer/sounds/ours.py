@@ -1,5 +1,6 @@
 """This project's loader in the trainer's process; its batches are arrays of numpy that are views of the slots."""
 
+from peer import endless
 from peer.sounds import FORMAT, OURS as REQUIREMENTS, RATE, SEED, ending, prepare  # noqa: F401
 
 TITLE, SLOW, LAYER = "spdl-cluster", "", None
@@ -15,15 +16,7 @@ def batches(data, settings):
     column = {"name": "wave", "from": ending(data), "decode": "audio", "rate": RATE}
     if settings.sound != "whole":
         column["segment"] = {"seconds": float(settings.sound), "pick": "random"}
-    job = {
-        "name": "sounds",
-        "dataset": str(data.format(FORMAT)),
-        "seed": SEED,
-        "global_batch": settings.batch,
-        "epochs": 1000000,
-        "epoch_end": "continuous",
-        "column": [column],
-    }
+    job = endless.job("sounds", data.format(FORMAT), settings, [column], seed=SEED)
     loader = spdl_cluster.local(job, cores=settings.cores, memory_bytes=MEMORY_BYTES, tensors="numpy")
     while (batch := loader.next()) is not None:
         wave = batch["wave"]

@@ -6,6 +6,8 @@ import os
 import pathlib
 import struct
 
+from peer import endless
+
 TOKENS, FILES = 128 << 20, 4
 #: Tokens of each document where there are many of them.
 SHORT = 20
@@ -95,16 +97,9 @@ def ours(data, settings, method: str):
     import spdl_cluster
 
     follows = [{"name": name, "decode": name, "follows": "tokens"} for name in ("labels", "positions")]
-    job = {
-        "name": "tokens",
-        "dataset": str(data.format(FORMAT)),
-        "seed": SEED,
-        "global_batch": settings.batch,
-        "epochs": 100000,
-        "epoch_end": "continuous",
-        "sequence": {"seq_len": settings.seq_len, "method": method},
-        "column": [{"name": "tokens", "from": "tokens", "decode": "tokens", "vocab": EOS + 1}, *follows],
-    }
+    columns = [{"name": "tokens", "from": "tokens", "decode": "tokens", "vocab": EOS + 1}, *follows]
+    sequence = {"seq_len": settings.seq_len, "method": method}
+    job = endless.job("tokens", data.format(FORMAT), settings, columns, seed=SEED, epochs=100000, sequence=sequence)
     loader = spdl_cluster.local(job, cores=settings.cores, memory_bytes=MEMORY_BYTES)
     while (batch := loader.next()) is not None:
         yield batch

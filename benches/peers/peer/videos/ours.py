@@ -1,5 +1,6 @@
 """This project's loader in the trainer's process; its batches are arrays of numpy that are views of the slots."""
 
+from peer import endless
 from peer.videos import FORMAT, OURS as REQUIREMENTS, SEED, prepare  # noqa: F401
 
 TITLE, SLOW, LAYER = "spdl-cluster", "", None
@@ -14,15 +15,7 @@ def batches(data, settings):
 
     clip = {"frames": settings.frames}
     column = {"name": "video", "from": "mp4", "decode": "video", "clip": clip, "ops": [{"random_resized_crop": settings.size}]}
-    job = {
-        "name": "videos",
-        "dataset": str(data.format(FORMAT)),
-        "seed": SEED,
-        "global_batch": settings.batch,
-        "epochs": 1000000,
-        "epoch_end": "continuous",
-        "column": [column],
-    }
+    job = endless.job("videos", data.format(FORMAT), settings, [column], seed=SEED)
     loader = spdl_cluster.local(job, cores=settings.cores, memory_bytes=MEMORY_BYTES)
     while (batch := loader.next()) is not None:
         yield batch["video"]
