@@ -255,12 +255,15 @@ fn make_own_folder(path: &Path, mode: u32) -> Result<bool, LocalChannelError> {
         Err(source) => return Err(io(source)),
     }
     let uid = rustix::process::geteuid().as_raw();
-    let is_ours = fs::symlink_metadata(path)
-        .is_ok_and(|facts| facts.is_dir() && facts.uid() == uid && facts.permissions().mode() & 0o022 == 0);
-    if is_ours {
+    let there = fs::symlink_metadata(path)
+        .ok()
+        .filter(|facts| facts.is_dir() && facts.uid() == uid && facts.mode() & 0o022 == 0);
+    if let Some(facts) = &there {
+        // A worker that other users may use has its socket here, too. The modes of the sockets say who may open which.
+        let mode = mode | facts.mode() & 0o011;
         fs::set_permissions(path, fs::Permissions::from_mode(mode)).map_err(io)?;
     }
-    Ok(is_ours)
+    Ok(there.is_some())
 }
 
 /// Locks a folder, so that two processes that start at once do not replace each other's socket. The lock is on the
@@ -454,4 +457,28 @@ fn receive_some(stream: &UnixStream, bytes: &mut Vec<u8>) -> io::Result<(usize, 
     }
     bytes.extend_from_slice(&buffer[..received.bytes]);
     Ok((received.bytes, fds))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mode(path: &Path) -> u32 {
+        fs::metadata(path).unwrap().mode() & 0o777
+    }
+
+    #[test]
+    fn a_folder_stays_open_to_the_users_of_another_worker() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("spdl");
+        for (allow, expected) in [(Allow::default(), 0o700), (Allow::uids([7]), 0o711), (Allow::default(), 0o711)] {
+            assert!(make_own_folder(&path, allow.folder_mode()).unwrap());
+            assert_eq!(mode(&path), expected);
+        }
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        assert!(make_own_folder(&path, 0o700).unwrap());
+        assert_eq!(mode(&path), 0o711, "no other user lists it");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o720)).unwrap();
+        assert!(!make_own_folder(&path, 0o700).unwrap(), "others can write to it");
+    }
 }
