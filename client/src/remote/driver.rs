@@ -64,7 +64,7 @@ pub(super) struct SessionDriver {
     /// Why the session starts where it does.
     reason: StartReason,
     /// What the other members of the group are told at the end.
-    farewell: String,
+    close_reason: String,
     end: LinkEnded,
 }
 
@@ -125,7 +125,7 @@ impl SessionDriver {
             explaining: Vec::new(),
             group: leader,
             reason: StartReason::default(),
-            farewell: "member 0, which leads the group, has closed its loader".to_owned(),
+            close_reason: "member 0, which leads the group, has closed its loader".to_owned(),
             end: LinkEnded::No,
         };
         tokio::spawn(driver.run());
@@ -293,7 +293,7 @@ impl SessionDriver {
                 None => drop(self.ready.send(TrainerMessage::End(position))),
             },
             SessionEffect::Fail(error) => {
-                self.farewell = format!("member 0 has failed: {error}");
+                self.close_reason = format!("member 0 has failed: {error}");
                 match self.joined.take() {
                     Some(joined) => drop(joined.send(Err(error.into()))),
                     None => drop(self.ready.send(TrainerMessage::Failed(error.into()))),
@@ -369,9 +369,9 @@ impl SessionDriver {
 
     /// Sends the last message to the coordinator, within a time limit, and closes the endpoints.
     async fn finish(self) {
-        let Self { core, endpoints, inputs, questions, mut coordinator, links, end, group, farewell, .. } = self;
+        let Self { core, endpoints, inputs, questions, mut coordinator, links, end, group, close_reason, .. } = self;
         if let Some(group) = group {
-            group.close(&farewell).await;
+            group.close(&close_reason).await;
         }
         // The tasks of the links and of the coordinator end when their channels are dropped.
         drop((links, questions));

@@ -26,7 +26,7 @@ use crate::{
 };
 
 /// How long the last messages to members may take.
-const FAREWELL_TIMEOUT: Duration = Duration::from_millis(500);
+const CLOSE_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// What the tasks of a leader report to the driver.
 pub(in crate::remote) enum GroupInput {
@@ -260,7 +260,7 @@ impl GroupLeader {
             let _ = commands.send(MemberCommand::Over(message.to_owned()));
         }
         let sent = async { while self.serving.join_next().await.is_some() {} };
-        let _ = tokio::time::timeout(FAREWELL_TIMEOUT, sent).await;
+        let _ = tokio::time::timeout(CLOSE_TIMEOUT, sent).await;
     }
 }
 
