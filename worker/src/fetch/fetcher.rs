@@ -374,8 +374,8 @@ impl Fetcher {
         })
     }
 
-    /// Reads ranges of a block from the store for one use. The caller has reserved memory for them in
-    /// [transit](Self::transit). Ranges with a gap of at most `gap_bytes` are read by one request.
+    /// Reads ranges of a block for one use, from the disk if the block is there, else from the store. The caller has reserved memory
+    /// for them in [transit](Self::transit). Ranges with a gap of at most `gap_bytes` are read by one request.
     ///
     /// # Errors
     /// [`FetchError`] if they cannot be read.
@@ -385,6 +385,14 @@ impl Fetcher {
         wanted: Vec<Range<u64>>,
         gap_bytes: u64,
     ) -> Result<Pieces, FetchError> {
+        if let Some(disk) = self.disk.as_ref().filter(|_| !wanted.is_empty()) {
+            let parts = place.shard.parts(place.range.clone()).await?;
+            let (disk, key, wanted) = (disk.clone(), place.key, merge(wanted.clone(), 0));
+            let read = move || disk.read_ranges(&key, &parts, &wanted);
+            if let Ok(Some(pieces)) = tokio::task::spawn_blocking(read).await {
+                return Ok(pieces);
+            }
+        }
         let ranges = merge(wanted, gap_bytes);
         place.shard.read(&ranges, &self.requests).instrument(place.span()).await
     }

@@ -51,18 +51,38 @@ pub(super) fn parse_marker_name(name: &str) -> Option<Fingerprint> {
     (marker_name(dataset) == name).then_some(dataset)
 }
 
-/// Returns the seal that a block's file must have.
-pub(super) fn seal<'a>(
-    key: &BlockKey,
-    parts: &[Range<u64>],
-    content: impl Iterator<Item = &'a [u8]>,
-) -> [u8; SEAL_BYTES] {
-    let mut hash = Xxh3::new();
-    hash.update(file_name(key).as_bytes());
-    for part in parts {
-        hash.update(&part.start.to_le_bytes());
-        hash.update(&(part.end - part.start).to_le_bytes());
+/// The seal that a block's file must have, while its bytes come in.
+pub(super) struct Seal(Xxh3);
+
+impl Seal {
+    /// Begins the seal of a block that consists of these parts of its shard.
+    pub(super) fn new(key: &BlockKey, parts: &[Range<u64>]) -> Self {
+        let mut hash = Xxh3::new();
+        hash.update(file_name(key).as_bytes());
+        for part in parts {
+            hash.update(&part.start.to_le_bytes());
+            hash.update(&(part.end - part.start).to_le_bytes());
+        }
+        Self(hash)
     }
-    content.for_each(|piece| hash.update(piece));
-    hash.digest128().to_le_bytes()
+
+    /// Returns the seal of a block with this content.
+    pub(super) fn of<'a>(
+        key: &BlockKey,
+        parts: &[Range<u64>],
+        content: impl IntoIterator<Item = &'a [u8]>,
+    ) -> [u8; SEAL_BYTES] {
+        let mut seal = Self::new(key, parts);
+        content.into_iter().for_each(|piece| seal.update(piece));
+        seal.finish()
+    }
+
+    /// Adds the bytes that follow.
+    pub(super) fn update(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+
+    pub(super) fn finish(self) -> [u8; SEAL_BYTES] {
+        self.0.digest128().to_le_bytes()
+    }
 }

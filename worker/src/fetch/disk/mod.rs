@@ -15,8 +15,9 @@ mod tests;
 use std::{
     collections::HashMap,
     fs,
-    io::{self, Write},
+    io::{self, Read, Write},
     ops::Range,
+    os::unix::fs::{FileExt, MetadataExt},
     sync::atomic::{AtomicU64, Ordering},
     time::{Duration, Instant},
 };
@@ -27,7 +28,7 @@ use spdl_feed::cache::BlockKey;
 use spdl_types::{Fingerprint, backoff::Backoff};
 
 use self::{
-    file::{SEAL_BYTES, seal},
+    file::{SEAL_BYTES, Seal},
     folder::CacheFolder,
 };
 use super::pieces::Pieces;
@@ -42,8 +43,20 @@ pub(crate) struct DiskCache {
     folder: CacheFolder,
     /// How often each block was discarded as wrong. A block fetched before its last discard is not written.
     discards: Mutex<HashMap<BlockKey, u32>>,
+    /// The files whose seal was right when parts of them were read.
+    sealed: Mutex<HashMap<BlockKey, SealedFile>>,
     pause: Mutex<WritePause>,
     faults: AtomicU64,
+}
+
+/// Bytes of a file that are read at once to compare it with its seal.
+const SEAL_READ_BYTES: usize = 1 << 20;
+
+/// What tells a file from another that takes its place.
+#[derive(Debug, PartialEq, Eq)]
+struct SealedFile {
+    number: u64,
+    modified: (i64, i64),
 }
 
 /// The time during which nothing is written.
@@ -71,7 +84,8 @@ impl DiskCache {
     pub(crate) fn open(budget: &DiskBudget) -> Option<Self> {
         match CacheFolder::open(&budget.directory, budget.bytes) {
             Ok(folder) => {
-                Some(Self { folder, discards: Mutex::default(), pause: Mutex::default(), faults: AtomicU64::new(0) })
+                let (discards, sealed, pause) = Default::default();
+                Some(Self { folder, discards, sealed, pause, faults: AtomicU64::new(0) })
             }
             Err(error) => {
                 let directory = budget.directory.display();
@@ -101,13 +115,10 @@ impl DiskCache {
         };
         let content = read.ok().filter(|file| {
             let (content, found) = file.split_at(bytes as usize);
-            found == seal(key, parts, std::iter::once(content))
+            found == Seal::of(key, parts, [content])
         });
         if content.is_none() {
-            self.faults.fetch_add(1, Ordering::Relaxed);
-            tracing::warn!(file = %self.folder.path(key).display(), "not the block that it should be; fetching it again");
-            // If the file cannot be removed, the next read finds it wrong again.
-            let _ = self.folder.remove(key);
+            self.remove_damaged(key);
         }
         let content = Bytes::from(content?).slice(..bytes as usize);
         let mut at = 0;
@@ -117,6 +128,61 @@ impl DiskCache {
             (part.start, content.slice(start..at))
         });
         Some(Pieces::new(pieces.collect()))
+    }
+
+    /// Returns these ranges of the block, which consists of these parts of its shard, as [`read`](Self::read) does, without reading
+    /// the rest of the file: it is compared with its seal before the first ranges of it are read, and then if it is another file.
+    pub(crate) fn read_ranges(&self, key: &BlockKey, parts: &[Range<u64>], wanted: &[Range<u64>]) -> Option<Pieces> {
+        self.folder.mark(key.dataset);
+        let places = wanted.iter().map(|range| place_in_file(parts, range)).collect::<Option<Vec<_>>>()?;
+        let mut file = fs::File::open(self.folder.path(key)).ok()?;
+        if !self.is_sealed(key, parts, &mut file).ok()? {
+            self.remove_damaged(key);
+            return None;
+        }
+        let pieces = wanted.iter().zip(places).map(|(range, place)| {
+            let mut bytes = vec![0; (range.end - range.start) as usize];
+            file.read_exact_at(&mut bytes, place)?;
+            Ok((range.start, Bytes::from(bytes)))
+        });
+        pieces.collect::<io::Result<Vec<_>>>().ok().map(Pieces::new)
+    }
+
+    /// Whether an open file is the block that it should be. Reads it if that is not known.
+    fn is_sealed(&self, key: &BlockKey, parts: &[Range<u64>], file: &mut fs::File) -> io::Result<bool> {
+        let facts = file.metadata()?;
+        let bytes: u64 = parts.iter().map(|part| part.end - part.start).sum();
+        if facts.len() != bytes + SEAL_BYTES as u64 {
+            return Ok(false);
+        }
+        let this = SealedFile { number: facts.ino(), modified: (facts.mtime(), facts.mtime_nsec()) };
+        if self.sealed.lock().get(key) == Some(&this) {
+            return Ok(true);
+        }
+        let mut seal = Seal::new(key, parts);
+        let mut left = bytes;
+        let mut buffer = vec![0; SEAL_READ_BYTES];
+        while left > 0 {
+            let most = left.min(SEAL_READ_BYTES as u64) as usize;
+            file.read_exact(&mut buffer[..most])?;
+            seal.update(&buffer[..most]);
+            left -= most as u64;
+        }
+        let mut found = [0; SEAL_BYTES];
+        file.read_exact(&mut found)?;
+        let is_right = found == seal.finish();
+        if is_right {
+            self.sealed.lock().insert(*key, this);
+        }
+        Ok(is_right)
+    }
+
+    /// Removes a file that is not the block that it should be.
+    fn remove_damaged(&self, key: &BlockKey) {
+        self.faults.fetch_add(1, Ordering::Relaxed);
+        tracing::warn!(file = %self.folder.path(key).display(), "not the block that it should be; fetching it again");
+        // If the file cannot be removed, the next read finds it wrong again.
+        let _ = self.folder.remove(key);
     }
 
     /// Reads the file of a block of `bytes` bytes.
@@ -192,7 +258,7 @@ impl DiskCache {
             for piece in pieces.iter() {
                 created.file.write_all(piece)?;
             }
-            created.file.write_all(&seal(key, parts, pieces.iter().map(|piece| &**piece)))
+            created.file.write_all(&Seal::of(key, parts, pieces.iter().map(|piece| &**piece)))
         };
         let written = write().and_then(|()| self.folder.publish(key, &created, || self.discards(key) == discards));
         written.inspect_err(|_| self.folder.abandon(key, &created))
@@ -204,4 +270,16 @@ impl DiskCache {
         // If the file cannot be removed, the block is read and discarded again.
         let _ = self.folder.remove(key);
     }
+}
+
+/// Returns where a range of a shard is in the file of a block that consists of these parts; `None` if they have not all of it.
+fn place_in_file(parts: &[Range<u64>], range: &Range<u64>) -> Option<u64> {
+    let mut before = 0;
+    for part in parts {
+        if part.contains(&range.start) {
+            return (range.end <= part.end).then(|| before + range.start - part.start);
+        }
+        before += part.end - part.start;
+    }
+    None
 }

@@ -327,6 +327,39 @@ async fn the_disk_cache_serves_another_process_even_without_memory() {
 }
 
 #[tokio::test]
+async fn parts_of_a_block_come_from_the_disk_unless_its_file_is_damaged() {
+    let fixture = fixture(2).await;
+    let directory = tempfile::tempdir().unwrap();
+    let disk = DiskBudget { directory: directory.path().to_owned(), bytes: 10 * BLOCK };
+    let block = fixture.block(1);
+    drop(fixture.fetcher(0, Some(&disk)).fetch(&block, vec![record(&block, 0)]).await.unwrap());
+    assert_eq!(fixture.store.bytes(), BLOCK);
+    let fetcher = fixture.fetcher(0, Some(&disk));
+    let wanted = [record(&block, 2), record(&block, 9)];
+    let check = async |block: &BlockPlace, wanted: &[Range<u64>], read_bytes| {
+        let read = fetcher.read_ranges(block, wanted.to_vec(), 0).await.unwrap();
+        for Range { start, end } in wanted {
+            assert_eq!(read.slice(*start..*end).unwrap(), fixture.content[*start as usize..*end as usize]);
+        }
+        assert_eq!((read.bytes(), fixture.store.bytes()), (wanted.len() as u64 * BLOCK / 10, read_bytes));
+    };
+    check(&block, &wanted, BLOCK).await;
+    check(&block, &[], BLOCK).await;
+    let other = fixture.block(0);
+    check(&other, &[record(&other, 5)], BLOCK + BLOCK / 10).await;
+    // A file that takes the place of the one that was read before is compared with its seal, too.
+    let file = std::fs::read_dir(directory.path()).unwrap().map(|file| file.unwrap().path());
+    let file = file.into_iter().find(|file| file.to_string_lossy().contains("blk-")).unwrap();
+    let mut bytes = std::fs::read(&file).unwrap();
+    bytes[250] ^= 1;
+    std::fs::remove_file(&file).unwrap();
+    std::fs::write(&file, bytes).unwrap();
+    check(&block, &wanted, BLOCK + 3 * BLOCK / 10).await;
+    assert_eq!(fetcher.store_stats().cache_faults, 1);
+    assert!(!file.exists(), "the damaged file is gone");
+}
+
+#[tokio::test]
 async fn discarded_bytes_are_fetched_again() {
     let fixture = fixture(1).await;
     let directory = tempfile::tempdir().unwrap();
