@@ -32,7 +32,7 @@ use crate::{
 const PLENTY: u64 = 64 << 20;
 const TWO_EPOCHS: &str = "epochs = 2\nglobal_batch = 12\nmax_bad_fraction = 1.0";
 
-fn flaky() -> (Arc<parking_lot::Mutex<Option<Arc<FlakyStore>>>>, WrapStore) {
+pub(crate) fn flaky() -> (Arc<parking_lot::Mutex<Option<Arc<FlakyStore>>>>, WrapStore) {
     let made = Arc::new(parking_lot::Mutex::new(None));
     let keep = made.clone();
     let wrap = move |inner: Arc<dyn ObjectStore>| -> Arc<dyn ObjectStore> {
