@@ -12,7 +12,7 @@
 use opus_pure::OpusDecoder;
 
 use super::PacketFault;
-use crate::packets::{DelimitedPacket, OpusForm, OpusPackets};
+use crate::packets::{DelimitedPacket, OpusForm, opus_frames};
 
 /// Decoders of all streams of a sound.
 pub(super) struct OpusStreams {
@@ -37,7 +37,7 @@ impl OpusStreams {
 
     /// Decodes a packet: the samples of a frame lie side by side.
     pub(super) fn decode(&mut self, packet: &[u8], samples: &mut Vec<f32>) -> Result<(), PacketFault> {
-        let frames = OpusPackets::default().frames(packet).ok_or("the packet has no valid head")?;
+        let frames = opus_frames(packet).ok_or("the packet has no valid head")?;
         let frames = usize::try_from(frames).unwrap_or_default();
         let Self { form, decoders, packet: alone, decoded } = self;
         let channels = usize::from(form.channels);

@@ -22,7 +22,7 @@ pub(crate) use adts::{is_adts, read_head as read_adts_head};
 pub(crate) use mp3::Mp3Head;
 pub(crate) use mp4::Mp4Head;
 pub(crate) use ogg::OggHead;
-pub(crate) use opus::{DelimitedPacket, OpusForm, OpusPackets};
+pub(crate) use opus::{DelimitedPacket, OpusForm, opus_frames};
 pub(crate) use part::{ExcerptBytes, PacketFacts, PacketStretch};
 pub(crate) use setup::CodecSetup;
 
@@ -91,12 +91,10 @@ pub(crate) struct PacketTable<'b> {
 /// Noise that AAC has in place of samples depends on all packets before it. So a decoder begins anew after 64 packets, each time with the packet
 /// before, whose second half the next one is mixed with.
 const AAC_PLAN: PacketPlan = PacketPlan { roll: PACKET_FRAMES as u64, restart: Some(64 * PACKET_FRAMES as u64) };
-/// What is left of a decoder's state is gone after a second in Opus' mode for music: most of it in 0.1 s, the last bits in 0.5 s.
-const OPUS_ROLL: u64 = 48_000;
-const OPUS_PLAN: PacketPlan = PacketPlan { roll: OPUS_ROLL, restart: None };
-/// In modes for speech something is left for ever: a second later it is below 0.01, and 16 seconds later too. So a decoder begins anew
-/// after 64 seconds: sounds that are shorter are libopus' all along, and a segment of a longer one costs at most the decoding of 65 seconds more.
-const OPUS_SPEECH_PLAN: PacketPlan = PacketPlan { roll: OPUS_ROLL, restart: Some(64 * 48_000) };
+/// What is left of a decoder's state is gone after a second in Opus' mode for music: most of it in 0.1 s, the last bits in 0.5 s. In modes for
+/// speech something is left for ever, a second later below 0.01, and 16 seconds later too: a segment is what a decoder that begins a second
+/// before makes of it, however it is read.
+const OPUS_PLAN: PacketPlan = PacketPlan { roll: 48_000, restart: None };
 /// The packets at the beginning that tell whether they are HE-AAC.
 const HE_AAC_PACKETS: u32 = 8;
 /// Packets between two marks, at first: to pass them takes a small part of the time that decoding a second does.
@@ -135,7 +133,7 @@ impl<'b> PacketTable<'b> {
                         Self { marks, plan: AAC_PLAN, setup, part }.refuse_he_aac().map(Some)
                     }
                     Mp4Codec::Opus(form) => {
-                        Ok(Some(Self { marks, plan: end.opus_plan(), setup: CodecSetup::Opus(form), part }))
+                        Ok(Some(Self { marks, plan: OPUS_PLAN, setup: CodecSetup::Opus(form), part }))
                     }
                 }
             }
@@ -165,14 +163,14 @@ impl<'b> PacketTable<'b> {
             return Err(damaged(packets.at(), "the second packet of Opus has no tags"));
         }
         let form = OpusForm::read(&first).map_err(|problem| problem.error(0, opus::INVALID_HEAD))?;
-        packets.content = OggContent::Opus(OpusPackets::default());
+        packets.content = OggContent::Opus;
         let (marks, read) = read_through(Packets::Ogg(packets))?;
         let Packets::Ogg(packets) = &read.packets else { unreachable!("the packets are those that were read") };
         let part = packets.times.part_of_opus(read.frame, form.pre_skip.into());
         let (start, end) = part.ok_or_else(|| {
             damaged(packets.at(), "the first page of sound counts fewer frames than its packets have")
         })?;
-        Ok(Self { marks, plan: read.opus_plan(), setup: CodecSetup::Opus(form), part: start..end })
+        Ok(Self { marks, plan: OPUS_PLAN, setup: CodecSetup::Opus(form), part: start..end })
     }
 
     /// Refuses what the decoder would read as half of a sound.
@@ -317,16 +315,6 @@ impl<'b> PacketReader<'b> {
             Packets::Mp3(_) | Packets::Adts(_) | Packets::Mp4(_) | Packets::Listed(_) => (0, self.frame),
             Packets::Ogg(packets) => packets.times.part(self.frame),
         }
-    }
-
-    /// Returns how packets of Opus are decoded, all of which have been read.
-    const fn opus_plan(&self) -> PacketPlan {
-        let packets = match &self.packets {
-            Packets::Ogg(OggPackets { content: OggContent::Opus(packets), .. }) => Some(packets),
-            Packets::Mp4(packets) => packets.opus.as_ref(),
-            _ => None,
-        };
-        if matches!(packets, Some(OpusPackets { has_speech: true })) { OPUS_SPEECH_PLAN } else { OPUS_PLAN }
     }
 
     /// Returns the number of frames before the next packet.

@@ -6,7 +6,7 @@ use super::{
     CodedPacket,
     aac::{AacForm, PACKET_FRAMES},
     head_problem::HeadProblem,
-    opus::{OpusForm, OpusPackets, RATE},
+    opus::{OpusForm, RATE, opus_frames},
 };
 use crate::{
     MediaError, SoundCodec, Track,
@@ -54,7 +54,7 @@ pub(crate) struct Mp4Packets<'b> {
     /// The next one of them.
     next: usize,
     /// What is known of packets of Opus.
-    pub(crate) opus: Option<OpusPackets>,
+    is_opus: bool,
 }
 
 impl Mp4Head {
@@ -123,8 +123,8 @@ impl<'b> Mp4Sound<'b> {
                 (start, end.into_iter().chain(durations).min())
             }
         };
-        let opus = matches!(codec, Mp4Codec::Opus(_)).then(OpusPackets::default);
-        let packets = Mp4Packets { file, tables, fragments, next: 0, opus };
+        let is_opus = matches!(codec, Mp4Codec::Opus(_));
+        let packets = Mp4Packets { file, tables, fragments, next: 0, is_opus };
         Ok(Self { codec, start, end, packets })
     }
 
@@ -225,12 +225,9 @@ impl<'b> Mp4Packets<'b> {
         let place = usize::try_from(offset).ok();
         let bytes = place.and_then(|place| self.file.get(place..place.checked_add(bytes as usize)?));
         let bytes = bytes.ok_or(MediaError::Truncated { bytes: self.file.len() as u64, what: "a packet" })?;
-        let frames = match &mut self.opus {
-            Some(packets) => packets
-                .frames(bytes)
-                .ok_or(MediaError::Malformed { byte: offset, problem: "a packet of Opus has no valid head" })?,
-            None => PACKET_FRAMES,
-        };
+        let frames = if self.is_opus { opus_frames(bytes) } else { Some(PACKET_FRAMES) };
+        let problem = "a packet of Opus has no valid head";
+        let frames = frames.ok_or(MediaError::Malformed { byte: offset, problem })?;
         Ok(Some(CodedPacket { bytes, frames }))
     }
 }

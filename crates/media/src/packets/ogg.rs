@@ -3,7 +3,7 @@
 use super::{
     CodedPacket,
     ogg_checksum::checksum,
-    opus::{INVALID_HEAD, OpusForm, OpusPackets, RATE},
+    opus::{INVALID_HEAD, OpusForm, RATE, opus_frames},
     vorbis::VorbisBlocks,
 };
 use crate::{MediaError, SoundCodec, Track, input::Input};
@@ -45,7 +45,7 @@ pub(crate) enum OggContent {
     /// Packets before those of sound.
     Headers,
     Vorbis(VorbisBlocks),
-    Opus(OpusPackets),
+    Opus,
 }
 
 /// The packets of one stream.
@@ -309,7 +309,7 @@ impl OggContent {
         match self {
             Self::Headers => Ok(Some(0)),
             Self::Vorbis(blocks) => blocks.frames(packet),
-            Self::Opus(packets) => Ok(packets.frames(packet)),
+            Self::Opus => Ok(opus_frames(packet)),
         }
     }
 }

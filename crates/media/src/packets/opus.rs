@@ -105,36 +105,23 @@ impl OpusForm {
     }
 }
 
-/// The packets of a stream: their frames, and whether one has a mode for speech.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct OpusPackets {
-    /// Whether a packet is of SILK alone or in part, whose decoder keeps what came long before.
-    pub(crate) has_speech: bool,
-}
-
-impl OpusPackets {
-    /// Returns the number of frames that are decoded of the next packet; `None` if its head is not valid: such packets are passed, as
-    /// libopusfile does.
-    pub(crate) fn frames(&mut self, packet: &[u8]) -> Option<u32> {
-        let (first, rest) = packet.split_first()?;
-        let kind = first >> 3;
-        let of_frame = match kind {
-            0..12 => [480, 960, 1920, 2880][usize::from(kind % 4)],
-            12..16 => [480, 960][usize::from(kind % 2)],
-            _ => 120 << (kind % 4),
-        };
-        let count = match first & 3 {
-            0 => 1,
-            1 | 2 => 2,
-            _ => u32::from(rest.first()? & 63),
-        };
-        let frames = of_frame * count;
-        if frames == 0 || frames > MAX_PACKET_FRAMES {
-            return None;
-        }
-        self.has_speech |= kind < 16;
-        Some(frames)
-    }
+/// Returns the number of frames that are decoded of a packet; `None` if its head is not valid: such packets are passed, as libopusfile
+/// does.
+pub(crate) fn opus_frames(packet: &[u8]) -> Option<u32> {
+    let (first, rest) = packet.split_first()?;
+    let kind = first >> 3;
+    let of_frame = match kind {
+        0..12 => [480, 960, 1920, 2880][usize::from(kind % 4)],
+        12..16 => [480, 960][usize::from(kind % 2)],
+        _ => 120 << (kind % 4),
+    };
+    let count = match first & 3 {
+        0 => 1,
+        1 | 2 => 2,
+        _ => u32::from(rest.first()? & 63),
+    };
+    let frames = of_frame * count;
+    (1..=MAX_PACKET_FRAMES).contains(&frames).then_some(frames)
 }
 
 /// A packet of one of several streams, which tells its own length (RFC 6716, appendix B).
@@ -215,7 +202,7 @@ mod tests {
             (&[0xfb], None),
             (&[], None),
         ] {
-            assert_eq!(OpusPackets::default().frames(packet), frames, "{packet:?}");
+            assert_eq!(opus_frames(packet), frames, "{packet:?}");
         }
     }
 

@@ -3,8 +3,7 @@
 use std::ops::Range;
 
 use super::{
-    AAC_PLAN, CodecSetup, OPUS_PLAN, OPUS_SPEECH_PLAN, OpusForm, OpusPackets, PacketPlan, PacketReader, PacketTable,
-    Packets,
+    AAC_PLAN, CodecSetup, OPUS_PLAN, OpusForm, PacketPlan, PacketReader, PacketTable, Packets,
     aac::AacForm,
     adts::AdtsPackets,
     listed::ListedPackets,
@@ -73,10 +72,7 @@ impl PacketFacts {
                 append(&[headers.len() as u64]);
                 bytes.extend_from_slice(headers);
             }
-            CodecSetup::Opus(form) => {
-                append(&[self.plan.restart.is_some().into()]);
-                bytes.extend(form.to_bytes());
-            }
+            CodecSetup::Opus(form) => bytes.extend(form.to_bytes()),
         }
     }
 
@@ -101,7 +97,7 @@ impl PacketFacts {
                 CodecSetup::Vorbis(bytes.split_off(..headers)?.to_vec())
             }
             SoundCodec::Opus | SoundCodec::OpusInMp4 => {
-                plan = if number()? == 0 { OPUS_PLAN } else { OPUS_SPEECH_PLAN };
+                plan = OPUS_PLAN;
                 CodecSetup::Opus(OpusForm::of_bytes(bytes.split_off(..OpusForm::BYTES)?.first_chunk()?)?)
             }
         };
@@ -170,9 +166,9 @@ impl<'b> PacketTable<'b> {
                 let content = OggContent::Vorbis(if frame == 0 { blocks } else { blocks.behind(follows_long) });
                 Packets::Ogg(OggPackets::of_part(bytes, content)?)
             }
-            SoundCodec::Opus => Packets::Ogg(OggPackets::of_part(bytes, OggContent::Opus(OpusPackets::default()))?),
-            SoundCodec::AacInMp4 => Packets::Listed(ListedPackets::new(bytes, lengths, None)),
-            SoundCodec::OpusInMp4 => Packets::Listed(ListedPackets::new(bytes, lengths, Some(OpusPackets::default()))),
+            SoundCodec::Opus => Packets::Ogg(OggPackets::of_part(bytes, OggContent::Opus)?),
+            SoundCodec::AacInMp4 => Packets::Listed(ListedPackets::new(bytes, lengths, false)),
+            SoundCodec::OpusInMp4 => Packets::Listed(ListedPackets::new(bytes, lengths, true)),
         };
         Some(Self { marks: vec![PacketReader { packets, frame }], plan, setup, part })
     }

@@ -41,7 +41,6 @@ fn sounds() -> Vec<(Vec<u8>, usize)> {
     sounds.push((include_bytes!("../stereo-fragments.m4a").to_vec(), 2));
     let mp3 = FILES[0].0;
     sounds.push(([&b"ID3\x03\0\0\0\0\x02\x2c"[..], &[0xff; 300], mp3, b"TAG", &[b'x'; 125]].concat(), 1));
-    // Longer than the decoder goes on without beginning anew.
     sounds.extend(opus::long_sounds());
     sounds
 }
@@ -58,8 +57,15 @@ fn any_segment_of_any_format_is_that_of_the_whole_file() {
         for start in starts.chain([1, 575, 576, 577, frames / 2, frames - 1]) {
             for length in lengths {
                 let end = (start + length).min(frames);
-                let (part, bytes) = segment(&file, &table, start as u64..end as u64).unwrap();
-                assert!(part == whole[start * channels..end * channels], "sound {number}: {start}..{end}");
+                let range = start as u64..end as u64;
+                let (part, bytes) = segment(&file, &table, range.clone()).unwrap();
+                let expected = &whole[start * channels..end * channels];
+                if is_long {
+                    assert!(part == samples(&file, range, ChannelMix::Keep).unwrap(), "sound {number}: {start}..{end}");
+                    assert!(opus::difference(&part, expected) < 0.02, "sound {number}: {start}..{end}");
+                } else {
+                    assert!(part == expected, "sound {number}: {start}..{end}");
+                }
                 assert!(bytes <= file.len() as u64);
             }
         }
