@@ -70,13 +70,17 @@ class DatasetReport:
     notes: list[str]
     #: Of its manifest.
     fingerprint: str
+    #: Number of tokens in its documents, of parts that `spdl-ctl tokenize` has made.
+    tokens: int | None = None
+    #: Number of documents that it has left out because they are bad.
+    bad_documents: int = 0
 
     @classmethod
     def of(cls, text: str) -> DatasetReport:
         """Reads what `spdl-ctl` prints with `--json`."""
         found = json.loads(text)
         found["bad_shards"] = {bad["shard"]: bad["problem"] for bad in found["bad_shards"]}
-        return cls(**{field.name: found[field.name] for field in dataclasses.fields(cls)})
+        return cls(**{field.name: found[field.name] for field in dataclasses.fields(cls) if field.name in found})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -316,7 +320,8 @@ def _paths(some: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> l
 
 
 def merge(dataset: str | os.PathLike[str]) -> DatasetReport:
-    """Makes one dataset of the parts that `pack(..., part="I/N")` has packed, without reading the shards: `spdl-ctl merge`.
+    """Makes one dataset of the parts that `pack(..., part="I/N")` has packed, without reading the shards, or that `spdl-ctl tokenize --part I/N` has
+    tokenized, whose shards it writes: `spdl-ctl merge`.
 
     dataset: folder or URL of the dataset.
     """

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import copy
 import datetime
 import json
 import os
@@ -147,6 +148,27 @@ def test_ids_and_masks_are_those_of_transformers(name: str, tokenizer: tuple[pat
     assert len(taken) == len(CONVERSATIONS) - 2 * (name == "gemma")
     assert ours(taken, template, path, tmp_path) == expected
     assert ours(taken, stock(template), path, tmp_path) == expected
+
+
+@pytest.mark.parametrize("in_files_of_their_own", [True, False])
+def test_a_model_may_have_several_templates(in_files_of_their_own: bool, tokenizer: tuple[pathlib.Path, Any], tmp_path: pathlib.Path) -> None:
+    path, theirs = tokenizer
+    theirs = copy.deepcopy(theirs)
+    theirs.chat_template = {"default": TEMPLATES["chatml"], "tool_use": TEMPLATES["qwen3"], "rag": TEMPLATES["llama3"]}
+    records = [CONVERSATIONS["turns"], CONVERSATIONS["tools"]]
+    chats, *_ = source(records, "", path, tmp_path)
+    model = tmp_path / "several"
+    theirs.save_pretrained(model, save_jinja_files=in_files_of_their_own)
+    assert (model / "additional_chat_templates/rag.jinja").exists() == in_files_of_their_own
+    command = ["tokenize", chats, tmp_path / "refused", "--tokenizer", model, "--no-shuffle"]
+    for chosen, options in {None: ["--chat"], "rag": ["--template", "rag"], "tool_use": ["--template", "tool_use"]}.items():
+        asked = {"chat_template": chosen, "tokenize": True, "return_dict": True, "return_assistant_tokens_mask": True}
+        made = [theirs.apply_chat_template(record["messages"], tools=record.get("tools"), **asked) for record in records]
+        command[2] = tmp_path / f"out-{chosen}"
+        ctl(*command, *options)
+        assert in_files(command[2]) == [(one["input_ids"], one["assistant_masks"]) for one in made], chosen
+    told = refused(*command, "--template", "summary")
+    assert "has no chat template `summary`, but `default`, " in told and "or give the path of a file" in told, told
 
 
 def test_the_last_turn_alone_is_learned(tokenizer: tuple[pathlib.Path, Any], tmp_path: pathlib.Path) -> None:

@@ -104,10 +104,16 @@ def test_threads_and_parts_change_nothing(tmp_path: pathlib.Path, order: list[st
         ctl(*command, parts, *SMALL, "--name", "set", *order, "--part", part)
     assert "units of text, the first of them unit 1: run each part of `spdl-ctl tokenize` to its end" in refused("merge", parts)
     assert "the order was" in refused(*command, parts, *SMALL, "--name", "set", "--seed", "8", "--part", "1/3")
+    with pytest.raises(spdl_cluster.DataError, match="units of text, the first of them unit 1"):
+        spdl_cluster.merge(parts)
     told = ctl_json(*command, parts, *SMALL, "--name", "set", *order, "--part", "1/3")
     assert 0 < told["units"] < told["all_units"]
+    shutil.copytree(parts, tmp_path / "python")
     ctl("merge", parts)
     assert files(parts) == made
+    report = spdl_cluster.merge(tmp_path / "python")
+    assert files(tmp_path / "python") == made
+    assert (report.tokens, report.bad_documents) == (sum(map(len, documents(parts))), 0)
 
 
 def kill_when(happened: Callable[[], bool], *arguments: object) -> bool:

@@ -2,6 +2,7 @@
 
 use std::{
     num::NonZeroUsize,
+    path::Path,
     time::{SystemTime, UNIX_EPOCH},
 };
 
@@ -21,6 +22,12 @@ use super::{
 
 /// The file with the template in the folder of a model.
 const TEMPLATE: &str = "chat_template.jinja";
+/// The folder in it with further templates, each in a file of its name.
+const MORE_TEMPLATES: &str = "additional_chat_templates";
+/// What the names of their files end with.
+const JINJA: &str = ".jinja";
+/// That for conversations with tools.
+const TOOL_USE_TEMPLATE: &str = "additional_chat_templates/tool_use.jinja";
 const DAY_S: u64 = 86_400;
 
 /// Which tokens of a chat are learned.
@@ -40,11 +47,12 @@ enum TrainOnArg {
 #[command(group(clap::ArgGroup::new("chats").multiple(true)))]
 pub(super) struct ChatArgs {
     /// Each line is a conversation: `messages`, `conversations`, an instruction with its output, or `prompt` and `completion`. The template
-    /// beside the tokenizer writes it as text: chat_template.jinja, or that in tokenizer_config.json.
+    /// beside the tokenizer writes it as text: chat_template.jinja, or that in tokenizer_config.json; with tools, its `tool_use`, if it has one.
     #[arg(long, group = "chats")]
     chat: bool,
-    /// The template of chats: a file with Jinja, or a tokenizer_config.json, on disk or as a URL. Implies --chat.
-    #[arg(long, value_name = "FILE", group = "chats")]
+    /// The template of chats: the name of one of the model's, such as `rag`, or a file with Jinja, or a tokenizer_config.json, on disk or as a
+    /// URL. Implies --chat.
+    #[arg(long, value_name = "NAME|FILE", group = "chats")]
     template: Option<String>,
     /// Which tokens of a chat are learned.
     #[arg(long, value_name = "WHAT", value_enum, default_value_t, requires = "chats")]
@@ -66,6 +74,7 @@ impl ChatArgs {
     /// Opens the template, of a tokenizer in the folder `model`.
     pub(super) async fn open(&self, model: &DatasetStore) -> Result<Chats, CtlError> {
         let template = match &self.template {
+            Some(name) if is_name(name) => named(model, name).await?,
             Some(path) => {
                 let (folder, name) = file_of(path);
                 let text = read(&open_folder(folder).await?, name).await?;
@@ -81,7 +90,7 @@ impl ChatArgs {
             TrainOnArg::Last => TrainOn::Last,
             TrainOnArg::All => TrainOn::All,
         };
-        let options = ChatOptions { train_on, now_unix_s: self.date.unwrap_or_else(today) };
+        let options = ChatOptions { train_on, now_unix_s: self.date.unwrap_or_else(today), ..ChatOptions::default() };
         Chats::new(&template, options).map_err(|error| option("template", error))
     }
 }
@@ -94,10 +103,31 @@ pub(super) fn print(shown: &[Vec<TextPart>]) -> Result<(), CtlError> {
     })
 }
 
-/// Reads the template beside a tokenizer.
+/// Returns whether a template is called by its name: it is no path, and no file of this name is there.
+fn is_name(template: &str) -> bool {
+    !template.contains(['/', '.']) && !Path::new(template).exists()
+}
+
+/// Reads the template of a name beside a tokenizer.
+async fn named(model: &DatasetStore, name: &str) -> Result<ChatTemplate, CtlError> {
+    let file = format!("{MORE_TEMPLATES}/{name}{JINJA}");
+    if let Some(text) = read_if_there(model, &file).await? {
+        return with_tokens(ChatTemplate::from_jinja(&model.url_of(&file), &text), model).await;
+    }
+    let all = beside(model).await?;
+    all.only(name).map_err(|error| option("template", format!("{error}, or give the path of a file")))
+}
+
+/// Reads the template beside a tokenizer, and that for conversations with tools, if there is one.
 async fn beside(model: &DatasetStore) -> Result<ChatTemplate, CtlError> {
     if let Some(text) = read_if_there(model, TEMPLATE).await? {
-        return with_tokens(ChatTemplate::from_jinja(&model.url_of(TEMPLATE), &text), model).await;
+        let template = ChatTemplate::from_jinja(&model.url_of(TEMPLATE), &text);
+        let tool_use = read_if_there(model, TOOL_USE_TEMPLATE).await?;
+        let template = match tool_use {
+            Some(text) => template.with_tool_use(&model.url_of(TOOL_USE_TEMPLATE), &text),
+            None => template,
+        };
+        return with_tokens(template, model).await;
     }
     let config = read_if_there(model, TOKENIZER_CONFIG).await?;
     let name = model.url_of(TOKENIZER_CONFIG);

@@ -215,20 +215,30 @@ pub(crate) struct SortedItems {
     heads: BinaryHeap<RunHead>,
 }
 
+impl SortedItems {
+    /// Puts the next item in the place of `item`, whose memory is used again; returns whether there is one.
+    pub(crate) fn next_into(&mut self, item: &mut SortedItem) -> Result<bool, TemporaryError> {
+        let Some(mut head) = self.heads.peek_mut() else { return Ok(false) };
+        let more = head.run.next(item);
+        std::mem::swap(item, &mut head.item);
+        match more {
+            Ok(true) => {}
+            Ok(false) => drop(PeekMut::pop(head)),
+            Err(error) => return Err(self.folder.error(error)),
+        }
+        Ok(true)
+    }
+}
+
 impl Iterator for SortedItems {
     type Item = Result<SortedItem, TemporaryError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let mut head = self.heads.peek_mut()?;
         let mut item = SortedItem::default();
-        let more = head.run.next(&mut item);
-        std::mem::swap(&mut item, &mut head.item);
-        match more {
-            Ok(true) => {}
-            Ok(false) => drop(PeekMut::pop(head)),
-            Err(error) => return Some(Err(self.folder.error(error))),
+        match self.next_into(&mut item) {
+            Ok(is_there) => is_there.then_some(Ok(item)),
+            Err(error) => Some(Err(error)),
         }
-        Some(Ok(item))
     }
 }
 
@@ -273,8 +283,8 @@ impl RunReader {
                 let run = &sorted.run;
                 let Some(entry) = run.items.get(*next) else { return Ok(false) };
                 *next += 1;
-                into.key = entry.key(&run.bytes).to_vec();
-                into.payload = entry.payload(&run.bytes).to_vec();
+                entry.key(&run.bytes).clone_into(&mut into.key);
+                entry.payload(&run.bytes).clone_into(&mut into.payload);
             }
             Self::File(reader) => {
                 if reader.buffer().is_empty() && reader.get_ref().is_over() {
@@ -283,8 +293,8 @@ impl RunReader {
                 let [mut key_bytes, mut payload_bytes] = [[0; 4]; 2];
                 reader.read_exact(&mut key_bytes)?;
                 reader.read_exact(&mut payload_bytes)?;
-                into.key = vec![0; u32::from_le_bytes(key_bytes) as usize];
-                into.payload = vec![0; u32::from_le_bytes(payload_bytes) as usize];
+                into.key.resize(u32::from_le_bytes(key_bytes) as usize, 0);
+                into.payload.resize(u32::from_le_bytes(payload_bytes) as usize, 0);
                 reader.read_exact(&mut into.key)?;
                 reader.read_exact(&mut into.payload)?;
             }

@@ -1,6 +1,6 @@
 //! The documents of a source of texts, as ids of a tokenizer.
 
-use std::{collections::BTreeMap, num::NonZeroUsize};
+use std::{borrow::Cow, collections::BTreeMap, num::NonZeroUsize};
 
 use spdl_dataset::{DatasetError, DocumentSource, EachDocument, SourceDocument};
 use spdl_shard::manifest::TokenizerFacts;
@@ -9,6 +9,7 @@ use spdl_types::Fingerprint;
 use crate::{
     SpecialTokens, TextPart, TextSource, Tokenizer,
     chat::{ChatError, Chats},
+    tokenizer::TokenIds,
 };
 
 /// The documents of a source of texts, tokenized.
@@ -23,8 +24,8 @@ pub struct TokenizedSource {
 }
 
 /// A document of a text, as ids.
-struct TokenizedText {
-    ids: Vec<u32>,
+struct TokenizedText<'i> {
+    ids: Cow<'i, [u32]>,
     /// Which of them are learned, if the documents have masks.
     learned: Option<Vec<bool>>,
 }
@@ -63,19 +64,19 @@ impl TokenizedSource {
 }
 
 impl TokenizedSource {
-    /// Returns the document of a text, or what is wrong with it, in words that follow its name.
-    fn tokenized(&self, text: &str) -> Result<TokenizedText, String> {
+    /// Returns the document of a text, whose ids may be in `memory`, or what is wrong with it, in words that follow its name.
+    fn tokenized<'i>(&self, text: &str, memory: &'i mut TokenIds) -> Result<TokenizedText<'i>, String> {
         match &self.text {
             DocumentText::Document { special, append, .. } => {
-                let mut ids = self.tokenizer.encode(text, *special)?;
-                if !ids.is_empty() {
-                    ids.extend(*append);
+                self.tokenizer.encode_into(text, *special, memory)?;
+                if !memory.as_slice().is_empty() {
+                    append.iter().for_each(|id| memory.push(*id));
                 }
-                Ok(TokenizedText { ids, learned: None })
+                Ok(TokenizedText { ids: memory.as_slice().into(), learned: None })
             }
             DocumentText::Chat(chats) => {
                 let document = chats.document(text, &self.tokenizer).map_err(|error| refused(&error))?;
-                Ok(TokenizedText { ids: document.ids, learned: Some(document.learned) })
+                Ok(TokenizedText { ids: document.ids.into(), learned: Some(document.learned) })
             }
         }
     }
@@ -149,8 +150,9 @@ impl DocumentSource for TokenizedSource {
     }
 
     fn read(&self, unit: usize, each: &mut EachDocument<'_>) -> Result<(), DatasetError> {
+        let mut memory = TokenIds::default();
         self.texts.read(unit, &mut |text, wrong| {
-            let problem = match text.and_then(|text| self.tokenized(text)) {
+            let problem = match text.and_then(|text| self.tokenized(text, &mut memory)) {
                 Ok(TokenizedText { ids, learned }) => each(SourceDocument::Ids(&ids, learned.as_deref()))?,
                 Err(problem) => Some(problem),
             };

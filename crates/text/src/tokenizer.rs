@@ -40,6 +40,20 @@ pub struct Tokenizer {
     fingerprint: Fingerprint,
 }
 
+/// The ids of a text. Its memory is used again for the next one.
+#[derive(Debug, Default)]
+pub(crate) struct TokenIds(Vec<PipelineToken>);
+
+impl TokenIds {
+    pub(crate) const fn as_slice(&self) -> &[u32] {
+        PipelineToken::cast_slice(self.0.as_slice())
+    }
+
+    pub(crate) fn push(&mut self, id: u32) {
+        self.0.push(PipelineToken::from(id));
+    }
+}
+
 impl std::fmt::Debug for Tokenizer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Tokenizer").field("vocab", &self.vocab).field("fingerprint", &self.fingerprint).finish()
@@ -76,15 +90,24 @@ impl Tokenizer {
     /// # Errors
     /// In words, if the tokenizer has no token for a part of the text.
     pub fn encode(&self, text: &str, special: SpecialTokens) -> Result<Vec<u32>, String> {
-        let mut ids = Vec::with_capacity(text.len() / 3);
+        let mut ids = TokenIds(Vec::with_capacity(text.len() / 3));
+        self.encode_into(text, special, &mut ids)?;
+        Ok(ids.0.into_iter().map(PipelineToken::id).collect())
+    }
+
+    /// Puts the ids of a text in the place of those that are there, as [`encode`](Self::encode) returns them.
+    ///
+    /// # Errors
+    /// As for [`encode`](Self::encode).
+    pub(crate) fn encode_into(&self, text: &str, special: SpecialTokens, ids: &mut TokenIds) -> Result<(), String> {
         let options = EncodeOptions {
             add_special_tokens: special == SpecialTokens::Add,
             encode_special_tokens: false,
             padding: Override::Off,
             truncation: Override::Off,
         };
-        self.pipeline.encode_into(text, &options, &mut ids).map_err(|error| error.to_string())?;
-        Ok(ids.into_iter().map(PipelineToken::id).collect())
+        ids.0.clear();
+        self.pipeline.encode_into(text, &options, &mut ids.0).map_err(|error| error.to_string())
     }
 
     /// Returns the text of ids, with special tokens.

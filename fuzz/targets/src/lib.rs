@@ -6,6 +6,7 @@
 //! from end to end; and at most a small multiple of the input plus a stated limit is allocated.
 
 mod array_record;
+mod chats;
 mod coordinator;
 mod decode;
 mod files;
@@ -97,6 +98,8 @@ pub const ALL: &[FuzzTarget] = &[
     target("voc", texts::voc, texts::voc_seeds),
     target("texts", texts::texts, texts::texts_seeds),
     target("pem", pem::read, pem::seeds),
+    // A template may make texts of 1 MiB, of which some are in use at once.
+    FuzzTarget { max_bytes: 32 << 20, max_bytes_per_byte: 1024, ..target("chats", chats::read, chats::seeds) },
     // Limited to 32,768 pixels between operations, of which a few copies are in use at once.
     target("operations", operations::read, operations::seeds),
     // A resampler between odd rates has weights of up to 16 MiB, and a packet of FLAC up to 2 MiB of samples.

@@ -8,14 +8,14 @@ mod suggestion;
 pub(crate) mod work;
 mod writer;
 
-use std::{path::PathBuf, str::FromStr, sync::Arc};
+use std::{num::NonZeroUsize, path::PathBuf, str::FromStr, sync::Arc, thread};
 
 use pyo3::prelude::*;
 use serde::Serialize;
 use spdl_dataset::{
     Annotations, ClassOrder, DatasetError, DatasetReport, FieldChoice, FileTable, FolderPictures, IndexOptions, Jpegs,
     NewFolders, OldMetadata, Overwrite, PackOptions, PackOrder, PackPart, PackSource, ShardList, Splits, index_until,
-    merge, pack_part_until, pack_until, tar::KeyEnd,
+    merge, merge_tokens, pack_part_until, pack_until, tar::KeyEnd,
 };
 use spdl_shard::{
     format::{format_called, format_names, token_files::raw_dtype},
@@ -213,7 +213,12 @@ pub(crate) fn index(
 #[pyfunction]
 pub(crate) fn merge_parts(py: Python<'_>, dataset: String) -> PyResult<String> {
     run(py, None, async move |_, _| {
-        Ok(json(&merge(&DatasetStore::open_with(&dataset, &StoreOptions::from_env())?).await?))
+        let store = DatasetStore::open_with(&dataset, &StoreOptions::from_env())?;
+        let threads = thread::available_parallelism().map_or(1, NonZeroUsize::get);
+        match merge_tokens(&store, threads).await? {
+            Some(report) => Ok(json(&report)),
+            None => Ok(json(&merge(&store).await?)),
+        }
     })
 }
 

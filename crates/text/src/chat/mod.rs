@@ -4,6 +4,7 @@
 //! what stands in `{% generation %}` where the template has it, and otherwise what the template adds for each of these turns. Nothing is
 //! guessed: what cannot be found for sure is an error that names the message and the template's line.
 
+mod bounded;
 mod conversation;
 mod date;
 mod mask;
@@ -25,7 +26,11 @@ pub use template::ChatTemplate;
 
 use crate::{TextPart, text_parts};
 
-use self::{conversation::Conversation, render::Renderer, spans::Turns};
+use self::{
+    conversation::Conversation,
+    render::{RenderedChat, Renderer},
+    spans::Turns,
+};
 
 /// Which tokens of a conversation the model learns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -40,12 +45,21 @@ pub enum TrainOn {
 }
 
 /// How chats become tokens.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub struct ChatOptions {
     /// Which tokens are learned; default: those of the assistant.
     pub train_on: TrainOn,
     /// What a template's `strftime_now` takes for now, in seconds since 1970. The same moment gives the same tokens.
     pub now_unix_s: i64,
+    /// Limit of the work that a template may do for one text, in instructions of 64 bytes: templates come from other people. Default:
+    /// 8 Mi; the longest text is so 64 times this number, 512 MiB, in bytes.
+    pub max_work: u64,
+}
+
+impl Default for ChatOptions {
+    fn default() -> Self {
+        Self { train_on: TrainOn::default(), now_unix_s: 0, max_work: 1 << 23 }
+    }
 }
 
 /// Turns records into documents, by a template.
@@ -127,7 +141,7 @@ impl Chats {
     ///
     /// An error if it does not compile, or if it uses a special token, such as `bos_token`, that is not known.
     pub fn new(template: &ChatTemplate, options: ChatOptions) -> Result<Chats, ChatError> {
-        let renderer = Renderer::new(template, options.now_unix_s)?;
+        let renderer = Renderer::new(template, &options)?;
         Ok(Chats { renderer, options, fingerprint: template.fingerprint(), uses_date: template.uses_date() })
     }
 
@@ -148,6 +162,10 @@ impl Chats {
     /// An error if the record is no conversation, if the template refuses it, if nothing of it would be learned, or if what is learned
     /// cannot be told for sure.
     pub fn text(&self, record: &str) -> Result<ChatText, ChatError> {
+        self.rendered(record).map(|(rendered, learned)| ChatText { text: rendered.text, learned })
+    }
+
+    fn rendered(&self, record: &str) -> Result<(RenderedChat, Vec<Range<usize>>), ChatError> {
         if tags::has_marks(record) {
             return Err(ChatError::Conversation(
                 "it has one of the private characters U+10FFF0 to U+10FFF3, which mark places of a text here"
@@ -159,9 +177,9 @@ impl Chats {
         let conversation = Conversation::new(&record, self.renderer.source())?;
         spans::check(&conversation, self.options.train_on)?;
         let rendered = self.renderer.render(&conversation, &conversation.messages, false)?;
-        spans::check_system(&conversation, &rendered.text, self.renderer.name())?;
+        spans::check_system(&conversation, &rendered)?;
         let learned = Turns::new(&self.renderer, &conversation, &rendered).learned(self.options.train_on)?;
-        Ok(ChatText { text: rendered.text, learned })
+        Ok((rendered, learned))
     }
 
     /// Renders a record, which is JSON, and encodes it. A token is learned if a part of it is.
@@ -170,11 +188,11 @@ impl Chats {
     ///
     /// As [`Chats::text`]; also an error if the tokenizer cannot encode the text, or if its tokens cannot be found in it.
     pub fn document(&self, record: &str, tokenizer: &impl TokenPieces) -> Result<ChatDocument, ChatError> {
-        let ChatText { text, learned: spans } = self.text(record)?;
-        let ids = tokenizer.encode(&text).map_err(ChatError::Tokens)?;
-        let learned = mask::learned(tokenizer, &text, &ids, &spans)?;
+        let (rendered, spans) = self.rendered(record)?;
+        let ids = tokenizer.encode(&rendered.text).map_err(ChatError::Tokens)?;
+        let learned = mask::learned(tokenizer, &rendered.text, &ids, &spans)?;
         if !learned.contains(&true) {
-            return Err(self.renderer.nothing_learned());
+            return Err(rendered.nothing_learned());
         }
         Ok(ChatDocument { ids, learned })
     }

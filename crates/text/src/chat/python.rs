@@ -6,7 +6,10 @@ use minijinja::{
 };
 use minijinja_contrib::pycompat::unknown_method_callback;
 
-use super::date::strftime;
+use super::{
+    bounded::{BoundedText, text_of},
+    date::strftime,
+};
 
 /// The deepest value that is written as JSON.
 const MAX_DEPTH: usize = 128;
@@ -57,8 +60,8 @@ pub(super) fn call_method(
 }
 
 /// The filter `trim`.
-pub(super) fn trim(value: &Value, characters: Option<&str>) -> String {
-    strip(&value.to_string(), characters, true, true).to_owned()
+pub(super) fn trim(state: &State<'_, '_>, value: &Value, characters: Option<&str>) -> Result<String, Error> {
+    Ok(strip(&text_of(state, value)?, characters, true, true).to_owned())
 }
 
 fn strip<'t>(text: &'t str, characters: Option<&str>, start: bool, end: bool) -> &'t str {
@@ -72,7 +75,8 @@ fn strip<'t>(text: &'t str, characters: Option<&str>, start: bool, end: bool) ->
 }
 
 /// The function `raise_exception`.
-pub(super) fn raise_exception(message: &Value) -> Result<Value, Error> {
+pub(super) fn raise_exception(state: &State<'_, '_>, message: &Value) -> Result<Value, Error> {
+    let message = text_of(state, message)?;
     Err(invalid(format!(
         "it refuses the conversation: {message}; change the record, or give another template with --template"
     )))
@@ -84,7 +88,7 @@ pub(super) fn strftime_now(unix_seconds: i64) -> impl Fn(&str) -> Result<String,
 }
 
 /// The filter `tojson`: Python's `json.dumps(value, ensure_ascii=False, indent=None, separators=None, sort_keys=False)`.
-pub(super) fn tojson(value: &Value, options: Kwargs) -> Result<String, Error> {
+pub(super) fn tojson(state: &State<'_, '_>, value: &Value, options: Kwargs) -> Result<String, Error> {
     let indent = match options.get::<Option<Value>>("indent")?.filter(|indent| !indent.is_none()) {
         None => None,
         Some(indent) => Some(match indent.as_str() {
@@ -97,19 +101,19 @@ pub(super) fn tojson(value: &Value, options: Kwargs) -> Result<String, Error> {
     let (item, key) = match options.get::<Option<Value>>("separators")?.filter(|separators| !separators.is_none()) {
         None if indent.is_some() => (",".to_owned(), ": ".to_owned()),
         None => (", ".to_owned(), ": ".to_owned()),
-        Some(two) => (two.get_item_by_index(0)?.to_string(), two.get_item_by_index(1)?.to_string()),
+        Some(two) => (text_of(state, &two.get_item_by_index(0)?)?, text_of(state, &two.get_item_by_index(1)?)?),
     };
     let flag = |name: &str| options.get::<Option<bool>>(name).map(|flag| flag.unwrap_or(false));
     let (is_ascii, is_sorted) = (flag("ensure_ascii")?, flag("sort_keys")?);
     options.assert_all_used()?;
-    let mut writer = PythonJson { out: String::new(), indent, item, key, is_ascii, is_sorted };
+    let mut writer = PythonJson { out: BoundedText::new(state), indent, item, key, is_ascii, is_sorted };
     writer.value(value, 0)?;
-    Ok(writer.out)
+    Ok(writer.out.into_text())
 }
 
 /// Writes JSON as Python does.
 struct PythonJson {
-    out: String,
+    out: BoundedText,
     indent: Option<String>,
     /// What stands between items, and between a key and its value.
     item: String,
@@ -124,58 +128,55 @@ impl PythonJson {
             return Err(invalid(format!("a value that is nested more than {MAX_DEPTH} deep is not written as JSON")));
         }
         match value.kind() {
-            ValueKind::None => self.out.push_str("null"),
-            ValueKind::Bool => self.out.push_str(if value.is_true() { "true" } else { "false" }),
-            ValueKind::Number if value.is_integer() => self.out.push_str(&value.to_string()),
-            ValueKind::Number => self.out.push_str(&float(f64::try_from(value.clone())?)),
+            ValueKind::None => self.out.push("null"),
+            ValueKind::Bool => self.out.push(if value.is_true() { "true" } else { "false" }),
+            ValueKind::Number if value.is_integer() => self.out.push(&value.to_string()),
+            ValueKind::Number => self.out.push(&float(f64::try_from(value.clone())?)),
             ValueKind::String => self.text(value.as_str().unwrap_or_default()),
             ValueKind::Seq | ValueKind::Iterable => {
                 let items: Vec<_> = value.try_iter()?.collect();
-                self.items(['[', ']'], items, depth, |writer, item| writer.value(&item, depth + 1))?;
+                self.items(["[", "]"], items, depth, |writer, item| writer.value(&item, depth + 1))
             }
             ValueKind::Map => {
                 let mut keys: Vec<_> = value.try_iter()?.collect();
                 if self.is_sorted {
                     keys.sort();
                 }
-                self.items(['{', '}'], keys, depth, |writer, name| {
+                self.items(["{", "}"], keys, depth, |writer, name| {
                     writer.name(&name)?;
                     writer.value(&value.get_item(&name)?, depth + 1)
-                })?;
+                })
             }
-            kind => return Err(invalid(format!("tojson got {kind}, which JSON has not"))),
+            kind => Err(invalid(format!("tojson got {kind}, which JSON has not"))),
         }
-        Ok(())
     }
 
     fn items(
         &mut self,
-        [open, close]: [char; 2],
+        [open, close]: [&str; 2],
         items: Vec<Value>,
         depth: usize,
         mut write: impl FnMut(&mut Self, Value) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        self.out.push(open);
+        self.out.push(open)?;
         let is_empty = items.is_empty();
         for (n, item) in items.into_iter().enumerate() {
             if n > 0 {
-                self.out.push_str(&self.item);
+                self.out.push(&self.item)?;
             }
-            self.line(depth + 1);
+            self.line(depth + 1)?;
             write(self, item)?;
         }
         if !is_empty {
-            self.line(depth);
+            self.line(depth)?;
         }
-        self.out.push(close);
-        Ok(())
+        self.out.push(close)
     }
 
-    fn line(&mut self, depth: usize) {
-        if let Some(indent) = &self.indent {
-            self.out.push('\n');
-            (0..depth).for_each(|_| self.out.push_str(indent));
-        }
+    fn line(&mut self, depth: usize) -> Result<(), Error> {
+        let Some(indent) = &self.indent else { return Ok(()) };
+        self.out.push("\n")?;
+        (0..depth).try_for_each(|_| self.out.push(indent))
     }
 
     fn name(&mut self, name: &Value) -> Result<(), Error> {
@@ -184,32 +185,31 @@ impl PythonJson {
             ValueKind::None => self.text("null"),
             ValueKind::Bool => self.text(if name.is_true() { "true" } else { "false" }),
             ValueKind::Number => self.text(&name.to_string()),
-            kind => return Err(invalid(format!("tojson got {kind} for a key"))),
-        }
-        self.out.push_str(&self.key);
-        Ok(())
+            kind => Err(invalid(format!("tojson got {kind} for a key"))),
+        }?;
+        self.out.push(&self.key)
     }
 
-    fn text(&mut self, text: &str) {
-        self.out.push('"');
+    fn text(&mut self, text: &str) -> Result<(), Error> {
+        self.out.push("\"")?;
         for letter in text.chars() {
             match letter {
-                '"' => self.out.push_str("\\\""),
-                '\\' => self.out.push_str("\\\\"),
-                '\n' => self.out.push_str("\\n"),
-                '\r' => self.out.push_str("\\r"),
-                '\t' => self.out.push_str("\\t"),
-                '\u{8}' => self.out.push_str("\\b"),
-                '\u{c}' => self.out.push_str("\\f"),
+                '"' => self.out.push("\\\""),
+                '\\' => self.out.push("\\\\"),
+                '\n' => self.out.push("\\n"),
+                '\r' => self.out.push("\\r"),
+                '\t' => self.out.push("\\t"),
+                '\u{8}' => self.out.push("\\b"),
+                '\u{c}' => self.out.push("\\f"),
                 letter if letter < ' ' || (self.is_ascii && letter > '~') => {
-                    for unit in letter.encode_utf16(&mut [0; 2]) {
-                        self.out.push_str(&format!("\\u{unit:04x}"));
-                    }
+                    let escaped: Vec<_> =
+                        letter.encode_utf16(&mut [0; 2]).iter().map(|unit| format!("\\u{unit:04x}")).collect();
+                    self.out.push(&escaped.concat())
                 }
-                letter => self.out.push(letter),
-            }
+                letter => self.out.push(letter.encode_utf8(&mut [0; 4])),
+            }?;
         }
-        self.out.push('"');
+        self.out.push("\"")
     }
 }
 

@@ -1,37 +1,42 @@
 //! Renders conversations by a compiled template.
 
-use std::{collections::HashSet, ops::Range};
+use std::{collections::HashSet, ops::Range, sync::Arc};
 
 use minijinja::{Environment, Error, Value, syntax::SyntaxConfig};
 
 use super::{
-    ChatError, ChatTemplate,
+    ChatError, ChatOptions, ChatTemplate, bounded,
     conversation::{ChatMessage, Conversation},
     python,
     tags::{self, Tagged},
-    template::SPECIAL_TOKENS,
+    template::{NamedTemplate, SPECIAL_TOKENS},
 };
 
-/// The work that a template may do for one text, in instructions of 64 bytes: templates come from other people. The largest text is so
-/// 64 times this number, 512 MiB, in bytes.
-const FUEL: u64 = 1 << 23;
 /// How deep macros and blocks may be nested.
 const MAX_RECURSION: usize = 128;
-const DEFAULT: &str = "default";
-const TOOL_USE: &str = "tool_use";
 
-/// A compiled template.
+/// A compiled template, and that for conversations with tools, if it is another one.
 #[derive(Debug)]
 pub(super) struct Renderer {
-    name: String,
     environment: Environment<'static>,
     /// The text of the template, or templates.
     source: String,
-    /// The lines with `{% generation %}` of the template, and of that for tools.
-    lines: [Option<Vec<usize>>; 2],
+    default: Arc<CompiledTemplate>,
+    tool_use: Option<Arc<CompiledTemplate>>,
     tokens: Vec<(String, Value)>,
     /// The names of the functions that the template can call.
     functions: HashSet<String>,
+}
+
+/// A template in the environment.
+#[derive(Debug)]
+pub(super) struct CompiledTemplate {
+    /// Its name in the environment.
+    key: &'static str,
+    /// What errors call it.
+    origin: String,
+    /// The lines with `{% generation %}`.
+    lines: Vec<usize>,
 }
 
 /// A text that a template wrote.
@@ -41,47 +46,43 @@ pub(super) struct RenderedChat {
     /// The bytes between `{% generation %}` and `{% endgeneration %}`.
     pub(super) generated: Vec<Range<usize>>,
     /// For each part of the template that wrote something: the end of its text, and its line.
-    pub(super) parts: Vec<(usize, usize)>,
-    /// The lines of the template with `{% generation %}`.
-    pub(super) lines: Vec<usize>,
+    parts: Vec<(usize, usize)>,
+    template: Arc<CompiledTemplate>,
 }
 
 impl Renderer {
-    /// Compiles a template. `now_unix_s` is the moment of `strftime_now`.
-    pub(super) fn new(template: &ChatTemplate, now_unix_s: i64) -> Result<Renderer, ChatError> {
-        let mut environment = environment(now_unix_s);
+    /// Compiles a template.
+    pub(super) fn new(template: &ChatTemplate, options: &ChatOptions) -> Result<Renderer, ChatError> {
+        let mut environment = environment(options);
         let functions = environment.globals().map(|(name, _)| name.to_owned()).collect();
-        let name = &template.name;
-        let mut lines = [None, None];
-        for (n, (of, text)) in
-            [(DEFAULT, Some(&template.default)), (TOOL_USE, template.tool_use.as_ref())].iter().enumerate()
-        {
-            let Some(text) = text else { continue };
+        let (default, tool_use) = (template.default()?, template.tool_use());
+        let mut compile = |key: &'static str, NamedTemplate { origin, text }: &NamedTemplate| {
             // As Jinja does.
             let text = text.replace("\r\n", "\n").replace('\r', "\n");
-            let tagged = Tagged::new(name, &text)?;
-            lines[n] = Some(tagged.lines);
-            environment.add_template_owned(*of, tagged.source).map_err(|error| refused(name, &error))?;
-            let compiled = environment.get_template(of).map_err(|error| refused(name, &error))?;
+            let Tagged { source, lines } = Tagged::new(origin, &text)?;
+            environment.add_template_owned(key, source).map_err(|error| refused(origin, &error))?;
+            let compiled = environment.get_template(key).map_err(|error| refused(origin, &error))?;
             let used = compiled.undeclared_variables(false);
             if template.tokens.is_none()
                 && let Some(token) = SPECIAL_TOKENS.iter().find(|token| used.contains(**token))
             {
                 return Err(ChatError::template(
-                    name,
+                    origin,
                     None,
                     format!("it uses `{token}`, which the model's `tokenizer_config.json` tells: give that file too"),
                 ));
             }
-        }
-        let source = [Some(&template.default), template.tool_use.as_ref()].into_iter().flatten().cloned();
+            Ok(Arc::new(CompiledTemplate { key, origin: origin.clone(), lines }))
+        };
+        let compiled = (compile("default", default)?, tool_use.map(|text| compile("tool_use", text)).transpose()?);
+        let source: Vec<_> = [Some(default), tool_use].into_iter().flatten().map(|one| one.text.as_str()).collect();
         let tokens = template.tokens.iter().flatten().map(|(name, token)| (name.clone(), Value::from(token)));
         Ok(Renderer {
-            name: name.clone(),
-            environment,
-            source: source.collect::<Vec<_>>().join("\n"),
-            lines,
+            source: source.join("\n"),
+            default: compiled.0,
+            tool_use: compiled.1,
             tokens: tokens.collect(),
+            environment,
             functions,
         })
     }
@@ -98,10 +99,7 @@ impl Renderer {
         messages: &[ChatMessage],
         prompt: bool,
     ) -> Result<RenderedChat, ChatError> {
-        let (name, lines) = match &self.lines[1] {
-            Some(lines) if conversation.tools.is_true() => (TOOL_USE, lines),
-            _ => (DEFAULT, self.lines[0].as_ref().expect("it is always there")),
-        };
+        let template = self.tool_use.as_ref().filter(|_| conversation.tools.is_true()).unwrap_or(&self.default);
         let own = [
             ("messages".to_owned(), messages.iter().map(ChatMessage::value).collect()),
             ("tools".to_owned(), conversation.tools.clone()),
@@ -111,9 +109,9 @@ impl Renderer {
         // Of equal names the last counts: no field of a record replaces one of those, nor a function.
         let others = conversation.others.iter().filter(|(name, _)| !self.functions.contains(name));
         let values = others.chain(&self.tokens).cloned().chain(own);
-        let template = self.environment.get_template(name).map_err(|error| refused(&self.name, &error))?;
-        let (marked, written) =
-            template.render_with_spans(Value::from_pairs(values)).map_err(|error| refused(&self.name, &error))?;
+        let wrong = |error: Error| refused(&template.origin, &error);
+        let compiled = self.environment.get_template(template.key).map_err(wrong)?;
+        let (marked, written) = compiled.render_with_spans(Value::from_pairs(values)).map_err(wrong)?;
         let (text, generated) = tags::take_marks(&marked);
         let (mut parts, mut at, mut taken) = (Vec::with_capacity(written.len()), 0, 0);
         for span in written {
@@ -122,34 +120,39 @@ impl Renderer {
             parts.push((end - taken, span.line()));
             at = end;
         }
-        Ok(RenderedChat { text, generated, parts, lines: lines.clone() })
+        Ok(RenderedChat { text, generated, parts, template: Arc::clone(template) })
+    }
+}
+
+impl RenderedChat {
+    /// Returns the name of the template, as errors have it.
+    pub(super) fn template(&self) -> &str {
+        &self.template.origin
     }
 
-    /// Returns the template's name.
-    pub(super) fn name(&self) -> &str {
-        &self.name
+    /// Returns whether the template has `{% generation %}`.
+    pub(super) fn has_generation(&self) -> bool {
+        !self.template.lines.is_empty()
     }
 
     /// Returns the error for a conversation of which nothing would be learned.
     pub(super) fn nothing_learned(&self) -> ChatError {
-        let line = self.lines.iter().flatten().flatten().next().copied();
+        let line = self.template.lines.first().copied();
         let problem = if line.is_some() {
             "nothing of the conversation is inside `{% generation %}`, so no token would be learned"
         } else {
             "it writes nothing for the assistant's turns, so no token would be learned"
         };
-        self.error(line, problem)
+        ChatError::template(self.template(), line, problem)
     }
 
-    /// Returns an error about a line of the template.
-    pub(super) fn error(&self, line: Option<usize>, problem: impl Into<String>) -> ChatError {
-        ChatError::template(&self.name, line, problem)
+    /// Returns the error about the part of the template that wrote a byte.
+    pub(super) fn error(&self, at: usize, problem: impl Into<String>) -> ChatError {
+        ChatError::template(self.template(), self.line(at), problem)
     }
-}
 
-impl RenderedChat {
     /// Returns the line of the template that wrote a byte, or the last line that wrote something.
-    pub(super) fn line(&self, at: usize) -> Option<usize> {
+    fn line(&self, at: usize) -> Option<usize> {
         let part = self.parts.partition_point(|(end, _)| *end <= at);
         self.parts.get(part).or(self.parts.last()).map(|(_, line)| *line)
     }
@@ -162,18 +165,19 @@ impl RenderedChat {
 }
 
 /// Returns Jinja as transformers sets it up.
-fn environment(now_unix_s: i64) -> Environment<'static> {
+fn environment(options: &ChatOptions) -> Environment<'static> {
     let mut environment = Environment::new();
     let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
     environment.set_syntax(syntax.expect("the delimiters are the usual ones"));
     environment.set_unknown_method_callback(python::call_method);
     environment.add_filter("tojson", python::tojson);
-    environment.add_filter("trim", |value: &Value, characters: Option<&str>| python::trim(value, characters));
+    environment.add_filter("trim", python::trim);
     // To Python, none is no iterable.
     environment.add_test("iterable", |value: &Value| !value.is_none() && value.try_iter().is_ok());
-    environment.add_function("raise_exception", |message: &Value| python::raise_exception(message));
-    environment.add_function("strftime_now", python::strftime_now(now_unix_s));
-    environment.set_fuel(Some(FUEL));
+    environment.add_function("raise_exception", python::raise_exception);
+    environment.add_function("strftime_now", python::strftime_now(options.now_unix_s));
+    environment.set_formatter(bounded::write_value);
+    environment.set_fuel(Some(options.max_work));
     environment.set_recursion_limit(MAX_RECURSION);
     environment
 }

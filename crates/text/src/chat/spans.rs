@@ -45,7 +45,7 @@ impl<'c> Turns<'c> {
             TrainOn::All => return self.all(&turns),
             TrainOn::Assistant | TrainOn::Last => wanted(self.conversation, train_on),
         };
-        if self.rendered.lines.is_empty() { self.derived(&wanted) } else { self.generated(&turns, &wanted) }
+        if self.rendered.has_generation() { self.generated(&turns, &wanted) } else { self.derived(&wanted) }
     }
 
     /// Returns all of the text but the turns whose weight is 0.
@@ -54,10 +54,10 @@ impl<'c> Turns<'c> {
         let left_out: Vec<_> = turns.iter().filter(left_out).copied().collect();
         let left_out = if left_out.is_empty() {
             Vec::new()
-        } else if self.rendered.lines.is_empty() {
-            self.derived(&left_out)?
-        } else {
+        } else if self.rendered.has_generation() {
             self.generated(turns, &left_out)?
+        } else {
+            self.derived(&left_out)?
         };
         let starts = [0].into_iter().chain(left_out.iter().map(|span| span.end));
         let ends = left_out.iter().map(|span| span.start).chain([self.rendered.text.len()]);
@@ -68,7 +68,7 @@ impl<'c> Turns<'c> {
     fn generated(&self, turns: &[usize], wanted: &[usize]) -> Result<Vec<Range<usize>>, ChatError> {
         let spans: Vec<_> = self.rendered.generated.iter().filter(|span| !span.is_empty()).cloned().collect();
         if spans.is_empty() {
-            return Err(self.renderer.nothing_learned());
+            return Err(self.rendered.nothing_learned());
         }
         if wanted.len() == turns.len() {
             return Ok(spans);
@@ -220,8 +220,8 @@ impl<'c> Turns<'c> {
         let at = common(&asked, &self.rendered.text);
         let line = |text: &str| text[at..].chars().take(40).collect::<String>();
         let (prompt, text, place) = (line(&asked), line(&self.rendered.text), &self.messages()[turn].place);
-        self.renderer.error(
-            self.rendered.line(at),
+        self.rendered.error(
+            at,
             format!(
                 "the prompt for `{place}` goes on with {prompt:?} where the conversation has {text:?}, so that it cannot be told \
                  where the model starts to write: {MARK_BY_HAND}, or set what the template asks, such as `enable_thinking`, in the record"
@@ -233,7 +233,7 @@ impl<'c> Turns<'c> {
         let place = &self.messages()[turn].place;
         let problem =
             format!("what it writes for `{place}` cannot be told for sure from what is around it: {MARK_BY_HAND}");
-        self.renderer.error(self.rendered.line(at), problem)
+        self.rendered.error(at, problem)
     }
 }
 
@@ -253,17 +253,18 @@ pub(super) fn check(conversation: &Conversation, train_on: TrainOn) -> Result<()
 }
 
 /// Returns an error if the template has not written a system message, as those that know no system turn do without a word.
-pub(super) fn check_system(conversation: &Conversation, rendered: &str, template: &str) -> Result<(), ChatError> {
+pub(super) fn check_system(conversation: &Conversation, rendered: &RenderedChat) -> Result<(), ChatError> {
     let is_written = |message: &&ChatMessage| {
         let content = message.field("content").and_then(Value::as_str).unwrap_or_default();
         // Templates strip a text, and may put something between its lines.
-        rendered.contains(content.trim().lines().next().unwrap_or_default().trim_end())
+        rendered.text.contains(content.trim().lines().next().unwrap_or_default().trim_end())
     };
     let mut system = conversation.messages.iter().filter(|message| message.role == "system");
     let Some(lost) = system.find(|message| !is_written(message)) else { return Ok(()) };
     Err(ChatError::Conversation(format!(
-        "template `{template}` does not write its system message `{}`: take that out of the record, or give a template that has a \
-         system turn with --template",
+        "template `{}` does not write its system message `{}`: take that out of the record, or give a template that has a system turn \
+         with --template",
+        rendered.template(),
         lost.place
     )))
 }

@@ -34,15 +34,17 @@ impl Tagged {
     /// Replaces the tags of a template. All lines keep their numbers.
     pub(super) fn new(name: &str, template: &str) -> Result<Tagged, ChatError> {
         let mut tagged = Tagged { source: String::with_capacity(template.len()), lines: Vec::new() };
-        let (mut copied, mut open) = (0, None);
+        let (mut copied, mut open, mut counted, mut line) = (0, None, 0, 1);
         for tag in tags(template) {
-            let line = 1 + template[..tag.range.start].matches('\n').count();
+            line += template[counted..tag.range.start].matches('\n').count();
+            counted = tag.range.start;
             let wrong = |problem: &str| ChatError::template(name, Some(line), problem);
             let lines = "\n".repeat(template[tag.range.clone()].matches('\n').count());
             let (left, right) = (tag.left, tag.right);
             let replaced = match (tag.word, open) {
                 ("generation", None) => {
-                    (tagged.lines, open) = ([&tagged.lines[..], &[line]].concat(), Some(line));
+                    tagged.lines.push(line);
+                    open = Some(line);
                     format!("{{%{left} with %}}{{{{ '{BEGIN}' }}}}{{% if true {lines}{right}%}}")
                 }
                 ("generation", Some(_)) => return Err(wrong("`{% generation %}` inside another one")),
@@ -93,9 +95,13 @@ struct Tag<'t> {
 fn tags(template: &str) -> Vec<Tag<'_>> {
     let (mut found, mut at, mut is_raw) = (Vec::new(), 0, false);
     while let Some(start) = template[at..].find('{').map(|next| at + next) {
+        if is_raw && !ends_raw(&template[start..]) {
+            at = start + 1;
+            continue;
+        }
         let end = match template.as_bytes().get(start + 1) {
-            Some(b'#') if !is_raw => template[start..].find("#}").map(|end| start + end + 2),
-            Some(b'{') if !is_raw => end_of(template, start + 2, "}}"),
+            Some(b'#') => template[start..].find("#}").map(|end| start + end + 2),
+            Some(b'{') => end_of(template, start + 2, "}}"),
             Some(b'%') => end_of(template, start + 2, "%}"),
             _ => Some(start + 1),
         };
@@ -103,15 +109,21 @@ fn tags(template: &str) -> Vec<Tag<'_>> {
         at = end;
         if template[start..].starts_with("{%") {
             let tag = tag(template, start..end);
-            is_raw = if is_raw { tag.word != "endraw" } else { tag.word == "raw" };
-            if !is_raw && ["generation", "endgeneration"].contains(&tag.word) {
+            is_raw = tag.word == "raw";
+            if ["generation", "endgeneration"].contains(&tag.word) {
                 found.push(tag);
-            } else if is_raw && tag.word != "raw" {
-                at = start + 1;
             }
         }
     }
     found
+}
+
+/// Returns whether a text begins with `{% endraw %}`.
+fn ends_raw(text: &str) -> bool {
+    let control = ['-', '+'];
+    let word = text.strip_prefix("{%").map(|tag| tag.strip_prefix(control).unwrap_or(tag).trim_start());
+    let rest = word.and_then(|word| word.strip_prefix("endraw")).map(str::trim_start);
+    rest.is_some_and(|rest| rest.strip_prefix(control).unwrap_or(rest).starts_with("%}"))
 }
 
 fn tag(template: &str, range: Range<usize>) -> Tag<'_> {

@@ -22,24 +22,39 @@ const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 struct Lines<'f> {
     file: &'f TextFile,
     reader: Box<dyn BufRead>,
-    line: Vec<u8>,
+    /// Bytes of the last line that the reader still has; 0 if the line is in `joined`.
+    at_hand: usize,
+    /// The last line, if the reader had it in several pieces.
+    joined: Vec<u8>,
 }
 
 impl<'f> Lines<'f> {
     fn new(file: &'f TextFile, reader: FileReader, compression: TextCompression) -> Result<Self, DatasetError> {
         let reader = reader.decompressed(compression).map_err(|error| file.unreadable(error))?;
-        Ok(Self { file, reader, line: Vec::new() })
+        Ok(Self { file, reader, at_hand: 0, joined: Vec::new() })
     }
 
-    /// Reads the next line, with its end, and returns its bytes; 0 at the end of the file.
-    fn next(&mut self) -> Result<u64, DatasetError> {
-        self.line.clear();
-        let mut limited = (&mut self.reader).take(MAX_TEXT_BYTES + 1);
-        let read = limited.read_until(b'\n', &mut self.line).map_err(|error| self.file.unreadable(error))?;
-        if read as u64 > MAX_TEXT_BYTES {
-            return Err(self.file.wrong("has a line of more than 1 GiB: write one document a line"));
+    /// Reads the next line, and returns it with its end; nothing at the end of the file.
+    fn next(&mut self) -> Result<&[u8], DatasetError> {
+        self.reader.consume(std::mem::take(&mut self.at_hand));
+        self.joined.clear();
+        loop {
+            let piece = self.reader.fill_buf().map_err(|error| self.file.unreadable(error))?;
+            let end = memchr::memchr(b'\n', piece).map(|at| at + 1);
+            let bytes = end.unwrap_or(piece.len());
+            if self.joined.len() as u64 + bytes as u64 > MAX_TEXT_BYTES {
+                return Err(self.file.wrong("has a line of more than 1 GiB: write one document a line"));
+            }
+            if self.joined.is_empty() && end.is_some() {
+                self.at_hand = bytes;
+                return self.reader.fill_buf().map(|piece| &piece[..bytes]).map_err(|error| self.file.unreadable(error));
+            }
+            self.joined.extend_from_slice(&piece[..bytes]);
+            self.reader.consume(bytes);
+            if end.is_some() || bytes == 0 {
+                return Ok(&self.joined);
+            }
         }
-        Ok(read as u64)
     }
 }
 
@@ -59,20 +74,20 @@ pub(super) fn json_lines(
     let mut at = first;
     if first > 0 {
         // A line that begins before the range is another range's.
-        at = first - 1 + lines.next()?;
+        at = first - 1 + lines.next()?.len() as u64;
     }
     let mut number = 0_u64;
     while at < end {
-        let bytes = lines.next()?;
-        if bytes == 0 {
+        let read = lines.next()?;
+        if read.is_empty() {
             break;
         }
-        let mut line = lines.line.trim_ascii();
+        let mut line = read.trim_ascii();
         if at == 0 {
             line = line.strip_prefix(BYTE_ORDER_MARK).unwrap_or(line);
         }
         number += 1;
-        at += bytes;
+        at += read.len() as u64;
         if line.is_empty() {
             continue;
         }
@@ -94,9 +109,9 @@ pub(super) fn lines_before(file: &TextFile, reader: FileReader, end: u64) -> Res
     let mut lines = Lines::new(file, reader, TextCompression::None)?;
     let (mut at, mut number) = (0, 0);
     while at < end {
-        match lines.next()? {
+        match lines.next()?.len() {
             0 => break,
-            bytes => at += bytes,
+            bytes => at += bytes as u64,
         }
         number += 1;
     }
@@ -139,10 +154,10 @@ pub(super) fn paragraphs(
     // The first line of the document that is no text, and why.
     let mut bad = None;
     loop {
-        let bytes = lines.next()?;
+        let read = lines.next()?;
+        let is_end = read.is_empty();
         number += 1;
-        let line =
-            if number == 1 { lines.line.strip_prefix(BYTE_ORDER_MARK).unwrap_or(&lines.line) } else { &lines.line };
+        let line = if number == 1 { read.strip_prefix(BYTE_ORDER_MARK).unwrap_or(read) } else { read };
         let line = str::from_utf8(line).unwrap_or_else(|error| {
             bad.get_or_insert((number, no_utf8(error)));
             "\u{fffd}\n"
@@ -165,7 +180,7 @@ pub(super) fn paragraphs(
                 return Err(file.wrong_at(first, "begins a document of more than 1 GiB without a blank line"));
             }
         }
-        if bytes == 0 {
+        if is_end {
             return Ok(());
         }
     }
@@ -180,4 +195,27 @@ fn no_utf8(error: std::str::Utf8Error) -> String {
         }
     };
     problem.to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::BufReader;
+
+    use spdl_shard::store::DatasetStore;
+
+    use super::*;
+
+    #[test]
+    fn a_line_is_whole_wherever_pieces_of_the_file_end() {
+        let file = TextFile { store: DatasetStore::open("/").unwrap(), name: "a.jsonl".to_owned(), bytes: 0 };
+        let text: &'static [u8] = b"a\n\nlonger than most pieces\r\n\nlast";
+        for bytes in 1..=text.len() {
+            let reader = Box::new(BufReader::with_capacity(bytes, text));
+            let mut lines = Lines { file: &file, reader, at_hand: 0, joined: Vec::new() };
+            for line in text.split_inclusive(|byte| *byte == b'\n') {
+                assert_eq!(lines.next().unwrap(), line, "pieces of {bytes} bytes");
+            }
+            assert_eq!(lines.next().unwrap(), b"");
+        }
+    }
 }

@@ -71,6 +71,8 @@ impl RunFacts {
 /// Makes the bytes of a run of sorted documents, piece by piece.
 pub(super) struct RunPieces {
     sorted: SortedItems,
+    /// The document that was written last.
+    item: SortedItem,
     /// Number of slices of the range of hashes; `None` if slices are cut by size.
     slices: Option<u64>,
     slice_bytes: u64,
@@ -87,6 +89,7 @@ impl RunPieces {
         let facts = RunFacts { data_bytes: 0, totals, identity: plan.fingerprint(unit) };
         Self {
             sorted,
+            item: SortedItem::default(),
             slices: plan.seed.map(|_| plan.slices.into()),
             slice_bytes: plan.slice_bytes(),
             facts,
@@ -114,13 +117,15 @@ impl RunPieces {
     fn documents(&mut self) -> Result<Vec<u8>, TemporaryError> {
         let mut piece = Vec::with_capacity(PIECE_BYTES);
         while piece.len() < PIECE_BYTES {
-            let Some(item) = self.sorted.next() else { break };
-            let SortedItem { key, payload } = item?;
-            let hash = u64::from_be_bytes(key.try_into().expect("a key is a hash"));
+            if !self.sorted.next_into(&mut self.item)? {
+                break;
+            }
+            let hash = u64::from_be_bytes(self.item.key.as_slice().try_into().expect("a key is a hash"));
             self.begin_slice(hash);
-            piece.extend(hash.to_le_bytes());
-            piece.extend((payload.len() as u32).to_le_bytes());
-            piece.extend(&payload);
+            let SortedItem { payload, .. } = &self.item;
+            piece.extend_from_slice(&hash.to_le_bytes());
+            piece.extend_from_slice(&(payload.len() as u32).to_le_bytes());
+            piece.extend_from_slice(payload);
             self.facts.data_bytes += HEAD_BYTES + payload.len() as u64;
             self.facts.totals.documents += 1;
         }

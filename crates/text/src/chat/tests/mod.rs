@@ -37,7 +37,7 @@ fn stock(template: &str) -> String {
 fn chats(template: &str, train_on: TrainOn) -> Chats {
     let template =
         ChatTemplate::from_jinja("a.jinja", template).with_tokens_of("tokenizer_config.json", CONFIG).unwrap();
-    Chats::new(&template, ChatOptions { train_on, now_unix_s: 0 }).unwrap()
+    Chats::new(&template, ChatOptions { train_on, ..ChatOptions::default() }).unwrap()
 }
 
 /// Returns the text of a record with `[[` and `]]` around each piece that is learned, or the error.

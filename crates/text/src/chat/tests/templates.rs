@@ -118,11 +118,30 @@ fn work_memory_and_depth_are_bounded() {
 }
 
 #[test]
+fn a_list_that_has_itself_many_times_is_no_more_text_than_is_allowed() {
+    // The list `ns.a` has a list twice, that one another one twice, and so on.
+    let begin = "{% set ns = namespace(a=1) %}{% for n in range(60) %}{% set ns.a = [ns.a, ns.a] %}{% endfor %}";
+    for end in [
+        "{{ ns.a }}",
+        "{{ ns.a | tojson }}",
+        "{{ ns.a | trim }}",
+        "{{ raise_exception(ns.a) }}",
+        "{{ [1] | tojson(separators=[ns.a, ns.a]) }}",
+        "{% set a = 'a' * 999999 %}{{ [[[[a]]], a] | tojson(indent=a) }}",
+    ] {
+        let template = ChatTemplate::from_jinja("a.jinja", &format!("{begin}{end}"));
+        let options = ChatOptions { max_work: 1 << 15, ..ChatOptions::default() };
+        let refused = Chats::new(&template, options).unwrap().text(&simple()).unwrap_err().to_string();
+        assert_eq!(refused, "template `a.jinja` line 1: it does more work for one conversation than is allowed", "{end}");
+    }
+}
+
+#[test]
 fn the_template_is_taken_from_the_settings() {
     let record = |tools: Json| json!({"messages": [user("a"), assistant("b")], "tools": tools}).to_string();
     let text = |config: Json, record: &str| {
         let template = ChatTemplate::from_config("c.json", &config.to_string()).map_err(|error| error.to_string())?;
-        let chats = Chats::new(&template, ChatOptions { train_on: TrainOn::All, now_unix_s: 0 }).unwrap();
+        let chats = Chats::new(&template, ChatOptions { train_on: TrainOn::All, ..ChatOptions::default() }).unwrap();
         Ok::<_, String>(chats.text(record).unwrap().text)
     };
     let one =
@@ -136,11 +155,36 @@ fn the_template_is_taken_from_the_settings() {
     for (config, expected) in [
         (json!({}), "`c.json`: has no `chat_template`"),
         (json!({"chat_template": 5}), "neither a text nor a list"),
-        (json!({"chat_template": []}), "the name `default`"),
+        (json!({"chat_template": []}), "is a list without a template"),
         (json!([]), "is no object"),
     ] {
         assert!(text(config, "").unwrap_err().contains(expected));
     }
+}
+
+#[test]
+fn a_template_is_chosen_by_its_name() {
+    let named = |names: [&str; 2]| {
+        let templates = names.map(|name| json!({"name": name, "template": format!("{name}{{{{ nothing.at.all }}}}")}));
+        ChatTemplate::from_config("c.json", &json!({"chat_template": templates}).to_string()).unwrap()
+    };
+    let options = ChatOptions { train_on: TrainOn::All, ..ChatOptions::default() };
+    let refused = |template: &ChatTemplate| Chats::new(template, options).unwrap_err().to_string();
+    let expected = "`c.json`: has no chat template `default`, but `rag`, `tool_use`: choose one with --template";
+    assert_eq!(refused(&named(["tool_use", "rag"])), expected);
+    assert!(Chats::new(&named(["tool_use", "rag"]).only("rag").unwrap(), options).is_ok());
+    let refused = named(["default", "rag"]).only("tools").unwrap_err().to_string();
+    assert_eq!(refused, "`c.json`: has no chat template `tools`, but `default`, `rag`: choose one with --template");
+    // An error names the file that the template comes from, and a chosen one is for conversations with tools, too.
+    let record = |tools: Json| json!({"messages": [user("a"), assistant("b")], "tools": tools}).to_string();
+    let refused = |template: &ChatTemplate, tools: Json| {
+        Chats::new(template, options).unwrap().text(&record(tools)).unwrap_err().to_string()
+    };
+    let two = ChatTemplate::from_jinja("a.jinja", "{{ a.b.c }}").with_tool_use("more/b.jinja", "\n{{ a.b.c }}");
+    assert!(refused(&two, json!(null)).starts_with("template `a.jinja` line 1: "));
+    assert!(refused(&two, tools()).starts_with("template `more/b.jinja` line 2: "));
+    assert!(refused(&two.clone().only("default").unwrap(), tools()).starts_with("template `a.jinja` line 1: "));
+    assert_ne!(two.fingerprint(), two.clone().only("default").unwrap().fingerprint());
 }
 
 #[test]
