@@ -12,6 +12,7 @@ mod column;
 mod document;
 mod followed;
 mod gzip;
+mod kept_frames;
 mod loss_mask;
 mod memory;
 mod number;
@@ -53,7 +54,8 @@ pub use spdl_pixels::{PictureCounts, PictureLimits};
 use column::{ColumnDecoder, ColumnSample, ColumnSetup, DecodeResources, DecodeScratch};
 pub(crate) use gzip::is_compressed;
 use memory::MemoryPermit;
-pub(crate) use read_video::{ReadVideo, SeriesFrames, WantedSeries};
+pub(crate) use column::{FrameUser, SharedVideo, VideoIdentity};
+pub(crate) use read_video::{FrameChoice, ReadVideo, SeriesFrames, WantedSeries};
 pub(crate) use record::{FieldLookup, ReadElements};
 use record::{SampleRecord, one_value};
 

@@ -22,6 +22,7 @@ mod listed;
 mod mask;
 mod one_hot;
 mod picture_list;
+mod shared_frames;
 mod taken_video;
 mod tensor;
 mod text;
@@ -42,6 +43,7 @@ use spdl_operations::{IndexPicture, OperationScratch, RgbPicture};
 use spdl_pixels::{Parts, PictureScratch, ScalableHead};
 use spdl_shard::format::{Content, FieldValue};
 use spdl_types::DType;
+pub(crate) use shared_frames::{FrameUser, SharedVideo, VideoIdentity};
 pub use tensor::read_numpy;
 pub(super) use tokens::{MAX_DOCUMENT_BYTES, TokenRange, can_be_ids, whole_numbers};
 use video_fact::{VideoFact, VideoFactDecoder};
@@ -49,7 +51,7 @@ use video_fact::{VideoFact, VideoFactDecoder};
 use super::{
     BadSampleProblem, DecodeMemory, DecoderError, FieldTarget, PictureCounts, PictureLimits, SampleKey,
     document::plain_value,
-    read_video::{ReadVideo, SeriesFrames, WantedSeries},
+    read_video::{FrameChoice, ReadVideo, SeriesFrames},
     record::{SampleRecord, one_value},
 };
 
@@ -146,8 +148,8 @@ pub(super) trait ColumnDecoder: Send + Sync {
         None
     }
 
-    /// Returns which frames it decodes, if the fields are frames of videos that records of series name.
-    fn wanted_series(&self) -> Option<&Arc<WantedSeries>> {
+    /// Returns which frames it decodes, if it decodes frames of videos.
+    fn frame_choice(&self) -> Option<&FrameChoice> {
         None
     }
 
@@ -160,7 +162,7 @@ pub(super) trait ColumnDecoder: Send + Sync {
         unreachable!("field `{}` was read as a video, and its column reads none", sample.field)
     }
 
-    /// Decodes the [frames](Self::wanted_series) of a sample.
+    /// Decodes the frames of a [series](FrameChoice::Series) that a sample has.
     fn decode_series(
         &self,
         sample: ColumnSample<'_, '_, &SeriesFrames>,
