@@ -264,7 +264,10 @@ mod tests {
             memory.keep_frame((run, pts), frame(), 2);
         }
         assert_eq!((memory.frames_room(), over.load(SeqCst)), (0, 2 * bytes));
-        assert!(memory.has_frames(second, &[0, 1]) && !memory.has_frames(second, &[1, 2]), "half of the memory is full");
+        assert!(
+            memory.has_frames(second, &[0, 1]) && !memory.has_frames(second, &[1, 2]),
+            "half of the memory is full"
+        );
         assert!(memory.take_frame(first, 0).is_some() && memory.take_frame(first, 0).is_some());
         assert!(memory.take_frame(first, 0).is_none(), "two samples have it");
         assert_eq!(memory.frames_room(), bytes);

@@ -52,9 +52,9 @@ pub use sequence::{count_tokens, read_tokens};
 pub use spdl_pixels::{PictureCounts, PictureLimits};
 
 use column::{ColumnDecoder, ColumnSample, ColumnSetup, DecodeResources, DecodeScratch};
+pub(crate) use column::{FrameUser, SharedVideo, VideoIdentity};
 pub(crate) use gzip::is_compressed;
 use memory::MemoryPermit;
-pub(crate) use column::{FrameUser, SharedVideo, VideoIdentity};
 pub(crate) use read_video::{FrameChoice, ReadVideo, SeriesFrames, WantedSeries};
 pub(crate) use record::{FieldLookup, ReadElements};
 use record::{SampleRecord, one_value};

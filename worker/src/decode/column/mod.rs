@@ -35,6 +35,7 @@ use std::{collections::HashMap, ops::Range, sync::Arc};
 
 use audio_fact::{AudioFact, AudioFactDecoder};
 use serde_json::Value;
+pub(crate) use shared_frames::{FrameUser, SharedVideo, VideoIdentity};
 use spdl_frames::FrameDecoders;
 use spdl_functions::CallMemory;
 use spdl_job::{Column, ColumnKind, DefaultValue};
@@ -43,7 +44,6 @@ use spdl_operations::{IndexPicture, OperationScratch, RgbPicture};
 use spdl_pixels::{Parts, PictureScratch, ScalableHead};
 use spdl_shard::format::{Content, FieldValue};
 use spdl_types::DType;
-pub(crate) use shared_frames::{FrameUser, SharedVideo, VideoIdentity};
 pub use tensor::read_numpy;
 pub(super) use tokens::{MAX_DOCUMENT_BYTES, TokenRange, can_be_ids, whole_numbers};
 use video_fact::{VideoFact, VideoFactDecoder};

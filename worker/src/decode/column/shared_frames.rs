@@ -191,8 +191,7 @@ impl<'v> SharedVideo<'v> {
         }
         left.retain(|run| !self.take(run, on_frame));
         // All samples lock runs in their order.
-        let locks: Vec<_> =
-            left.iter().filter_map(|run| run.shared).map(|run| run.decoding.lock()).collect();
+        let locks: Vec<_> = left.iter().filter_map(|run| run.shared).map(|run| run.decoding.lock()).collect();
         left.retain(|run| !self.take(run, on_frame));
         if left.is_empty() {
             return Ok(());
@@ -252,7 +251,8 @@ impl<'v> SharedVideo<'v> {
                 continue;
             };
             for other in shared.others(user, next) {
-                let is_known = |packet: &RunPacket| of_times.get(&packet.pts).is_none_or(|known| *known == packet.number);
+                let is_known =
+                    |packet: &RunPacket| of_times.get(&packet.pts).is_none_or(|known| *known == packet.number);
                 if !other.wanted().all(is_known) {
                     continue;
                 }
