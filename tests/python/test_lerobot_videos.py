@@ -299,3 +299,20 @@ def test_only_the_packets_of_the_frames_are_read(robot: tuple[pathlib.Path, list
             assert done.returncode == 0, done.stderr
     of_video = sum(size for name, size in sent if name == "file-000.mp4")
     assert 0 < of_video < whole / 4, (of_video, whole)
+
+
+def test_what_samples_of_a_batch_need_of_one_video_is_decoded_once(tmp_path: pathlib.Path, cluster: Cluster) -> None:
+    folder, path = tmp_path / "robot", tmp_path / "video.mp4"
+    episodes = write(folder, [[40]])
+    write_video(path, "N*100", "-g", "40")
+    add_video(folder, episodes, path, [0], 10)
+    ctl("index", folder)
+    found, packets = [], []
+    for batch in (1, 20):
+        made = job(folder, INDEX, camera(TOP, (4, 4), color="gray", deltas=[-1, 0]), name=f"one-video-{batch}", global_batch=batch)
+        name, before = cluster.submit(made), cluster.metric("spdl_worker_video_packets_total")
+        with cluster.connect(0, 1, job=name, tensors="numpy") as loader:
+            found.append({row: sample[TOP].tobytes() for row, sample in by_index(loader).items()})
+        packets.append(cluster.metric("spdl_worker_video_packets_total") - before)
+    assert found[0] == found[1] and sorted(found[0]) == list(range(40)), "frames depend on what else is in a batch"
+    assert 40 <= packets[1] <= packets[0] / 3, packets

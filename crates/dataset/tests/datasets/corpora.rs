@@ -278,7 +278,7 @@ pub(crate) fn check_changed(index: &[u8], manifest: Vec<u8>) {
                 for record in index.records() {
                     assert!(!record.key.text().is_empty());
                     for (nth, field) in (0..).zip(record.fields()) {
-                        _ = index.sound_table(&record, nth);
+                        _ = index.packet_table(&record, nth);
                         let range = field.range().unwrap_or(0..0);
                         assert!(range.end <= index.shard_bytes());
                         let parts = index.plan(&manifest.shard(0), std::slice::from_ref(&range));

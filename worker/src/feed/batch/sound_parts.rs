@@ -51,7 +51,7 @@ pub(super) fn plan<'f>(
     field: &'f WantedField,
 ) -> Option<SoundParts<'f>> {
     let record = index.record(field.record);
-    let table = index.sound_table(&record, field.nth)?;
+    let table = index.packet_table(&record, field.nth)?;
     let name = index.field(&record, field.nth).name;
     if !feed.decoder.reads_sound_parts(name) {
         return None;

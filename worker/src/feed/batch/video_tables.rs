@@ -1,5 +1,5 @@
 //! The tables of videos, which say where their packets lie: each is read once and kept for its next use. Matroska and fragments of MP4
-//! have their tables between the packets, and are not read here.
+//! have their tables between the packets, and are not read here; of Matroska, an index may have them.
 
 use std::{ops::Range, sync::Arc};
 
@@ -7,7 +7,9 @@ use bytes::Bytes;
 use lru::LruCache;
 use parking_lot::Mutex;
 use spdl_job::{FrameDrift, SteadyFrames};
-use spdl_media::{MediaError, Video, VideoBlocks, VideoReader, VideoTable, VideoTrack, encode_video_table};
+use spdl_media::{
+    MediaError, StoredVideo, Video, VideoBlocks, VideoReader, VideoTable, VideoTrack, encode_video_table,
+};
 use spdl_types::Fingerprint;
 use tokio::sync::OnceCell;
 
@@ -83,6 +85,24 @@ pub(super) async fn tables_of(
     let known = cell.get_or_try_init(read).await.cloned()?;
     feed.parts.tables.trim_to(KEPT_TABLE_BYTES);
     Ok(known)
+}
+
+/// Returns what an index has stored of a video of so many bytes; `None` if that is not valid.
+pub(super) fn stored_tables(feed: &Feed, key: &VideoKey, stored: &[u8], video_bytes: u64) -> Option<Arc<KnownVideo>> {
+    let cell = feed.parts.tables.cell(key);
+    if cell.get().is_none() {
+        let StoredVideo { track, table } = StoredVideo::read(stored).ok()?;
+        let known = KnownVideo { track: Arc::new(track), table: Bytes::copy_from_slice(table) };
+        let blocks = known.all_blocks();
+        let end = blocks.packets().iter().map(|packet| packet.offset.saturating_add(packet.bytes.into())).max();
+        if end.is_some_and(|end| end > video_bytes) {
+            return None;
+        }
+        // Another batch may have done it meanwhile.
+        let _ = cell.set(Arc::new(known));
+        feed.parts.tables.trim_to(KEPT_TABLE_BYTES);
+    }
+    cell.get().cloned()
 }
 
 /// Reads where the packets of a video lie.
