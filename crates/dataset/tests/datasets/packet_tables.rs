@@ -7,7 +7,7 @@ use spdl_media::{SoundTable, StoredVideo, VideoTable};
 use spdl_shard::{format::format_called, manifest::Manifest};
 
 use crate::{
-    corpora::{check_changed, with_table},
+    corpora::{check_changed, check_plans, with_table},
     files::{indexed, write},
 };
 
@@ -115,5 +115,5 @@ async fn hostile_bytes_of_an_index_with_tables_neither_panic_nor_slip_through() 
     let [index, manifest] =
         ["files-000000.idx", "manifest.spdl"].map(|name| fs::read(corpus.join(".spdl").join(name)).unwrap());
     assert_eq!(index, GOLDEN_INDEX, "it is written as ever");
-    check_changed(&index, manifest);
+    check_changed(&index, manifest, check_plans);
 }

@@ -45,8 +45,8 @@ impl FieldParts for VideoParts<'_> {
         self.field
     }
 
-    fn wanted(&self) -> Vec<Range<u64>> {
-        self.ranges.clone()
+    fn ranges(&self) -> &[Range<u64>] {
+        &self.ranges
     }
 
     fn cut(&self, read: &Pieces) -> Option<CutField> {

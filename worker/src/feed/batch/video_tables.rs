@@ -1,5 +1,6 @@
 //! The tables of videos, which say where their packets lie: each is read once and kept for its next use. Matroska and fragments of MP4
-//! have their tables between the packets, and are not read here; of Matroska, an index may have them.
+//! have their tables between the packets: of fields, an index may have them, and objects, of which many samples take frames, are passed
+//! over once.
 
 use std::{ops::Range, sync::Arc};
 
@@ -78,8 +79,9 @@ pub(super) async fn tables_of(
     if let Some(known) = cell.get() {
         return Ok(Arc::clone(known));
     }
+    let may_pass = matches!(key, VideoKey::Object(..));
     let read = || async {
-        let video = read_tables(feed, place, range).await?;
+        let video = read_tables(feed, place, range, may_pass).await?;
         KnownVideo::new(video).map(Arc::new).map_err(|error| NoTables::Video(error.to_string()))
     };
     let known = cell.get_or_try_init(read).await.cloned()?;
@@ -105,8 +107,8 @@ pub(super) fn stored_tables(feed: &Feed, key: &VideoKey, stored: &[u8], video_by
     cell.get().cloned()
 }
 
-/// Reads where the packets of a video lie.
-async fn read_tables(feed: &Feed, place: &BlockPlace, video: &Range<u64>) -> Result<Video, NoTables> {
+/// Reads where the packets of a video lie; where its tables lie between these, only if it `may_pass` over all of it.
+async fn read_tables(feed: &Feed, place: &BlockPlace, video: &Range<u64>, may_pass: bool) -> Result<Video, NoTables> {
     let problem = |problem: &str| Err(NoTables::Video(problem.to_owned()));
     let _transit = feed.fetcher.transit(TABLE_BYTES).await;
     let video_bytes = video.end - video.start;
@@ -118,10 +120,10 @@ async fn read_tables(feed: &Feed, place: &BlockPlace, video: &Range<u64>) -> Res
         if wanted.is_empty() {
             return problem("is empty");
         }
-        if reader.is_pass() {
+        if reader.is_pass() && (!may_pass || read_bytes > MAX_TABLE_BYTES) {
             return problem(
-                "has its tables between its packets, as fragments of MP4 and Matroska have: write them to its beginning, with \
-                 `ffmpeg -i IN -c copy -movflags +faststart OUT.mp4`",
+                "has its tables between its packets, as fragments of MP4 and Matroska have, and more than 256 MiB would be read for \
+                 them: write them to its beginning, with `ffmpeg -i IN -c copy -movflags +faststart OUT.mp4`",
             );
         }
         if read_bytes > MAX_TABLE_BYTES {
