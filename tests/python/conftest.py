@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import textwrap
+import urllib.request
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -240,8 +241,14 @@ class Cluster:
         certs, socket = self.folder / "certs/worker", self.folder / "worker.sock"
         budget = ("--cores", 1, "--memory", "256MiB")
         where = ("--coord", self.coordinators, "--listen", "127.0.0.1:0", "--certs", certs, "--socket", socket)
-        self.start("worker", *where, *budget, *self.worker_options)
+        self.http = self.start("worker", *where, *budget, *self.worker_options)["http"]
         return self.processes[-1]
+
+    def metric(self, name: str) -> float:
+        """Returns a metric without labels of the worker."""
+        with urllib.request.urlopen(f"http://{self.http}/metrics", timeout=LIMIT_S) as answer:
+            lines = answer.read().decode().splitlines()
+        return next(float(line.rpartition(" ")[2]) for line in lines if line.startswith(f"{name} "))
 
     def submit(self, job: dict[str, Any]) -> str:
         """Submits a job and returns its name."""

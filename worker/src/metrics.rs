@@ -9,6 +9,7 @@ use prometheus_client::{
     registry::Registry,
 };
 use spdl_control::messages::RankStats;
+use spdl_frames::FrameCounts;
 use spdl_insight::{
     CountMetric, CountUnit,
     tuning::{Tunable, TunedValue},
@@ -99,6 +100,7 @@ pub(crate) fn text(resources: &Resources, ranks: &[RankStats], rejections: &Reje
         "Peers that were rejected, by cause: what they sent, their certificate, their role or user, a full server";
     registry.register("spdl_worker_peers_rejected", help, family);
     pictures(&mut registry, &resources.decoding.pictures);
+    videos(&mut registry, resources.decoding.frame_counts());
     resources.store_stats().metrics().into_iter().for_each(|metric| count(&mut registry, metric));
     resources.fetcher.peers.stats().metrics().into_iter().for_each(|metric| count(&mut registry, metric));
     resources.helpers.stats().metrics().into_iter().for_each(|metric| count(&mut registry, metric));
@@ -128,6 +130,13 @@ fn pictures(registry: &mut Registry, counts: &PictureCounts) {
     }
     let help = "Pictures decoded though they depart from the standard, by how they do";
     registry.register("spdl_worker_odd_pictures", help, family);
+}
+
+fn videos(registry: &mut Registry, FrameCounts { packets, frames }: FrameCounts) {
+    let help = "Packets of videos that were decoded, once for all samples of a batch that share them";
+    counter(registry, "spdl_worker_video_packets", help, packets);
+    let help = "Frames of videos that were decoded for samples";
+    counter(registry, "spdl_worker_video_frames", help, frames);
 }
 
 fn sharing(registry: &mut Registry, SharingStats { samples, refused, bytes }: &SharingStats) {

@@ -90,6 +90,7 @@ fn it_prints_where_it_listens_answers_probes_and_leaves_on_sigterm() {
         "spdl_worker_coordinator_up 0",
         "spdl_worker_stage_items_total{stage=\"decode\"} 0",
         "spdl_worker_pictures_total{decoder=\"crop\"} 0",
+        "spdl_worker_video_packets_total 0",
     ] {
         assert!(metrics.contains(line), "{metrics}");
     }

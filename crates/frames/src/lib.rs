@@ -21,8 +21,8 @@ mod system;
 pub use child::{frame_child_main, frame_child_with};
 pub use convert::{ConvertProblem, RgbConversion, RgbRows};
 pub use error::FrameDecodeError;
-pub use planes::{FramePlanes, Plane, PlaneFormat, PlaneKind};
-pub use pool::FrameDecoders;
+pub use planes::{FramePlanes, KeptFrame, Plane, PlaneFormat, PlaneKind};
+pub use pool::{FrameCounts, FrameDecoders};
 #[doc(hidden)]
 pub use protocol::rewritten_reply;
 pub use request::{FrameRequest, PacketBytes};

@@ -46,3 +46,64 @@ pub struct Plane<'b> {
     /// Bytes from the beginning of a row to that of the next one.
     pub stride: usize,
 }
+
+/// A frame whose numbers are kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeptFrame {
+    size: [u32; 2],
+    format: PlaneFormat,
+    color: VideoColor,
+    /// The planes, one after the other.
+    bytes: Box<[u8]>,
+    /// The bytes of each plane, and those of its rows.
+    planes: [(usize, usize); 3],
+}
+
+impl KeptFrame {
+    /// Copies a frame.
+    #[must_use]
+    pub fn new(frame: &FramePlanes<'_>) -> Self {
+        let bytes = frame.planes.map(|plane| plane.bytes).concat().into();
+        let planes = frame.planes.map(|plane| (plane.bytes.len(), plane.stride));
+        Self { size: frame.size, format: frame.format, color: frame.color, bytes, planes }
+    }
+
+    /// Returns how many bytes it takes.
+    #[must_use]
+    pub const fn bytes(&self) -> u64 {
+        self.bytes.len() as u64 + size_of::<Self>() as u64
+    }
+
+    /// Returns the frame.
+    #[must_use]
+    pub fn planes(&self) -> FramePlanes<'_> {
+        let mut rest = &self.bytes[..];
+        let planes = self.planes.map(|(bytes, stride)| {
+            let plane;
+            (plane, rest) = rest.split_at(bytes);
+            Plane { bytes: plane, stride }
+        });
+        FramePlanes { size: self.size, format: self.format, color: self.color, planes }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_frame_that_is_kept_is_the_one_that_was_copied() {
+        let numbers: Vec<u8> = (0..60).collect();
+        let plane = |range: std::ops::Range<usize>, stride| Plane { bytes: &numbers[range], stride };
+        for (kind, planes) in [
+            (PlaneKind::Yuv { shift: [1, 1] }, [plane(0..24, 8), plane(30..36, 3), plane(40..46, 3)]),
+            (PlaneKind::Grey, [plane(5..25, 5), Plane::default(), Plane::default()]),
+        ] {
+            let (size, format) = ([6, 3], PlaneFormat { kind, bits: 8 });
+            let frame = FramePlanes { size, format, color: VideoColor { matrix: 9, ..VideoColor::default() }, planes };
+            let kept = KeptFrame::new(&frame);
+            assert_eq!(kept.planes(), frame);
+            assert!(kept.bytes() >= planes.iter().map(|plane| plane.bytes.len() as u64).sum());
+        }
+    }
+}

@@ -49,7 +49,8 @@ pub use sound_table::{SoundSegment, SoundTable, encode_pcm_table, encode_sound_e
 pub use still::{Still, StillMirror, StillTile};
 pub use track::{FlacStream, PcmSample, SoundCodec, Track};
 pub use video::{
-    OpenVideo, Video, VideoBlocks, VideoBytes, VideoCodec, VideoColor, VideoPacket, VideoReader, VideoRotation,
-    VideoTable, VideoTrack, encode_video_excerpt, encode_video_table, is_reference, is_whole_key,
+    OpenVideo, StoredVideo, Video, VideoBlocks, VideoBytes, VideoCodec, VideoColor, VideoPacket, VideoReader,
+    VideoRotation, VideoTable, VideoTrack, encode_stored_video, encode_video_excerpt, encode_video_table, is_reference,
+    is_whole_key,
 };
 pub use write::{SampleForm, SampleWriter};

@@ -210,7 +210,7 @@ pub(crate) fn file_index(data: &[u8]) {
             }
             check_plan(&*index, &manifest, &range);
             // The table is none of this crate's.
-            _ = index.sound_table(&record, u32::try_from(nth).expect("a number of a field"));
+            _ = index.packet_table(&record, u32::try_from(nth).expect("a number of a field"));
             let Some(files) = index.files(&record, nth as u32) else { continue };
             assert!(files.len() > 1 && files[0].start == range.start && files[files.len() - 1].end == range.end);
             assert!(files.windows(2).all(|pair| pair[0].end == pair[1].start), "{record:?}");

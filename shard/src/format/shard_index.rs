@@ -81,9 +81,9 @@ pub trait ShardIndex: fmt::Debug + Send + Sync {
         None
     }
 
-    /// Returns the table of the sound in field number `nth` of `record`, if its packets were found when it was indexed: where in the
-    /// field's bytes each part of the sound lies.
-    fn sound_table(&self, _record: &Record<'_>, _nth: u32) -> Option<&[u8]> {
+    /// Returns the table of the sound or the video in field number `nth` of `record`, if its packets were found when it was indexed: where
+    /// in the field's bytes each part lies.
+    fn packet_table(&self, _record: &Record<'_>, _nth: u32) -> Option<&[u8]> {
         None
     }
 

@@ -1,11 +1,18 @@
-//! The memory for decoding pictures: bounded, reserved before it is allocated, and granted in the order of requests.
+//! The memory for decoding pictures: bounded, reserved before it is allocated, and granted in the order of requests. What nobody
+//! waits for may have decoded frames of videos meanwhile.
 
-use std::{collections::VecDeque, fmt};
+use std::{collections::VecDeque, fmt, sync::Arc};
 
 use parking_lot::{Condvar, Mutex};
+use spdl_frames::KeptFrame;
+
+use super::kept_frames::KeptFrames;
 
 /// Called with the number of bytes by which decoding exceeds its own memory, whenever that changes.
 type OnOverdraft = Box<dyn Fn(u64) + Send + Sync>;
+
+/// Decoded frames take at most this part of the memory for decoding.
+const KEPT_FRAMES_SHARE: u64 = 2;
 
 /// The memory that all decoding threads of a process share. A picture that does not fit beside the others waits, and
 /// later ones wait behind it. A picture that does not fit alone is refused.
@@ -34,6 +41,8 @@ struct ShareState {
     next_ticket: u64,
     /// Tickets of the waiting requests, in order.
     waiting: VecDeque<u64>,
+    kept: KeptFrames,
+    next_run: u64,
 }
 
 /// Memory that is reserved for decoding a picture; given back when dropped.
@@ -100,6 +109,44 @@ impl DecodeMemory {
         Self::new(DecodeLimits { max_bytes: 0, own_bytes: 0, kept_bytes: 0 }, Box::new(|_| ()))
     }
 
+    /// Returns the number of a new run of packets, of which frames may be kept.
+    pub(super) fn new_run(&self) -> u64 {
+        let mut state = self.state.lock();
+        state.next_run += 1;
+        state.next_run
+    }
+
+    /// Returns how many bytes of frames can be kept.
+    pub(super) fn frames_room(&self) -> u64 {
+        self.state.lock().frames_room(&self.limits)
+    }
+
+    /// Keeps the frame of a run that is shown at a time, which so many samples will take, if there is room.
+    pub(super) fn keep_frame(&self, (run, pts): (u64, i64), frame: KeptFrame, uses: usize) {
+        let mut state = self.state.lock();
+        if frame.bytes() <= state.frames_room(&self.limits) {
+            self.change(&mut state, |state| state.kept.put((run, pts), Arc::new(frame), uses));
+        }
+    }
+
+    /// Returns whether the frames of a run that are shown at some times are all kept.
+    pub(super) fn has_frames(&self, run: u64, times: &[i64]) -> bool {
+        let state = self.state.lock();
+        times.iter().all(|pts| state.kept.has((run, *pts)))
+    }
+
+    /// Returns a frame for one of the samples for which it is kept.
+    pub(super) fn take_frame(&self, run: u64, pts: i64) -> Option<Arc<KeptFrame>> {
+        let mut state = self.state.lock();
+        self.change(&mut state, |state| state.kept.take((run, pts)))
+    }
+
+    /// Drops the frames of a run.
+    pub(super) fn forget_run(&self, run: u64) {
+        let mut state = self.state.lock();
+        self.change(&mut state, |state| state.kept.forget(run));
+    }
+
     fn wait(&self, bytes: u64) {
         let mut state = self.state.lock();
         let fits = |state: &ShareState| state.used_bytes <= self.limits.max_bytes - bytes;
@@ -114,24 +161,41 @@ impl DecodeMemory {
             // The next request may fit as well.
             self.freed.notify_all();
         }
-        self.change(&mut state, |used| used + bytes);
+        self.change(&mut state, |state| {
+            state.used_bytes += bytes;
+            state.kept.trim_to(self.limits.max_bytes - state.used_bytes);
+        });
     }
 
-    fn change(&self, state: &mut ShareState, by: impl FnOnce(u64) -> u64) {
-        let over = |used: u64| used.saturating_sub(self.limits.own_bytes);
-        let before = over(state.used_bytes);
-        state.used_bytes = by(state.used_bytes);
-        let after = over(state.used_bytes);
+    fn change<T>(&self, state: &mut ShareState, by: impl FnOnce(&mut ShareState) -> T) -> T {
+        let over = |state: &ShareState| {
+            state.used_bytes.saturating_add(state.kept.bytes()).saturating_sub(self.limits.own_bytes)
+        };
+        let before = over(state);
+        let changed = by(state);
+        let after = over(state);
         if before != after {
             (self.on_overdraft)(after);
         }
+        changed
+    }
+}
+
+impl ShareState {
+    /// Returns how many bytes of frames can be kept: none while pictures wait for memory.
+    fn frames_room(&self, limits: &DecodeLimits) -> u64 {
+        if !self.waiting.is_empty() {
+            return 0;
+        }
+        let most = (limits.max_bytes / KEPT_FRAMES_SHARE).min(limits.max_bytes - self.used_bytes);
+        most.saturating_sub(self.kept.bytes())
     }
 }
 
 impl Drop for MemoryPermit<'_> {
     fn drop(&mut self) {
         let mut state = self.memory.state.lock();
-        self.memory.change(&mut state, |used| used - self.bytes);
+        self.memory.change(&mut state, |state| state.used_bytes -= self.bytes);
         if !state.waiting.is_empty() {
             self.memory.freed.notify_all();
         }
@@ -150,6 +214,9 @@ mod tests {
         Arc,
         atomic::{AtomicU64, Ordering::SeqCst},
     };
+
+    use spdl_frames::{FramePlanes, Plane, PlaneFormat, PlaneKind};
+    use spdl_media::VideoColor;
 
     use super::*;
 
@@ -178,5 +245,53 @@ mod tests {
         });
         assert_eq!(memory.state.lock().used_bytes, 0);
         assert_eq!(most.load(SeqCst), 60, "the largest excess over its own share was reported");
+    }
+
+    #[test]
+    fn frames_are_kept_in_memory_that_nobody_needs() {
+        let frame = || {
+            let planes = [&[7; 1000][..], &[], &[]].map(|bytes| Plane { bytes, stride: 10 });
+            let format = PlaneFormat { kind: PlaneKind::Grey, bits: 8 };
+            KeptFrame::new(&FramePlanes { size: [10, 100], format, color: VideoColor::default(), planes })
+        };
+        let bytes = frame().bytes();
+        let over = Arc::new(AtomicU64::new(0));
+        let seen = over.clone();
+        let limits = DecodeLimits { max_bytes: 8 * bytes, own_bytes: 2 * bytes, kept_bytes: 0 };
+        let memory = DecodeMemory::new(limits, Box::new(move |bytes| seen.store(bytes, SeqCst)));
+        let (first, second) = (memory.new_run(), memory.new_run());
+        for (run, pts) in [(first, 0), (first, 1), (second, 0), (second, 1), (second, 2)] {
+            memory.keep_frame((run, pts), frame(), 2);
+        }
+        assert_eq!((memory.frames_room(), over.load(SeqCst)), (0, 2 * bytes));
+        assert!(
+            memory.has_frames(second, &[0, 1]) && !memory.has_frames(second, &[1, 2]),
+            "half of the memory is full"
+        );
+        assert!(memory.take_frame(first, 0).is_some() && memory.take_frame(first, 0).is_some());
+        assert!(memory.take_frame(first, 0).is_none(), "two samples have it");
+        assert_eq!(memory.frames_room(), bytes);
+        // Pictures get what they need, at the expense of frames.
+        let permit = memory.take(6 * bytes).unwrap();
+        assert!(memory.has_frames(first, &[1]) && memory.has_frames(second, &[0]) && !memory.has_frames(second, &[1]));
+        assert_eq!((memory.frames_room(), over.load(SeqCst)), (0, 6 * bytes));
+        let all = std::thread::scope(|scope| {
+            let waits = scope.spawn(|| memory.take_all());
+            while memory.state.lock().waiting.is_empty() {
+                std::thread::yield_now();
+            }
+            memory.keep_frame((first, 9), frame(), 1);
+            assert!(!memory.has_frames(first, &[9]), "nothing is kept while others wait");
+            drop(permit);
+            waits.join().unwrap()
+        });
+        assert!(!memory.has_frames(first, &[1]));
+        drop(all);
+        memory.keep_frame((first, 1), frame(), 1);
+        memory.keep_frame((second, 1), frame(), 1);
+        memory.forget_run(first);
+        assert!(!memory.has_frames(first, &[1]) && memory.has_frames(second, &[1]));
+        memory.forget_run(second);
+        assert_eq!((memory.frames_room(), over.load(SeqCst)), (4 * bytes, 0));
     }
 }

@@ -12,6 +12,7 @@ mod column;
 mod document;
 mod followed;
 mod gzip;
+mod kept_frames;
 mod loss_mask;
 mod memory;
 mod number;
@@ -51,9 +52,10 @@ pub use sequence::{count_tokens, read_tokens};
 pub use spdl_pixels::{PictureCounts, PictureLimits};
 
 use column::{ColumnDecoder, ColumnSample, ColumnSetup, DecodeResources, DecodeScratch};
+pub(crate) use column::{FrameUser, SharedVideo, VideoIdentity};
 pub(crate) use gzip::is_compressed;
 use memory::MemoryPermit;
-pub(crate) use read_video::{ReadVideo, SeriesFrames, WantedSeries};
+pub(crate) use read_video::{FrameChoice, ReadVideo, SeriesFrames, WantedSeries};
 pub(crate) use record::{FieldLookup, ReadElements};
 use record::{SampleRecord, one_value};
 

@@ -7,8 +7,8 @@ use spdl_pixels::{Parts, ScalableHead};
 
 use super::{
     Decoder, SampleKey,
-    column::ColumnDecoder,
-    read_video::WantedSeries,
+    column::{ColumnDecoder, FrameUser, SharedVideo},
+    read_video::{FrameChoice, WantedSeries},
     record::{FieldLookup, SampleRecord},
 };
 
@@ -74,7 +74,18 @@ impl Decoder {
 
     /// Returns which frames columns decode whose fields are frames of videos.
     pub(crate) fn wanted_series(&self) -> impl Iterator<Item = &Arc<WantedSeries>> {
-        self.inner.prepared().filter_map(|(_, prepared)| prepared.decoder.wanted_series())
+        self.frame_choices().filter_map(|(_, choice)| choice.series())
+    }
+
+    /// Returns which frames of videos columns decode, with the fields that these can come from.
+    pub(crate) fn frame_choices(&self) -> impl Iterator<Item = (&[String], &FrameChoice)> {
+        let of_columns = self.inner.prepared();
+        of_columns.filter_map(|(_, prepared)| Some((&prepared.column.from[..], prepared.decoder.frame_choice()?)))
+    }
+
+    /// Returns a video whose frames these samples take together.
+    pub(crate) fn shared_video<'v>(&self, users: Vec<FrameUser<'v>>) -> SharedVideo<'v> {
+        SharedVideo::new(self.inner.seed, Arc::clone(&self.resources.memory), users)
     }
 
     /// Returns the packets of the video in `field` of a record that these samples of it need, in their order; `None` if any needs all

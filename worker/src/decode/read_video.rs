@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use spdl_job::FrameDrift;
+use spdl_job::{FrameDrift, VideoClip};
 use spdl_media::{Video, VideoBlocks, VideoTrack, encode_video_excerpt, is_whole_key};
 
 /// A video of which some packets were read.
@@ -15,6 +15,15 @@ pub(crate) struct ReadVideo {
     pub(crate) blocks: Arc<VideoBlocks>,
     /// The packets that were read: their places among those of the blocks, ascending, and their bytes.
     packets: Vec<(usize, Bytes)>,
+}
+
+/// Which frames of videos a column has.
+#[derive(Debug)]
+pub(crate) enum FrameChoice {
+    /// Those of a clip of a video.
+    Clip(VideoClip),
+    /// Those that records of its series name.
+    Series(Arc<WantedSeries>),
 }
 
 /// The frames of series that a column has, whose fields are frames of videos.
@@ -34,6 +43,16 @@ pub(crate) struct SeriesFrames {
     pub(crate) video: ReadVideo,
     /// The numbers of the frames, in the order of the places.
     pub(crate) numbers: Vec<u64>,
+}
+
+impl FrameChoice {
+    /// Returns the frames of series.
+    pub(crate) const fn series(&self) -> Option<&Arc<WantedSeries>> {
+        match self {
+            Self::Clip(_) => None,
+            Self::Series(wanted) => Some(wanted),
+        }
+    }
 }
 
 impl ReadVideo {

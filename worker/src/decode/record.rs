@@ -22,6 +22,7 @@ use spdl_types::DType;
 use super::{
     cause::{BadSampleProblem, reason},
     coco::{self, CocoAnnotation},
+    column::{SharedVideo, VideoIdentity},
     gzip::{CompressedField, is_compressed},
     read_video::{ReadVideo, SeriesFrames, WantedSeries},
 };
@@ -73,6 +74,16 @@ pub(crate) trait FieldLookup {
     /// Returns the frames of the record's series that a column wants, or what is wrong with them, with the field that names them; `None`
     /// if the record has no such field, or it names no frame.
     fn frames(&self, _wanted: &WantedSeries) -> Option<(&str, &Result<SeriesFrames, String>)> {
+        None
+    }
+
+    /// Returns the video, if other samples of the batch take frames of it, too.
+    fn shared_video(&self, _video: VideoIdentity) -> Option<&SharedVideo<'_>> {
+        None
+    }
+
+    /// Returns the video in the field `name`, if it is read whole and other samples of the batch take frames of it, too.
+    fn shared_file(&self, _name: &str) -> Option<&SharedVideo<'_>> {
         None
     }
 
@@ -196,6 +207,16 @@ impl<'r> SampleRecord<'r> {
     /// Returns the frames of the record's series that a column wants, or what is wrong with them, with the field that names them.
     pub(super) fn frames(&self, wanted: &WantedSeries) -> Option<(&'r str, &'r Result<SeriesFrames, String>)> {
         self.fields.frames(wanted)
+    }
+
+    /// Returns the video, if other samples of the batch take frames of it, too.
+    pub(super) fn shared_video(&self, video: VideoIdentity) -> Option<&'r SharedVideo<'r>> {
+        self.fields.shared_video(video)
+    }
+
+    /// Returns the video in a field that was read whole, if other samples of the batch take frames of it, too.
+    pub(super) fn shared_file(&self, name: &str) -> Option<&'r SharedVideo<'r>> {
+        self.fields.shared_file(name)
     }
 
     /// Notes that so many bytes of a value are not read.

@@ -3,7 +3,7 @@
 
 use super::{
     BadSampleProblem, DecodeScratch, Decoder, FieldTarget, Prepared, SampleKey, column::ColumnSample,
-    record::SampleRecord,
+    read_video::FrameChoice, record::SampleRecord,
 };
 
 impl Decoder {
@@ -24,7 +24,7 @@ impl Decoder {
         target: &mut FieldTarget<'_>,
     ) -> Result<(), BadSampleProblem> {
         let deltas = &prepared.column.value.deltas;
-        if let Some(wanted) = prepared.decoder.wanted_series()
+        if let Some(wanted) = prepared.decoder.frame_choice().and_then(FrameChoice::series)
             && let Some((field, frames)) = record.frames(wanted)
         {
             let problem =

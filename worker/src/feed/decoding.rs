@@ -4,7 +4,7 @@ use std::{path::Path, sync::Arc};
 
 use parking_lot::Mutex;
 use spdl_feed::BadLedger;
-use spdl_frames::FrameDecoders;
+use spdl_frames::{FrameCounts, FrameDecoders};
 use spdl_functions::FunctionRegistry;
 use spdl_job::{Job, JobFile};
 use spdl_types::{BatchId, Fingerprint, SampleId};
@@ -50,7 +50,7 @@ pub(crate) struct SampleDecoding {
     pub(crate) pictures: Arc<PictureCounts>,
     pub(crate) transforms: Arc<Transforms>,
     functions: FunctionRegistry,
-    frames: Option<Arc<FrameDecoders>>,
+    pub(super) frames: Option<Arc<FrameDecoders>>,
 }
 
 impl SampleDecoding {
@@ -107,6 +107,11 @@ impl SampleDecoding {
     /// Prepares the job's functions in Rust. Blocks, and may read files.
     pub(crate) fn rust_functions(&self, job: &Job) -> Result<RustFunctions, RustFunctionError> {
         RustFunctions::prepare(job, &self.functions, &self.name)
+    }
+
+    /// Returns what was decoded of videos.
+    pub(crate) fn frame_counts(&self) -> FrameCounts {
+        self.frames.as_deref().map(FrameDecoders::counts).unwrap_or_default()
     }
 
     /// Checks that the job's videos can be decoded, if it has any. Blocks.

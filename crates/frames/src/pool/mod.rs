@@ -3,6 +3,8 @@
 mod child;
 mod packets;
 
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
 use parking_lot::{Condvar, Mutex};
 
 use self::child::FrameChild;
@@ -18,6 +20,17 @@ pub struct FrameDecoders {
     idle: Mutex<IdleChildren>,
     /// Notified when a child becomes idle, or ends.
     is_free: Condvar,
+    packets: AtomicU64,
+    frames: AtomicU64,
+}
+
+/// What children have decoded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FrameCounts {
+    /// The packets of all requests.
+    pub packets: u64,
+    /// The frames that were returned.
+    pub frames: u64,
 }
 
 #[derive(Debug, Default)]
@@ -38,7 +51,8 @@ impl FrameDecoders {
     /// Returns decoders without children.
     #[must_use]
     pub fn new(command: FrameChildCommand, settings: FrameSettings) -> Self {
-        Self { command, settings, idle: Mutex::default(), is_free: Condvar::new() }
+        let (idle, packets, frames) = Default::default();
+        Self { command, settings, idle, is_free: Condvar::new(), packets, frames }
     }
 
     /// Checks that videos can be decoded. Blocks until a child has started, if there is none. Returns the name of the library, such as
@@ -53,6 +67,12 @@ impl FrameDecoders {
             None => FrameChild::start(&self.command, &self.settings, 0)?,
         };
         Ok(place.child.insert(child).library().to_owned())
+    }
+
+    /// Returns what children have decoded so far.
+    #[must_use]
+    pub fn counts(&self) -> FrameCounts {
+        FrameCounts { packets: self.packets.load(Relaxed), frames: self.frames.load(Relaxed) }
     }
 
     /// Decodes frames, and calls `on_frame(nth, planes)` for each in the order in which the decoder gives them; `nth` is its number among
@@ -78,7 +98,13 @@ impl FrameDecoders {
             Some(child) => child,
             None => FrameChild::start(&self.command, &self.settings, request.max_pixels)?,
         };
-        let result = child.decode(request, &self.settings, on_frame);
+        self.packets.fetch_add(request.packets.len() as u64, Relaxed);
+        let mut frames = 0;
+        let result = child.decode(request, &self.settings, &mut |nth, planes| {
+            frames += 1;
+            on_frame(nth, planes);
+        });
+        self.frames.fetch_add(frames, Relaxed);
         // A child that has ended, or has not finished its request, is dropped here.
         place.child = child.is_usable().then_some(child);
         result

@@ -146,7 +146,7 @@ fn read_excerpt(mut bytes: &[u8]) -> Option<OpenVideo<'_>> {
     bytes.is_empty().then_some(OpenVideo { video, bytes: VideoBytes(PacketSource::Excerpt(there)) })
 }
 
-fn track_bytes(Video { track, tracks, .. }: &Video) -> Vec<u8> {
+pub(super) fn track_bytes(Video { track, tracks, .. }: &Video) -> Vec<u8> {
     let VideoTrack { id, codec, extra_data, packet_prefix, width, height, rotation, pixel_aspect, color, time_base } =
         track;
     let mut bytes = id.to_le_bytes().to_vec();
@@ -173,7 +173,7 @@ fn track_bytes(Video { track, tracks, .. }: &Video) -> Vec<u8> {
     bytes
 }
 
-fn read_track(mut bytes: &[u8]) -> Option<(VideoTrack, usize)> {
+pub(super) fn read_track(mut bytes: &[u8]) -> Option<(VideoTrack, usize)> {
     let id = u64::from_le_bytes(*bytes.split_off(..8)?.first_chunk()?);
     let codec = *bytes.split_off_first()?;
     let name = take_part(&mut bytes)?;
@@ -212,7 +212,7 @@ fn append_number(bytes: &mut Vec<u8>, number: usize) {
     bytes.extend_from_slice(&u32::try_from(number).unwrap_or(u32::MAX).to_le_bytes());
 }
 
-fn append_part(bytes: &mut Vec<u8>, part: &[u8]) {
+pub(super) fn append_part(bytes: &mut Vec<u8>, part: &[u8]) {
     append_number(bytes, part.len());
     bytes.extend_from_slice(part);
 }
@@ -221,7 +221,7 @@ fn take_number(bytes: &mut &[u8]) -> Option<u32> {
     Some(u32::from_le_bytes(*bytes.split_off(..4)?.first_chunk()?))
 }
 
-fn take_part<'b>(bytes: &mut &'b [u8]) -> Option<&'b [u8]> {
+pub(super) fn take_part<'b>(bytes: &mut &'b [u8]) -> Option<&'b [u8]> {
     let length = take_number(bytes)?;
     bytes.split_off(..length as usize)
 }

@@ -7,6 +7,7 @@ mod excerpt;
 mod packet;
 mod reader;
 mod reference;
+mod stored;
 mod table;
 mod track;
 
@@ -18,6 +19,7 @@ pub(crate) use packet::{MAX_PACKETS, MAX_TIME};
 pub use reader::{Video, VideoReader};
 pub(crate) use reference::is_key_picture;
 pub use reference::{is_reference, is_whole_key};
+pub use stored::{StoredVideo, encode_stored_video};
 pub use table::{VideoTable, encode_video_table};
 pub(crate) use track::ratio;
 pub use track::{VideoCodec, VideoColor, VideoRotation, VideoTrack};

@@ -1,6 +1,6 @@
 //! Excerpts of videos: what they say of the video, and the packets that they have.
 
-use spdl_media::{OpenVideo, VideoTable, encode_video_excerpt, encode_video_table};
+use spdl_media::{OpenVideo, StoredVideo, VideoTable, encode_stored_video, encode_video_excerpt, encode_video_table};
 
 const FILES: [&[u8]; 4] = [
     include_bytes!("open-gop.mp4"),
@@ -68,4 +68,35 @@ fn packets_that_are_not_there_make_no_excerpt() {
     }
     assert_eq!(encode_video_excerpt(&open.video, &[1], |_| Some([0])), Ok(None), "of another length");
     assert_eq!(encode_video_excerpt(&open.video, &[1], |_| None::<&[u8]>), Ok(None));
+}
+
+#[test]
+fn what_is_stored_of_a_video_is_what_the_file_says_and_takes_few_bytes() {
+    for file in FILES {
+        let OpenVideo { video, .. } = OpenVideo::open(file).unwrap();
+        let mut stored = encode_stored_video(&video).unwrap();
+        let read = StoredVideo::read(&stored).unwrap();
+        assert_eq!((&read.track, read.table), (&video.track, &encode_video_table(&video.packets).unwrap()[..]));
+        let head_bytes = stored.len() - read.table.len();
+        assert!(read.table.len() - 48 <= 6 * video.packets.len() && head_bytes < 90 + video.track.extra_data.len());
+        for bytes in 0..stored.len() {
+            assert!(StoredVideo::read(&stored[..bytes]).is_err(), "{bytes} bytes");
+        }
+        // Whatever it says, blocks can be read.
+        for byte in 0..stored.len() {
+            let before = stored[byte];
+            for value in [0, 1, 0x7f, 0x80, 0xff] {
+                stored[byte] = value;
+                if let Ok(read) = StoredVideo::read(&stored) {
+                    let table = VideoTable::read(read.table).unwrap();
+                    let place = table.place(0..table.blocks());
+                    let blocks = &read.table[place.start as usize..place.end as usize];
+                    table.read_blocks(0..table.blocks(), blocks).unwrap();
+                }
+            }
+            stored[byte] = before;
+        }
+        stored.push(0);
+        assert!(StoredVideo::read(&stored).is_err());
+    }
 }

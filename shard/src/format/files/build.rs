@@ -60,15 +60,15 @@ impl FileIndexBuilder {
         self.shard_bytes
     }
 
-    /// Returns the bytes of the tables of sounds so far.
+    /// Returns the bytes of the tables of packets so far.
     #[must_use]
     pub const fn table_bytes(&self) -> u64 {
         self.table_bytes
     }
 
-    /// Takes the table of the sound in field `name` of the next record with files of its own. It is left out if the record has no file in
+    /// Takes the table of the packets in field `name` of the next record with files of its own. It is left out if the record has no file in
     /// that field.
-    pub fn sound_table(&mut self, name: &str, table: Bytes) {
+    pub fn packet_table(&mut self, name: &str, table: Bytes) {
         self.next_tables.push((name.to_owned(), table));
     }
 
@@ -170,7 +170,7 @@ impl FileIndexBuilder {
             self.text.extend_from_slice(&table);
             self.text.extend(file.to_le_bytes());
             let bytes = u32::try_from(table.len()).map_err(|_| too_much(&name))?;
-            self.field(&name, FieldKind::SoundTable, bytes).ok_or_else(|| too_much(&name))?;
+            self.field(&name, FieldKind::PacketTable, bytes).ok_or_else(|| too_much(&name))?;
             self.table_bytes += u64::from(bytes);
         }
         Ok(())

@@ -75,7 +75,7 @@ impl FileIndex {
                 return Err(wrong(&format!("field {field} does not follow the field before it")));
             };
             let content = &self.bytes[self.text + start..self.text + path_end];
-            if kind == FieldKind::SoundTable {
+            if kind == FieldKind::PacketTable {
                 if content.len() != bytes as usize {
                     return Err(wrong(&format!("the table of field {field} has another size than its text")));
                 }
@@ -139,7 +139,7 @@ impl FileIndex {
                     }
                     continue;
                 }
-                if entry.kind == FieldKind::SoundTable {
+                if entry.kind == FieldKind::PacketTable {
                     let file = u32_at(entry.etag, 0);
                     if is_shared || !(first_field..first_field + files).contains(&file) {
                         return Err(wrong(&format!("record {number} has a table of no file of its own")));
@@ -171,7 +171,7 @@ impl FileIndex {
                 match entry.kind {
                     FieldKind::Shared => self.check_shared(number, number_of_field, first_field, owner.as_ref())?,
                     FieldKind::File(_) => offset += u64::from(entry.bytes),
-                    FieldKind::Value | FieldKind::Key | FieldKind::SoundTable => {}
+                    FieldKind::Value | FieldKind::Key | FieldKind::PacketTable => {}
                 }
             }
             extras.has_lists |= has_list;
@@ -179,7 +179,7 @@ impl FileIndex {
                 return Err(wrong(&format!("record {number} shares a list of files")));
             }
             extras.has_shared |= is_shared;
-            extras.has_sound_tables |= has_table;
+            extras.has_packet_tables |= has_table;
             if !is_shared {
                 let fields = first_field..first_field + files;
                 owner = Some(OwnFields { offset: begins_at, fields, has_list });

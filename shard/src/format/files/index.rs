@@ -37,8 +37,8 @@ pub(super) enum FieldKind {
     Shared,
     /// The record's key, where it is not the beginning of its first file's path. It is the last entry of its record, and no field.
     Key,
-    /// The table of a sound, of the record's field whose number is where a file has its etag. It comes behind the values, and is no field.
-    SoundTable,
+    /// The table of the packets of a sound or a video, of the record's field whose number is where a file has its etag. It comes behind the values, and is no field.
+    PacketTable,
 }
 
 /// How an etag is written.
@@ -60,7 +60,7 @@ impl FieldKind {
             Self::Value => 3,
             Self::Shared => 4,
             Self::Key => 5,
-            Self::SoundTable => 6,
+            Self::PacketTable => 6,
         }
     }
 
@@ -73,7 +73,7 @@ impl FieldKind {
             (3, 0) => Self::Value,
             (4, 0) => Self::Shared,
             (5, 0) => Self::Key,
-            (6, 0) => Self::SoundTable,
+            (6, 0) => Self::PacketTable,
             _ => return None,
         })
     }
@@ -82,7 +82,7 @@ impl FieldKind {
         match self {
             Self::File(EtagForm::Md5) => 16,
             Self::File(EtagForm::Text(bytes)) => bytes as usize,
-            Self::Shared | Self::SoundTable => 4,
+            Self::Shared | Self::PacketTable => 4,
             Self::File(EtagForm::None) | Self::Value | Self::Key => 0,
         }
     }
@@ -117,8 +117,8 @@ pub(super) struct FileIndexExtras {
     pub(super) has_shared: bool,
     /// Whether fields are lists: neighbouring files of one record with one name.
     pub(super) has_lists: bool,
-    /// Whether files have tables of sounds.
-    pub(super) has_sound_tables: bool,
+    /// Whether files have tables of packets.
+    pub(super) has_packet_tables: bool,
 }
 
 /// One entry of the table of fields.
@@ -320,16 +320,16 @@ impl FileIndex {
         low
     }
 
-    /// Returns the entries of the tables of sounds of the record that has field number `field`.
-    fn sound_tables(&self, field: u32) -> impl Iterator<Item = FieldEntry<'_>> {
-        let (mut low, mut high) = (0, if self.extras.has_sound_tables { self.records } else { 0 });
+    /// Returns the entries of the tables of packets of the record that has field number `field`.
+    fn packet_tables(&self, field: u32) -> impl Iterator<Item = FieldEntry<'_>> {
+        let (mut low, mut high) = (0, if self.extras.has_packet_tables { self.records } else { 0 });
         while high - low > 1 {
             let middle = low + (high - low) / 2;
             if self.first_field(middle) <= field { low = middle } else { high = middle }
         }
         let entries = self.first_field(low)..self.first_field(high);
         let entries = entries.rev().map(|field| self.entry(field)).skip_while(|entry| entry.kind == FieldKind::Key);
-        entries.take_while(|entry| entry.kind == FieldKind::SoundTable)
+        entries.take_while(|entry| entry.kind == FieldKind::PacketTable)
     }
 
     fn name(&self, name: u16) -> &str {
@@ -414,8 +414,8 @@ impl ShardIndex for FileIndex {
         } else {
             &self.entry(first_field).text[..key_bytes]
         };
-        if self.extras.has_sound_tables {
-            while end > first_field + 1 && self.entry(end - 1).kind == FieldKind::SoundTable {
+        if self.extras.has_packet_tables {
+            while end > first_field + 1 && self.entry(end - 1).kind == FieldKind::PacketTable {
                 end -= 1;
             }
         }
@@ -464,9 +464,9 @@ impl ShardIndex for FileIndex {
         files.collect::<Result<_, _>>().map(FieldValue::List)
     }
 
-    fn sound_table(&self, record: &Record<'_>, nth: u32) -> Option<&[u8]> {
+    fn packet_table(&self, record: &Record<'_>, nth: u32) -> Option<&[u8]> {
         let file = self.owner_of(self.run_of(record, nth).start);
-        self.sound_tables(file).find(|table| u32_at(table.etag, 0) == file).map(|table| table.text)
+        self.packet_tables(file).find(|table| u32_at(table.etag, 0) == file).map(|table| table.text)
     }
 
     fn plan(&self, _shard: &Shard<'_>, ranges: &[Range<u64>]) -> Vec<ObjectRange> {

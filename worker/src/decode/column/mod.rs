@@ -22,6 +22,7 @@ mod listed;
 mod mask;
 mod one_hot;
 mod picture_list;
+mod shared_frames;
 mod taken_video;
 mod tensor;
 mod text;
@@ -34,6 +35,7 @@ use std::{collections::HashMap, ops::Range, sync::Arc};
 
 use audio_fact::{AudioFact, AudioFactDecoder};
 use serde_json::Value;
+pub(crate) use shared_frames::{FrameUser, SharedVideo, VideoIdentity};
 use spdl_frames::FrameDecoders;
 use spdl_functions::CallMemory;
 use spdl_job::{Column, ColumnKind, DefaultValue};
@@ -49,7 +51,7 @@ use video_fact::{VideoFact, VideoFactDecoder};
 use super::{
     BadSampleProblem, DecodeMemory, DecoderError, FieldTarget, PictureCounts, PictureLimits, SampleKey,
     document::plain_value,
-    read_video::{ReadVideo, SeriesFrames, WantedSeries},
+    read_video::{FrameChoice, ReadVideo, SeriesFrames},
     record::{SampleRecord, one_value},
 };
 
@@ -146,8 +148,8 @@ pub(super) trait ColumnDecoder: Send + Sync {
         None
     }
 
-    /// Returns which frames it decodes, if the fields are frames of videos that records of series name.
-    fn wanted_series(&self) -> Option<&Arc<WantedSeries>> {
+    /// Returns which frames it decodes, if it decodes frames of videos.
+    fn frame_choice(&self) -> Option<&FrameChoice> {
         None
     }
 
@@ -160,7 +162,7 @@ pub(super) trait ColumnDecoder: Send + Sync {
         unreachable!("field `{}` was read as a video, and its column reads none", sample.field)
     }
 
-    /// Decodes the [frames](Self::wanted_series) of a sample.
+    /// Decodes the frames of a [series](FrameChoice::Series) that a sample has.
     fn decode_series(
         &self,
         sample: ColumnSample<'_, '_, &SeriesFrames>,

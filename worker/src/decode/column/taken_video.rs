@@ -29,11 +29,16 @@ pub(super) struct TakenVideo {
 }
 
 /// A packet that is needed.
+#[derive(Clone)]
 pub(super) struct NeededPacket<'b> {
-    pts: i64,
-    bytes: Cow<'b, [u8]>,
+    /// Its number in the video.
+    pub(super) number: u64,
+    pub(super) pts: i64,
+    pub(super) bytes: Cow<'b, [u8]>,
     /// Whether packets before it that others refer to are left out.
-    begins_anew: bool,
+    pub(super) begins_anew: bool,
+    /// Whether its frame is taken.
+    pub(super) is_wanted: bool,
 }
 
 impl NeededPacket<'_> {
@@ -74,13 +79,18 @@ impl TakenVideo {
     /// Takes the frames of a series.
     pub(super) fn of_series(
         field: &str,
-        SeriesFrames { video, numbers }: &SeriesFrames,
+        frames: &SeriesFrames,
         limits: PictureLimits,
     ) -> Result<Self, BadSampleProblem> {
+        check_size(&frames.video.track, field, limits)?;
+        Ok(Self::of_frames(frames))
+    }
+
+    /// Takes the frames of a series, of whatever size they are.
+    pub(super) fn of_frames(SeriesFrames { video, numbers }: &SeriesFrames) -> Self {
         let ReadVideo { track, blocks, .. } = video;
-        check_size(track, field, limits)?;
         let (numbers, real) = (numbers.clone(), numbers.len());
-        Ok(Self { track: Arc::clone(track), blocks: Arc::clone(blocks), numbers, real })
+        Self { track: Arc::clone(track), blocks: Arc::clone(blocks), numbers, real }
     }
 
     /// Chooses the frames of a clip of a video, of which the blocks are all.
@@ -102,6 +112,11 @@ impl TakenVideo {
         let ClipFrames { numbers, real } = clip.frames_of(&times, drawn).ok_or_else(too_short)?;
         let numbers = numbers.into_iter().map(|frame| frame as u64).collect();
         Ok(Self { track: Arc::clone(track), blocks: Arc::clone(blocks), numbers, real })
+    }
+
+    /// Chooses the frames of another clip of the same video.
+    pub(super) fn choose_other(&self, clip: &VideoClip, of: (u64, SampleKey)) -> Result<Self, BadSampleProblem> {
+        Self::choose(clip, "", (&self.track, &self.blocks), of)
     }
 
     /// Returns the numbers of the frames, ascending, each once.
@@ -159,8 +174,8 @@ impl TakenVideo {
         let mut next = None;
         for place in needed {
             let packet = &blocks.packets()[place];
+            let number = blocks.first_packet() + place as u64;
             let bytes = bytes_of(place).ok_or_else(|| {
-                let number = blocks.first_packet() + place as u64;
                 format!("is cut off before packet {number}, or has key frames that are not whole and was read in part")
             })?;
             let skipped = next.map_or(place..place, |next| next..place);
@@ -170,13 +185,23 @@ impl TakenVideo {
                 continue;
             }
             let begins_anew = packet.is_key && blocks.packets()[skipped].iter().any(|packet| !packet.is_droppable);
-            let bytes = match &track.packet_prefix[..] {
-                [] => Cow::Borrowed(bytes),
-                prefix => Cow::Owned([prefix, bytes].concat()),
-            };
-            packets.push(NeededPacket { pts: packet.pts, bytes, begins_anew });
+            let bytes = self.with_prefix(bytes);
+            packets.push(NeededPacket { number, pts: packet.pts, bytes, begins_anew, is_wanted });
         }
         Ok(packets)
+    }
+
+    /// Returns the bytes of a packet with those that come before each.
+    pub(super) fn with_prefix<'b>(&self, bytes: &'b [u8]) -> Cow<'b, [u8]> {
+        match &self.track.packet_prefix[..] {
+            [] => Cow::Borrowed(bytes),
+            prefix => Cow::Owned([prefix, bytes].concat()),
+        }
+    }
+
+    /// Returns the number of the packet at the first place.
+    pub(super) fn first_packet(&self) -> u64 {
+        self.blocks.first_packet()
     }
 
     /// Returns the bytes of the packet at a place of all of the file's packets.

@@ -3,9 +3,7 @@
 
 use std::sync::Arc;
 
-use spdl_frames::{
-    FrameDecodeError, FrameDecoders, FramePlanes, FrameRequest, PacketBytes, PlaneFormat, PlaneKind, RgbConversion,
-};
+use spdl_frames::{FrameDecodeError, FramePlanes, PlaneFormat, PlaneKind, RgbConversion};
 use spdl_job::{PicturePlan, VideoClip, VideoColumn};
 use spdl_media::{VideoBlocks, VideoColor, VideoRotation, VideoTrack};
 use spdl_pixels::{Orientation, PictureLimits};
@@ -14,7 +12,8 @@ use spdl_shard::format::FieldValue;
 use super::{
     ColumnDecoder, ColumnSample, ColumnSetup, DecodeResources, DecodeScratch, FieldTarget,
     image::{ImageColumnDecoder, RgbFrame},
-    taken_video::{NeededPacket, TakenVideo},
+    shared_frames::{FrameDecoding, SharedVideo, VideoIdentity},
+    taken_video::TakenVideo,
     video_pictures::{self, VideoValue},
 };
 use crate::{
@@ -22,7 +21,7 @@ use crate::{
         SampleKey,
         cause::{BadSampleProblem, reason},
         memory::NeverFits,
-        read_video::{ReadVideo, SeriesFrames, WantedSeries},
+        read_video::{FrameChoice, ReadVideo, SeriesFrames, WantedSeries},
         record::SampleRecord,
     },
     frames::NO_PROCESSES,
@@ -46,14 +45,6 @@ const IDENTITY: u16 = 0;
 pub(super) struct VideoDecoder {
     choice: FrameChoice,
     each: ImageColumnDecoder,
-}
-
-/// Which frames a sample has.
-enum FrameChoice {
-    /// Those of a clip of a video.
-    Clip(VideoClip),
-    /// Those that records of its series name.
-    Series(Arc<WantedSeries>),
 }
 
 /// The frames of a sample while they are written.
@@ -126,11 +117,8 @@ impl ColumnDecoder for VideoDecoder {
         TakenVideo::choose(clip, "", video, of).ok()?.needed()
     }
 
-    fn wanted_series(&self) -> Option<&Arc<WantedSeries>> {
-        match &self.choice {
-            FrameChoice::Clip(_) => None,
-            FrameChoice::Series(wanted) => Some(wanted),
-        }
+    fn frame_choice(&self) -> Option<&FrameChoice> {
+        Some(&self.choice)
     }
 
     fn video_pictures(&self, count: usize, of: (u64, SampleKey)) -> Option<Vec<usize>> {
@@ -161,7 +149,8 @@ impl ColumnDecoder for VideoDecoder {
         let (field, file) = (sample.field, content.into_file());
         let of = (sample.seed, sample.key);
         let (taken, bytes) = TakenVideo::open(self.clip(field)?, (field, &file), of, sample.resources.limits)?;
-        self.decode_taken(&taken, &|place| taken.packet_of_file(&bytes, place), sample, target)
+        let shared = sample.record.shared_file(field);
+        self.decode_taken(&taken, &|place| taken.packet_of_file(&bytes, place), shared, sample, target)
     }
 
     fn decode_read(
@@ -173,7 +162,8 @@ impl ColumnDecoder for VideoDecoder {
         let FrameChoice::Clip(clip) = &self.choice else { unreachable!("only videos of clips are read in part") };
         let of = (sample.seed, sample.key);
         let taken = TakenVideo::of_read(clip, (sample.field, video), of, sample.resources.limits)?;
-        self.decode_taken(&taken, &|place| video.packet(place), sample, target)
+        let shared = sample.record.shared_video(VideoIdentity::of_track(&video.track));
+        self.decode_taken(&taken, &|place| video.packet(place), shared, sample, target)
     }
 
     fn decode_series(
@@ -183,7 +173,8 @@ impl ColumnDecoder for VideoDecoder {
     ) -> Result<(), BadSampleProblem> {
         let (sample, frames) = sample.replace(());
         let taken = TakenVideo::of_series(sample.field, frames, sample.resources.limits)?;
-        self.decode_taken(&taken, &|place| frames.video.packet(place), sample, target)
+        let shared = sample.record.shared_video(VideoIdentity::of_track(&frames.video.track));
+        self.decode_taken(&taken, &|place| frames.video.packet(place), shared, sample, target)
     }
 }
 
@@ -198,11 +189,13 @@ impl VideoDecoder {
         Ok(clip)
     }
 
-    /// Decodes the frames of a sample into its place. `bytes_of` returns the bytes of the packet at a place, if they are there.
+    /// Decodes the frames of a sample into its place. `bytes_of` returns the bytes of the packet at a place, if they are there; `shared`
+    /// is the video, if other samples take frames of it, too.
     fn decode_taken<'b>(
         &self,
         taken: &TakenVideo,
         bytes_of: &dyn Fn(usize) -> Option<&'b [u8]>,
+        shared: Option<&SharedVideo<'_>>,
         sample: ColumnSample<'_, '_, ()>,
         target: &mut FieldTarget<'_>,
     ) -> Result<(), BadSampleProblem> {
@@ -239,11 +232,20 @@ impl VideoDecoder {
             out: target.fixed(),
         };
         let max_pixels = u64::from(width) * u64::from(height);
-        let mut on_frame = |number, planes: FramePlanes<'_>| writer.write(number, &planes, &mut plan_of);
-        let VideoTrack { codec, extra_data, .. } = &*taken.track;
-        let packets: Vec<PacketBytes<'_>> = packets.iter().map(NeededPacket::as_bytes).collect();
-        let request = FrameRequest { codec, extra_data, packets: &packets, wanted: &wanted, max_pixels };
-        let outcome = decode(frames, &request, field, &mut on_frame);
+        let mut failed = None;
+        let mut on_frame = |pts: i64, planes: FramePlanes<'_>| {
+            if let Ok(number) = wanted.binary_search(&pts)
+                && failed.is_none()
+            {
+                failed = writer.write(number, &planes, &mut plan_of).err();
+            }
+        };
+        let decoding = FrameDecoding { frames, taken, bytes_of, packets: &packets, max_pixels };
+        let decoded = match shared {
+            Some(video) => video.decode((&self.choice, key), &decoding, &mut on_frame),
+            None => decoding.decode(&mut on_frame),
+        };
+        let outcome = failed.map_or_else(|| decoded.map_err(|error| of_decoding(field, &error)), Err);
         let kept_bytes = resources.memory.kept_bytes();
         if writer.scratch.frame.capacity() > kept_bytes {
             writer.scratch.frame = Vec::new();
@@ -305,26 +307,6 @@ impl ClipWriter<'_> {
         }
         self.scratch.frame = rgb;
         Ok(())
-    }
-}
-
-/// Has the wanted frames decoded, and calls `on_frame` with each and its number.
-fn decode(
-    frames: &FrameDecoders,
-    request: &FrameRequest<'_>,
-    field: &str,
-    on_frame: &mut dyn FnMut(usize, FramePlanes<'_>) -> Result<(), BadSampleProblem>,
-) -> Result<(), BadSampleProblem> {
-    let mut failed = None;
-    let outcome = frames.decode(request, &mut |number, planes| {
-        if failed.is_none() {
-            failed = on_frame(number, planes).err();
-        }
-    });
-    match (failed, outcome) {
-        (Some(problem), _) => Err(problem),
-        (None, Ok(())) => Ok(()),
-        (None, Err(error)) => Err(of_decoding(field, &error)),
     }
 }
 

@@ -14,6 +14,7 @@ use super::{
     lend::{BatchLender, QueuedSample, Queues},
     records::FetchedGroup,
     sample::{BatchSample, Reason, Undecoded},
+    shared_videos::SharedVideos,
     threads::{Parking, SampleSource, steal},
 };
 use crate::feed::{
@@ -64,9 +65,11 @@ pub(super) fn decode_samples(
     if largest_first.is_empty() && kept.is_empty() {
         return Vec::new();
     }
+    let videos = SharedVideos::find(&feed.decoder, groups);
     let mut places = buffer.places(&feed.layout);
     let mut place = |entry: u32| places[entry as usize].take().expect("an entry is filled by one sample at a time");
-    largest_first.sort_unstable_by_key(|(_, sample)| (Reverse(sample.bytes), sample.entry));
+    largest_first
+        .sort_unstable_by_key(|(_, sample)| (videos.before(sample.entry), Reverse(sample.bytes), sample.entry));
     let queues = Queues { shared: Worker::new_fifo(), own: Worker::new_fifo() };
     for (group, sample) in &largest_first {
         queues.shared.push(QueuedSample { group, sample, place: place(sample.entry), has_permit: true });
@@ -80,6 +83,7 @@ pub(super) fn decode_samples(
         permit,
         shared: queues.shared.stealer(),
         own: queues.own.stealer(),
+        videos: &videos,
         parking: if lender.is_some() { Parking::open() } else { Parking::default() },
         left: Mutex::default(),
     };
@@ -135,6 +139,7 @@ struct OwnSamples<'q> {
     shared: Stealer<QueuedSample<'q>>,
     /// Samples that are not lent.
     own: Stealer<QueuedSample<'q>>,
+    videos: &'q SharedVideos<'q>,
     parking: Parking,
     /// The samples that were not decoded.
     left: Mutex<Vec<Undecoded>>,
@@ -156,7 +161,7 @@ impl SampleSource for OwnSamples<'_> {
             return;
         }
         let feed = self.feed;
-        let result = decode_or_take(feed, group, sample, &mut place);
+        let result = decode_or_take(feed, (group, self.videos), sample, &mut place);
         let took = thread.end_item();
         let stage = &feed.decoding.stages.decode;
         match result {
@@ -189,7 +194,7 @@ fn take(feed: &Feed, member: &SharingMember, sample: &BatchSample, kept: &KeptSa
 /// were read for it, or the sample if it was not written.
 fn decode_or_take(
     feed: &Feed,
-    group: &FetchedGroup,
+    group: (&FetchedGroup, &SharedVideos<'_>),
     sample: &BatchSample,
     place: &mut SamplePlace<'_>,
 ) -> Result<u64, Box<Undecoded>> {
@@ -213,7 +218,7 @@ fn decode_or_take(
 /// want. Returns the number of bytes of the fields that were read, or the sample if it was not decoded.
 fn decode_sample(
     feed: &Feed,
-    group: &FetchedGroup,
+    (group, videos): (&FetchedGroup, &SharedVideos<'_>),
     sample: &BatchSample,
     place: &mut SamplePlace<'_>,
     mut shared: Option<&mut SharedDecode<'_>>,
@@ -230,7 +235,10 @@ fn decode_sample(
         place.mask(sample);
         return undecoded(Reason::Quarantined { deaths });
     }
-    let fields = GroupFields::new(group, record);
+    let mut fields = GroupFields::new(group, record);
+    if suspicion != Suspicion::Alone {
+        fields = fields.sharing(videos);
+    }
     let key = sample.key();
     let mark = || journal.mark(feed.decoding.thread_index(), Some(feed.unit(sample.id)));
     let result = if suspicion == Suspicion::Alone {

@@ -20,7 +20,7 @@ pub(super) trait FieldParts {
     fn field(&self) -> &WantedField;
 
     /// Returns the ranges of the shard that are to be read.
-    fn wanted(&self) -> Vec<Range<u64>>;
+    fn ranges(&self) -> &[Range<u64>];
 
     /// Returns an excerpt with the parts; `None` if not all have been read.
     fn cut(&self, read: &Pieces) -> Option<CutField>;
@@ -28,7 +28,7 @@ pub(super) trait FieldParts {
 
 /// Returns the number of bytes of the parts of fields.
 pub(super) fn bytes_of<P: FieldParts>(fields: &[P]) -> u64 {
-    fields.iter().flat_map(FieldParts::wanted).map(|range| range.end - range.start).sum()
+    fields.iter().flat_map(FieldParts::ranges).map(|range| range.end - range.start).sum()
 }
 
 /// Reads the parts of fields, and returns excerpts of these and the bytes that were read; `None` if one cannot be made.
@@ -37,7 +37,8 @@ pub(super) async fn excerpts<P: FieldParts>(
     place: &BlockPlace,
     fields: &[P],
 ) -> Result<Option<(Vec<CutField>, u64)>, FeedError> {
-    let read = fetcher.read_ranges(place, fields.iter().flat_map(FieldParts::wanted).collect(), P::GAP_BYTES).await?;
+    let ranges = fields.iter().flat_map(FieldParts::ranges).cloned().collect();
+    let read = fetcher.read_ranges(place, ranges, P::GAP_BYTES).await?;
     let cut = fields.iter().map(|field| field.cut(&read)).collect::<Option<Vec<_>>>();
     Ok(cut.map(|cut| (cut, read.bytes())))
 }

@@ -5,13 +5,17 @@ use std::{cell::Cell, ops::Range};
 use spdl_shard::format::{FieldValue, Record};
 use spdl_types::DType;
 
-use super::{records::FetchedGroup, sample::Reason, series_frames::RecordFrames};
-use crate::decode::{Decoder, FieldLookup, ReadElements, ReadVideo, SeriesFrames, WantedSeries};
+use super::{records::FetchedGroup, sample::Reason, series_frames::RecordFrames, shared_videos::SharedVideos};
+use crate::decode::{
+    Decoder, FieldLookup, ReadElements, ReadVideo, SeriesFrames, SharedVideo, VideoIdentity, WantedSeries,
+};
 
 /// The fields of a record of a group, as a decoder asks for them.
 pub(super) struct GroupFields<'g> {
     group: &'g FetchedGroup,
     record: Record<'g>,
+    /// The videos of which other samples take frames, too.
+    videos: Option<&'g SharedVideos<'g>>,
     /// The reason why a field cannot be opened; of several such fields, that of the last.
     wrong: Cell<Option<Reason>>,
     read_bytes: Cell<u64>,
@@ -19,7 +23,12 @@ pub(super) struct GroupFields<'g> {
 
 impl<'g> GroupFields<'g> {
     pub(super) const fn new(group: &'g FetchedGroup, record: Record<'g>) -> Self {
-        Self { group, record, wrong: Cell::new(None), read_bytes: Cell::new(0) }
+        Self { group, record, videos: None, wrong: Cell::new(None), read_bytes: Cell::new(0) }
+    }
+
+    /// Returns the same fields, whose videos may be decoded for several samples.
+    pub(super) fn sharing(self, videos: &'g SharedVideos<'g>) -> Self {
+        Self { videos: Some(videos), ..self }
     }
 
     /// Returns the bytes of all values that were asked for, without those that were not read.
@@ -93,6 +102,14 @@ impl FieldLookup for GroupFields<'_> {
         let bytes = frames.as_ref().map_or(0, |frames| frames.video.bytes());
         self.read_bytes.set(self.read_bytes.get() + bytes);
         Some((field.as_str(), frames))
+    }
+
+    fn shared_video(&self, video: VideoIdentity) -> Option<&SharedVideo<'_>> {
+        self.videos?.get(video)
+    }
+
+    fn shared_file(&self, name: &str) -> Option<&SharedVideo<'_>> {
+        self.videos?.get(self.group.identity(&self.record, name)?)
     }
 
     fn names(&self) -> Vec<String> {

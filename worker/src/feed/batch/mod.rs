@@ -8,7 +8,8 @@
 //!    need.
 //! 3. When the scheduler grants a permit for what has come, [`decode`] writes it to the slot. The decoding threads take from one
 //!    [`SampleSource`](threads::SampleSource) after the other: where all columns are numbers, the columns ([`mod@gather`]); the samples that
-//!    are there; those to decode, while [`lend`] has helpers decode what would wait for long.
+//!    are there; those to decode, while [`lend`] has helpers decode what would wait for long. Frames of [videos](mod@shared_videos) that
+//!    several samples take are decoded once.
 //! 4. [`settle`] decides about the samples that were not decoded: other bytes, a substitute, or the end of the
 //!    job. Those to be decoded go back to 2.
 //! 5. If samples are sequences, [`mod@sequence`] finds the pieces of documents that they have, which take the way of samples from 2 to 4, and
@@ -40,6 +41,7 @@ mod sequence;
 mod series;
 mod series_frames;
 mod settle;
+mod shared_videos;
 mod sound_parts;
 mod threads;
 mod video_parts;

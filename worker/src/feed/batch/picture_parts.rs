@@ -15,8 +15,11 @@ use crate::{feed::open::Feed, fetch::Pieces};
 /// A list of pictures, and those of it to read.
 pub(super) struct PictureParts<'f> {
     field: &'f WantedField,
-    /// For each picture its place in the shard, if it is read.
-    pictures: Vec<Option<Range<u64>>>,
+    /// How many pictures it has.
+    count: usize,
+    /// The numbers of those that are read, and their places in the shard.
+    numbers: Vec<usize>,
+    ranges: Vec<Range<u64>>,
 }
 
 impl FieldParts for PictureParts<'_> {
@@ -27,17 +30,16 @@ impl FieldParts for PictureParts<'_> {
         self.field
     }
 
-    fn wanted(&self) -> Vec<Range<u64>> {
-        self.pictures.iter().flatten().cloned().collect()
+    fn ranges(&self) -> &[Range<u64>] {
+        &self.ranges
     }
 
     /// Returns the list without the pictures that nothing needs.
     fn cut(&self, read: &Pieces) -> Option<CutField> {
-        let content = |place: &Option<Range<u64>>| match place {
-            Some(place) => read.slice(place.clone()).map(Some),
-            None => Some(None),
-        };
-        let pictures: Vec<Option<Bytes>> = self.pictures.iter().map(content).collect::<Option<_>>()?;
+        let mut pictures: Vec<Option<Bytes>> = vec![None; self.count];
+        for (number, range) in self.numbers.iter().zip(&self.ranges) {
+            pictures[*number] = Some(read.slice(range.clone())?);
+        }
         let content = CutContent::Value(FieldValue::List(pictures));
         Some(CutField { record: self.field.record, nth: self.field.nth, content })
     }
@@ -57,13 +59,10 @@ pub(super) fn plan<'f>(
     }
     let places = index.files(&record, field.nth)?;
     let of_record = samples.iter().filter(|sample| sample.record == field.record).map(BatchSample::key);
-    let needed = feed.decoder.video_pictures(of_record, (name, places.len()))?;
-    if needed.len() == places.len() {
+    let numbers = feed.decoder.video_pictures(of_record, (name, places.len()))?;
+    if numbers.len() == places.len() {
         return None;
     }
-    let mut pictures = vec![None; places.len()];
-    for number in needed {
-        pictures[number] = Some(places[number].clone());
-    }
-    Some(PictureParts { field, pictures })
+    let ranges = numbers.iter().map(|number| places[*number].clone()).collect();
+    Some(PictureParts { field, count: places.len(), numbers, ranges })
 }

@@ -17,7 +17,7 @@ use super::{
     series_frames::{self, GroupFrames, RecordFrames},
 };
 use crate::{
-    decode::{ReadElements, ReadVideo, WantedSeries},
+    decode::{ReadElements, ReadVideo, VideoIdentity, WantedSeries},
     feed::{FeedError, dataset::IndexHold, open::Feed},
     fetch::{BlockBytes, Wanted},
 };
@@ -290,6 +290,19 @@ impl FetchedGroup {
         match self.cut_field(record, self.index.field_number(record, name)?)? {
             CutContent::Video(video) => Some(video),
             CutContent::Value(_) => None,
+        }
+    }
+
+    /// Returns which video a field has; `None` if it is none of those of which several samples may take frames.
+    pub(super) fn identity(&self, record: &Record<'_>, name: &str) -> Option<VideoIdentity> {
+        let nth = self.index.field_number(record, name)?;
+        match self.cut_field(record, nth) {
+            Some(CutContent::Video(video)) => Some(VideoIdentity::of_track(&video.track)),
+            Some(CutContent::Value(_)) => None,
+            None => {
+                let Range { start, end } = self.index.field(record, nth).range()?;
+                Some(VideoIdentity::File(self.samples.first()?.block, start, end))
+            }
         }
     }
 

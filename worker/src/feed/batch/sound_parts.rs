@@ -20,6 +20,8 @@ pub(super) struct SoundParts<'f> {
     field: &'f WantedField,
     table: SoundTable<'f>,
     segment: SoundSegment,
+    /// The ranges of the shard that it has.
+    ranges: Vec<Range<u64>>,
 }
 
 impl FieldParts for SoundParts<'_> {
@@ -30,13 +32,12 @@ impl FieldParts for SoundParts<'_> {
         self.field
     }
 
-    fn wanted(&self) -> Vec<Range<u64>> {
-        let start = self.field.range.start;
-        self.segment.ranges.iter().map(|range| start + range.start..start + range.end).collect()
+    fn ranges(&self) -> &[Range<u64>] {
+        &self.ranges
     }
 
     fn cut(&self, read: &Pieces) -> Option<CutField> {
-        let parts = self.wanted().into_iter().map(|range| read.slice(range)).collect::<Option<Vec<_>>>()?;
+        let parts = self.ranges.iter().map(|range| read.slice(range.clone())).collect::<Option<Vec<_>>>()?;
         let content = encode_sound_excerpt(&self.table, &self.segment, parts);
         let content = CutContent::Value(Bytes::from(content).into());
         Some(CutField { record: self.field.record, nth: self.field.nth, content })
@@ -51,7 +52,7 @@ pub(super) fn plan<'f>(
     field: &'f WantedField,
 ) -> Option<SoundParts<'f>> {
     let record = index.record(field.record);
-    let table = index.sound_table(&record, field.nth)?;
+    let table = index.packet_table(&record, field.nth)?;
     let name = index.field(&record, field.nth).name;
     if !feed.decoder.reads_sound_parts(name) {
         return None;
@@ -70,5 +71,7 @@ pub(super) fn plan<'f>(
     })?;
     let shared_by = index.field(&record, field.nth).shared_by.max(1);
     feed.parts.note_segment(segment.bytes(), field.bytes() / u64::from(shared_by));
-    Some(SoundParts { field, table, segment })
+    let start = field.range.start;
+    let ranges = segment.ranges.iter().map(|range| start + range.start..start + range.end).collect();
+    Some(SoundParts { field, table, segment, ranges })
 }

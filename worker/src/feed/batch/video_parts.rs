@@ -1,5 +1,6 @@
 //! The parts of long videos that the clips of a batch need: the tables that say where packets lie are read first, and then the packets
-//! that decoding the clips takes. Matroska and fragments of MP4 have their tables between the packets, and are read whole.
+//! that decoding the clips takes. Matroska has its tables between the packets, and an index may have stored them; without that, and in
+//! fragments of MP4, videos are read whole.
 //!
 //! What is read of a video has no checksum. A table that cannot be read means that the video is read whole, and decoding says
 //! what is wrong with it.
@@ -12,7 +13,7 @@ use spdl_shard::{format::ShardIndex, ranges::merge};
 use super::{
     field_parts::{FieldParts, bytes_of},
     sample::{BatchSample, CutContent, CutField, WantedField},
-    video_tables::{NoTables, VideoKey, tables_of},
+    video_tables::{NoTables, VideoKey, stored_tables, tables_of},
 };
 use crate::{
     decode::ReadVideo,
@@ -44,8 +45,8 @@ impl FieldParts for VideoParts<'_> {
         self.field
     }
 
-    fn wanted(&self) -> Vec<Range<u64>> {
-        self.ranges.clone()
+    fn ranges(&self) -> &[Range<u64>] {
+        &self.ranges
     }
 
     fn cut(&self, read: &Pieces) -> Option<CutField> {
@@ -89,11 +90,15 @@ pub(super) async fn plan<'f>(
     }
     let block = samples[0].block;
     let key = VideoKey::Field(block, field.record, field.nth);
-    let known = match tables_of(feed, key, &feed.datasets.place(block), &field.range).await {
-        Ok(known) => known,
-        Err(NoTables::Video(_)) => return Ok(None),
-        Err(NoTables::Fetch(error)) => return Err(error),
+    let known = match index.packet_table(&record, field.nth) {
+        Some(stored) => stored_tables(feed, &key, stored, field.bytes()),
+        None => match tables_of(feed, key, &feed.datasets.place(block), &field.range).await {
+            Ok(known) => Some(known),
+            Err(NoTables::Video(_)) => None,
+            Err(NoTables::Fetch(error)) => return Err(error),
+        },
     };
+    let Some(known) = known else { return Ok(None) };
     let (track, blocks) = (Arc::clone(&known.track), Arc::new(known.all_blocks()));
     let of_record = samples.iter().filter(|sample| sample.record == field.record).map(BatchSample::key);
     let Some(packets) = feed.decoder.video_packets(of_record, name, (&track, &blocks)) else { return Ok(None) };

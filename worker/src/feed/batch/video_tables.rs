@@ -1,5 +1,6 @@
 //! The tables of videos, which say where their packets lie: each is read once and kept for its next use. Matroska and fragments of MP4
-//! have their tables between the packets, and are not read here.
+//! have their tables between the packets: of fields, an index may have them, and objects, of which many samples take frames, are passed
+//! over once.
 
 use std::{ops::Range, sync::Arc};
 
@@ -7,7 +8,9 @@ use bytes::Bytes;
 use lru::LruCache;
 use parking_lot::Mutex;
 use spdl_job::{FrameDrift, SteadyFrames};
-use spdl_media::{MediaError, Video, VideoBlocks, VideoReader, VideoTable, VideoTrack, encode_video_table};
+use spdl_media::{
+    MediaError, StoredVideo, Video, VideoBlocks, VideoReader, VideoTable, VideoTrack, encode_video_table,
+};
 use spdl_types::Fingerprint;
 use tokio::sync::OnceCell;
 
@@ -76,8 +79,9 @@ pub(super) async fn tables_of(
     if let Some(known) = cell.get() {
         return Ok(Arc::clone(known));
     }
+    let may_pass = matches!(key, VideoKey::Object(..));
     let read = || async {
-        let video = read_tables(feed, place, range).await?;
+        let video = read_tables(feed, place, range, may_pass).await?;
         KnownVideo::new(video).map(Arc::new).map_err(|error| NoTables::Video(error.to_string()))
     };
     let known = cell.get_or_try_init(read).await.cloned()?;
@@ -85,8 +89,26 @@ pub(super) async fn tables_of(
     Ok(known)
 }
 
-/// Reads where the packets of a video lie.
-async fn read_tables(feed: &Feed, place: &BlockPlace, video: &Range<u64>) -> Result<Video, NoTables> {
+/// Returns what an index has stored of a video of so many bytes; `None` if that is not valid.
+pub(super) fn stored_tables(feed: &Feed, key: &VideoKey, stored: &[u8], video_bytes: u64) -> Option<Arc<KnownVideo>> {
+    let cell = feed.parts.tables.cell(key);
+    if cell.get().is_none() {
+        let StoredVideo { track, table } = StoredVideo::read(stored).ok()?;
+        let known = KnownVideo { track: Arc::new(track), table: Bytes::copy_from_slice(table) };
+        let blocks = known.all_blocks();
+        let end = blocks.packets().iter().map(|packet| packet.offset.saturating_add(packet.bytes.into())).max();
+        if end.is_some_and(|end| end > video_bytes) {
+            return None;
+        }
+        // Another batch may have done it meanwhile.
+        let _ = cell.set(Arc::new(known));
+        feed.parts.tables.trim_to(KEPT_TABLE_BYTES);
+    }
+    cell.get().cloned()
+}
+
+/// Reads where the packets of a video lie; where its tables lie between these, only if it `may_pass` over all of it.
+async fn read_tables(feed: &Feed, place: &BlockPlace, video: &Range<u64>, may_pass: bool) -> Result<Video, NoTables> {
     let problem = |problem: &str| Err(NoTables::Video(problem.to_owned()));
     let _transit = feed.fetcher.transit(TABLE_BYTES).await;
     let video_bytes = video.end - video.start;
@@ -98,10 +120,10 @@ async fn read_tables(feed: &Feed, place: &BlockPlace, video: &Range<u64>) -> Res
         if wanted.is_empty() {
             return problem("is empty");
         }
-        if reader.is_pass() {
+        if reader.is_pass() && (!may_pass || read_bytes > MAX_TABLE_BYTES) {
             return problem(
-                "has its tables between its packets, as fragments of MP4 and Matroska have: write them to its beginning, with \
-                 `ffmpeg -i IN -c copy -movflags +faststart OUT.mp4`",
+                "has its tables between its packets, as fragments of MP4 and Matroska have, and more than 256 MiB would be read for \
+                 them: write them to its beginning, with `ffmpeg -i IN -c copy -movflags +faststart OUT.mp4`",
             );
         }
         if read_bytes > MAX_TABLE_BYTES {

@@ -12,6 +12,7 @@ mod sharing;
 mod sounds;
 mod sources;
 mod tokens;
+mod videos;
 
 use std::{collections::BTreeMap, fs, sync::Arc, time::Instant};
 

@@ -4,11 +4,11 @@ mod coco;
 mod delimited;
 mod frames;
 mod kaldi;
+mod packet_tables;
 mod paths;
 mod records;
 mod scan;
 mod shar;
-mod sound_tables;
 mod table;
 mod transcripts;
 

@@ -18,10 +18,10 @@ use spdl_shard::{
 
 use super::{
     frames::{ListedVideo, folder, folder_of, video},
+    packet_tables::PacketTables,
     records::{
         ListedRecord, by_folder, group, has_field, is_picture_file, is_sound_file, is_video_file, name_at, neighbours,
     },
-    sound_tables::SoundTables,
     table::{FileTable, RowFields},
     transcripts::{TEXT_FIELD, Transcripts},
 };
@@ -82,7 +82,7 @@ struct Shards<'s> {
     has_noted_pictures: bool,
     /// Whether a sound without a text among transcripts was noted.
     has_noted_text: bool,
-    sound_tables: SoundTables<'s>,
+    packet_tables: PacketTables<'s>,
 }
 
 /// Which files make records.
@@ -168,10 +168,11 @@ impl<'s> Shards<'s> {
         if let LabelSource::Folders(classes) | LabelSource::Table { classes, .. } = &labels {
             odd.classes.extend(classes.keys().cloned());
         }
-        let sound_tables = SoundTables::new(scan.from, &files, |path| match &makes_record {
+        let packet_tables = PacketTables::new(scan.from, &files, |path| match &makes_record {
             MakesRecord::Rows(table) => table.rows(path).len(),
-            MakesRecord::Sounds => 1,
-            MakesRecord::Pictures | MakesRecord::Frames | MakesRecord::Videos | MakesRecord::All => 0,
+            MakesRecord::Sounds => usize::from(is_sound_file(path)),
+            MakesRecord::Videos => usize::from(is_video_file(path)),
+            MakesRecord::Pictures | MakesRecord::Frames | MakesRecord::All => 0,
         });
         scan.meter.expect_bytes(files.iter().map(|file| file.bytes).sum());
         Ok(Self {
@@ -186,7 +187,7 @@ impl<'s> Shards<'s> {
             odd,
             has_noted_pictures: false,
             has_noted_text: false,
-            sound_tables,
+            packet_tables,
         })
     }
 
@@ -207,8 +208,8 @@ impl<'s> Shards<'s> {
             let Some(record) = self.next_record() else { break };
             let start = index.shard_bytes();
             for (number, field) in &record.files {
-                if let Some(table) = self.sound_tables.of(*number).await? {
-                    index.sound_table(field, table);
+                if let Some(table) = self.packet_tables.of(*number).await? {
+                    index.packet_table(field, table);
                 }
             }
             for row in self.rows(&record) {
