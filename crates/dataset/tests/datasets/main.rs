@@ -24,6 +24,7 @@ mod parquet_footers;
 mod parquet_numbers;
 mod report;
 mod sequences;
+mod sizes;
 mod sound_tables;
 mod splits;
 mod tar;
