@@ -102,6 +102,12 @@ impl SampleSizes {
         self.fingerprint
     }
 
+    /// Returns the file.
+    #[must_use]
+    pub const fn file(&self) -> &Bytes {
+        &self.file
+    }
+
     /// Returns what was measured.
     #[must_use]
     pub fn measured(&self) -> &str {
@@ -139,7 +145,7 @@ pub async fn save_sizes(at: &DatasetStore, manifest: &Manifest, sizes: &SampleSi
     match open_sizes(at, manifest, sizes.fingerprint).await {
         Ok(_) => Ok(()),
         Err(StoreError::Missing { .. } | StoreError::Format { .. }) => {
-            at.put(&MetadataPlace::Hidden.path(&name_of(sizes.fingerprint)), sizes.file.clone()).await
+            at.put(&MetadataPlace::Hidden.path(&name_of(sizes.fingerprint)), sizes.file().clone()).await
         }
         Err(error) => Err(error),
     }

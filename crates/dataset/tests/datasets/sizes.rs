@@ -156,6 +156,17 @@ async fn stored_sizes_are_refused_for_another_dataset_and_when_damaged() {
     let name = format!("sizes-{fingerprint}.spdl");
     let path = folder.path().join(".spdl").join(&name);
     let whole = fs::read(&path).unwrap();
+    // As docs/spec/formats/sizes.md has it.
+    let text = b"milliseconds of [\"wav\"]";
+    let numbers = (0..SOUNDS).flat_map(|number| milliseconds(frames(number)).to_le_bytes());
+    let content = [
+        &manifest.fingerprint().0.to_le_bytes()[..],
+        &u64::from(SOUNDS).to_le_bytes(),
+        &(text.len() as u64).to_le_bytes(),
+        text,
+        &numbers.collect::<Vec<_>>(),
+    ];
+    assert!(whole.starts_with(b"SPDLSIZ\n\x01\0\0\0\0\0\0\0") && whole[40..] == content.concat());
     let larger = rows(other.path()).await;
     fs::write(other.path().join(".spdl").join(&name), &whole).unwrap();
     let of_other = open_sizes(&at(other.path()), &larger, fingerprint).await.unwrap_err().to_string();
