@@ -8,7 +8,6 @@ use spdl_shard::{
     format::format_called,
     manifest::Manifest,
     sizes::{open_sizes, save_sizes},
-    store::DatasetStore,
 };
 use spdl_types::SampleId;
 
