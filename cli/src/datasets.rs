@@ -8,7 +8,7 @@ use spdl_order::{Plan, PlanError};
 use spdl_shard::{
     manifest::Manifest,
     samples::{ClassList, JobSamples, check_classes, facts_of, plan_of},
-    sizes::{SampleSizes, open_sizes},
+    sizes::{SizeTable, open_sizes},
     store::DatasetStore,
 };
 use spdl_store::StoreError;
@@ -228,7 +228,7 @@ async fn read_sizes(
     store: &DatasetStore,
     manifest: &Manifest,
     sizes: Option<Fingerprint>,
-) -> Result<Option<Arc<SampleSizes>>, StoreError> {
+) -> Result<Option<Arc<SizeTable>>, StoreError> {
     match sizes {
         Some(sizes) => open_sizes(store, manifest, sizes).await.map(Some),
         None => Ok(None),

@@ -18,7 +18,7 @@ use spdl_shard::{
     manifest::{Manifest, TokenizerFacts},
     samples::JobSamples,
     sequences::{MadeSequences, SequenceTable},
-    sizes::{SampleSizes, open_sizes},
+    sizes::{SizeTable, open_sizes},
     store::DatasetStore,
 };
 use spdl_store::StoreError;
@@ -37,7 +37,7 @@ pub(crate) struct EvaluatedJob {
     /// The file of its sequences, if they were evaluated here.
     pub(crate) made: Option<MadeSequences>,
     /// The sizes by which its samples are dealt to ranks, if they are measured.
-    pub(crate) sizes: Option<Arc<SampleSizes>>,
+    pub(crate) sizes: Option<Arc<SizeTable>>,
 }
 
 /// Why the view or the sequences of a job cannot be evaluated.
@@ -135,7 +135,7 @@ async fn measure_samples(
     (view, unread_allowed): (Option<Arc<SampleSet>>, u64),
     progress: OnEvaluation<'_>,
     warn: &(dyn Fn(&str) + Send + Sync),
-) -> Result<Option<Arc<SampleSizes>>, EvaluateError> {
+) -> Result<Option<Arc<SizeTable>>, EvaluateError> {
     let CostTable { of, field, scale, sizes: noted, .. } = cost.table();
     let column = |is_of: fn(&ColumnKind) -> bool| {
         decoded_columns(columns).find(|column| is_of(&column.kind)).expect("a checked job has one")

@@ -37,13 +37,13 @@ fn name_of(sizes: Fingerprint) -> String {
 
 /// The sizes of all samples of a dataset, in memory: 4 bytes for each. Clones share them.
 #[derive(Clone, Debug)]
-pub struct SampleSizes {
+pub struct SizeTable {
     fingerprint: Fingerprint,
     file: Bytes,
     numbers_at: usize,
 }
 
-impl SampleSizes {
+impl SizeTable {
     /// Makes the table of a dataset whose samples have these sizes, in their order. `measured` says what was measured.
     ///
     /// # Errors
@@ -124,7 +124,7 @@ impl SampleSizes {
     }
 }
 
-impl SampleSizes {
+impl SizeTable {
     /// Deals the entries of a step to `world` ranks by what the samples cost. Returns the costs of the entries, too.
     #[must_use]
     pub fn deal(&self, items: Vec<Item>, cost: &SampleCost, world: u32) -> (BalancedBatch, Vec<u64>) {
@@ -141,7 +141,7 @@ impl SampleSizes {
 ///
 /// # Errors
 /// If the folder cannot be written to.
-pub async fn save_sizes(at: &DatasetStore, manifest: &Manifest, sizes: &SampleSizes) -> Result<(), StoreError> {
+pub async fn save_sizes(at: &DatasetStore, manifest: &Manifest, sizes: &SizeTable) -> Result<(), StoreError> {
     match open_sizes(at, manifest, sizes.fingerprint).await {
         Ok(_) => Ok(()),
         Err(StoreError::Missing { .. } | StoreError::Format { .. }) => {
@@ -159,10 +159,10 @@ pub async fn open_sizes(
     at: &DatasetStore,
     manifest: &Manifest,
     sizes: Fingerprint,
-) -> Result<Arc<SampleSizes>, StoreError> {
+) -> Result<Arc<SizeTable>, StoreError> {
     let name = MetadataPlace::Hidden.path(&name_of(sizes));
     let bytes = at.read(&name, TEXT_AT as u64 + MAX_TEXT_BYTES + MAX_MEASURED_SAMPLES * NUMBER_BYTES).await?;
-    SampleSizes::open(bytes, sizes, manifest).map(Arc::new).map_err(|source| {
+    SizeTable::open(bytes, sizes, manifest).map(Arc::new).map_err(|source| {
         let is_retryable = source.is_retryable();
         let source = ContentError { is_retryable, hint: SUBMIT_AGAIN, ..source.into() };
         StoreError::Format { url: at.url_of(&name), source }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use spdl_job::{SampleCost, Sequence};
 use spdl_order::{BalancedBatch, CostSpread, Item, ItemKind, Plan, Step};
 use spdl_sequence::Piece;
-use spdl_shard::{sizes::SampleSizes, store::DatasetStore};
+use spdl_shard::{sizes::SizeTable, store::DatasetStore};
 use spdl_store::StoreError;
 
 use super::job_file::OpenJob;
@@ -21,7 +21,7 @@ pub(crate) struct StepDealer {
 /// Finds what the samples of a job cost.
 enum SampleCosts {
     Sequences(Box<SequenceCosts>),
-    Sizes(Arc<SampleSizes>, SampleCost),
+    Sizes(Arc<SizeTable>, SampleCost),
 }
 
 /// A step that is dealt to ranks.

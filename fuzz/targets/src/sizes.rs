@@ -1,7 +1,7 @@
 //! Tables of sizes: what a job reads of the samples that were measured in its dataset.
 
 use bytes::Bytes;
-use spdl_shard::{manifest::Manifest, sizes::SampleSizes};
+use spdl_shard::{manifest::Manifest, sizes::SizeTable};
 use spdl_types::{Fingerprint, SampleId};
 
 use crate::{indexes::with_checksum, input::FuzzInput, sequences::manifest_of};
@@ -18,7 +18,7 @@ pub(crate) fn read(data: &[u8]) {
     let manifest = manifest_of(&blocks);
     let open = |file: Vec<u8>| {
         let file = Bytes::from(file);
-        SampleSizes::open(file.clone(), Fingerprint::of(&file), &manifest)
+        SizeTable::open(file.clone(), Fingerprint::of(&file), &manifest)
     };
     let mut file = input.0.to_vec();
     let _ = open(file.clone());
@@ -30,8 +30,8 @@ pub(crate) fn read(data: &[u8]) {
     assert_eq!(made(&manifest, sizes.measured(), &all).fingerprint(), sizes.fingerprint());
 }
 
-fn made(manifest: &Manifest, measured: &str, sizes: &[u32]) -> SampleSizes {
-    SampleSizes::new(manifest, measured, sizes).expect("the sizes of a dataset")
+fn made(manifest: &Manifest, measured: &str, sizes: &[u32]) -> SizeTable {
+    SizeTable::new(manifest, measured, sizes).expect("the sizes of a dataset")
 }
 
 pub(crate) fn seeds() -> Vec<Vec<u8>> {

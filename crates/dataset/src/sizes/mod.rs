@@ -13,7 +13,7 @@ use spdl_order::view::SampleSet;
 use spdl_shard::{
     format::{Content, FieldValue, Record, ShardIndex},
     manifest::Manifest,
-    sizes::{MAX_MEASURED_SAMPLES, SampleSizes},
+    sizes::{MAX_MEASURED_SAMPLES, SizeTable},
     store::DatasetStore,
 };
 use spdl_store::{ContentError, StoreError, blocking};
@@ -80,7 +80,7 @@ pub struct SizeRequest {
 #[derive(Clone, Debug)]
 pub struct EvaluatedSizes {
     /// The sizes.
-    pub sizes: Arc<SampleSizes>,
+    pub sizes: Arc<SizeTable>,
     /// Bytes of shards that were read.
     pub bytes: u64,
     /// Samples that have the size 0 because they cannot be read.
@@ -147,7 +147,7 @@ pub async fn evaluate_sizes(
             ..DatasetProgress::default()
         });
     }
-    let sizes = SampleSizes::new(manifest, &text, &sizes)
+    let sizes = SizeTable::new(manifest, &text, &sizes)
         .map_err(|source| StoreError::Format { url: at.manifest_url(manifest), source: ContentError::from(source) })?;
     Ok(EvaluatedSizes { sizes: Arc::new(sizes), bytes, unread })
 }
@@ -156,7 +156,7 @@ pub async fn evaluate_sizes(
 type WholeFiles = BTreeSet<u32>;
 
 /// What was found of a record.
-enum Found {
+enum FoundSize {
     Size(u32),
     /// The beginning of its file does not tell.
     NeedsAll,
@@ -233,8 +233,8 @@ impl SizeRequest {
                 RecordSource { block, fields: &fields, values: &values, record: &record, is_whole: only.is_some() };
             let size = match is_wanted.then(|| self.size(source)) {
                 None => 0,
-                Some(Ok(Found::Size(size))) => size,
-                Some(Ok(Found::NeedsAll)) => {
+                Some(Ok(FoundSize::Size(size))) => size,
+                Some(Ok(FoundSize::NeedsAll)) => {
                     left.insert(number);
                     0
                 }
@@ -278,7 +278,7 @@ impl SizeRequest {
     }
 
     /// Returns the size of a record's samples, or what is wrong with the record.
-    fn size(&self, source: RecordSource<'_>) -> Result<Found, String> {
+    fn size(&self, source: RecordSource<'_>) -> Result<FoundSize, String> {
         let RecordSource { fields, values, record, .. } = source;
         match &self.measure {
             SampleMeasure::Number { field, scale } => {
@@ -287,7 +287,7 @@ impl SizeRequest {
                     ResolvedName::Nothing => format!("it has no field `{field}`; it has {}", names_of(record)),
                     _ => format!("field `{field}` has no value"),
                 })?;
-                whole(number, *scale).map(Found::Size).map_err(|problem| format!("field `{field}` {problem}"))
+                whole(number, *scale).map(FoundSize::Size).map_err(|problem| format!("field `{field}` {problem}"))
             }
             SampleMeasure::Pixels { from, count } => {
                 source.measure(source.field_of(from)?, &|bytes, _| count(bytes).map(Some))
@@ -295,16 +295,16 @@ impl SizeRequest {
             SampleMeasure::Milliseconds { from, span } => {
                 let span = SpanNumbers::read(span, values, record)?;
                 if let Some(milliseconds) = span.milliseconds() {
-                    return milliseconds.map(Found::Size);
+                    return milliseconds.map(FoundSize::Size);
                 }
                 let nth = source.field_of(from)?;
                 let found = match fields.index.sound_table(record, nth) {
-                    Some(table) => Found::Size(milliseconds_of_table(table).and_then(fitting)?),
+                    Some(table) => FoundSize::Size(milliseconds_of_table(table).and_then(fitting)?),
                     None => source.measure(nth, &milliseconds_of_track)?,
                 };
                 match found {
-                    Found::Size(all) => span.rest_of(all).map(Found::Size),
-                    Found::NeedsAll => Ok(Found::NeedsAll),
+                    FoundSize::Size(all) => span.rest_of(all).map(FoundSize::Size),
+                    FoundSize::NeedsAll => Ok(FoundSize::NeedsAll),
                 }
             }
         }
@@ -333,17 +333,17 @@ impl RecordSource<'_> {
     }
 
     /// Measures the file in a field: by its beginning, if that tells.
-    fn measure(&self, nth: u32, measure: MeasureFile<'_>) -> Result<Found, String> {
+    fn measure(&self, nth: u32, measure: MeasureFile<'_>) -> Result<FoundSize, String> {
         let Self { block, fields, record, is_whole, .. } = self;
         let field = fields.index.field(record, nth);
         let of_field = |problem: String| format!("field `{}` {problem}", field.name);
         if let Some(range) = block.begin_of(&field, HEAD_BYTES).filter(|_| !is_whole) {
-            let Some(begin) = (fields.slice)(range) else { return Ok(Found::NeedsAll) };
+            let Some(begin) = (fields.slice)(range) else { return Ok(FoundSize::NeedsAll) };
             if (begin.len() as u64) < u64::from(field.bytes) {
                 return match measure(&begin, field.bytes.into()) {
-                    Ok(Some(size)) => fitting(size).map(Found::Size).map_err(of_field),
+                    Ok(Some(size)) => fitting(size).map(FoundSize::Size).map_err(of_field),
                     // What is wrong with it the whole file says.
-                    Ok(None) | Err(_) => Ok(Found::NeedsAll),
+                    Ok(None) | Err(_) => Ok(FoundSize::NeedsAll),
                 };
             }
         }
@@ -353,7 +353,7 @@ impl RecordSource<'_> {
             FieldValue::One(Content::Array(_)) => Err("is an array, and not a file".to_owned()),
             FieldValue::List(files) => files.iter().flatten().map(|bytes| of_bytes(bytes, measure)).sum(),
         };
-        size.and_then(fitting).map(Found::Size).map_err(of_field)
+        size.and_then(fitting).map(FoundSize::Size).map_err(of_field)
     }
 }
 

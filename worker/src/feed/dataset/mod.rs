@@ -22,7 +22,7 @@ use spdl_shard::{
     manifest::{Block, Manifest},
     samples::JobSamples,
     sequences::{MadeSequences, SequenceTable, open_sequences},
-    sizes::{SampleSizes, open_sizes},
+    sizes::{SizeTable, open_sizes},
     store::DatasetStore,
     view::open_view,
 };
@@ -76,7 +76,7 @@ pub struct StoreAccess {
     /// Sequences that this process evaluated. All others are read from the folder of the dataset's manifest.
     pub sequences: Vec<MadeSequences>,
     /// Sizes of samples that this process has measured or read. All others are read from the folder of the dataset's manifest.
-    pub sizes: Vec<Arc<SampleSizes>>,
+    pub sizes: Vec<Arc<SizeTable>>,
     /// Wraps every store that shards are read from, for example with a throttle or with faults.
     pub wrap: Option<WrapStore>,
 }
@@ -162,7 +162,7 @@ pub(crate) struct OpenDataset {
     /// The sequences that this process evaluated.
     made_sequences: Vec<MadeSequences>,
     /// The sizes that this process has measured or read.
-    sizes: Vec<Arc<SampleSizes>>,
+    sizes: Vec<Arc<SizeTable>>,
     indexes: Arc<Indexes>,
     requests: Arc<StoreClient>,
     /// The URL as it is written in the job.
@@ -277,7 +277,7 @@ impl OpenDataset {
     }
 
     /// Returns the sizes of the samples that have this fingerprint.
-    async fn sizes(&self, sizes: Fingerprint) -> Result<Arc<SampleSizes>, StoreError> {
+    async fn sizes(&self, sizes: Fingerprint) -> Result<Arc<SizeTable>, StoreError> {
         match self.sizes.iter().find(|known| known.fingerprint() == sizes) {
             Some(known) => Ok(known.clone()),
             None => again(&self.requests, || open_sizes(&self.store, &self.manifest, sizes)).await,

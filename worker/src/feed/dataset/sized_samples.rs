@@ -7,13 +7,13 @@ use std::{
 
 use spdl_job::SampleCost;
 use spdl_order::{BalancedBatch, Item, Plan, Step};
-use spdl_shard::sizes::SampleSizes;
+use spdl_shard::sizes::SizeTable;
 
 use super::kept_steps::KeptSteps;
 
 /// Deals the samples of steps to ranks. The ranks of a session share it.
 pub(crate) struct SizedSamples {
-    sizes: Arc<SampleSizes>,
+    sizes: Arc<SizeTable>,
     cost: SampleCost,
     steps: KeptSteps<OnceLock<BalancedBatch>>,
 }
@@ -25,7 +25,7 @@ impl fmt::Debug for SizedSamples {
 }
 
 impl SizedSamples {
-    pub(super) fn new(sizes: Arc<SampleSizes>, cost: SampleCost) -> Self {
+    pub(super) fn new(sizes: Arc<SizeTable>, cost: SampleCost) -> Self {
         Self { sizes, cost, steps: KeptSteps::default() }
     }
 
