@@ -64,7 +64,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
             sound.setframerate(RATE)
             sound.writeframes(numpy.full(frames_of(number), number, "<i2").tobytes())
         Image.new("RGB", (side_of(number), side_of(number) + 5), (number, 0, 0)).save(folder / f"{number:03}.png")
-        (folder / f"{number:03}.json").write_text(json.dumps({"about": {"length": number + 0.25}}))
+        (folder / f"{number:03}.json").write_text(json.dumps({"text": "x" * (number % 5 * 9000), "about": {"length": number + 0.25}}))
     ctl("index", folder)
     return folder
 

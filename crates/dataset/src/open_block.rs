@@ -121,20 +121,19 @@ impl OpenBlock {
         &self,
         fields_of: impl Fn(&dyn ShardIndex, &Record<'_>) -> F,
     ) -> Vec<Range<u64>> {
-        self.begins_of(u64::MAX, fields_of)
+        self.begins_of(|index, record| fields_of(index, record).into_iter().map(|field| (field, u64::MAX)))
     }
 
-    /// Returns like [`ranges_of`](Self::ranges_of) the ranges that hold at most `most` bytes of the beginning of each field, where these
-    /// can be read alone.
-    pub(crate) fn begins_of<F: IntoIterator<Item = u32>>(
+    /// Returns like [`ranges_of`](Self::ranges_of) the ranges that hold the beginnings of fields, each with the most bytes that it has, where
+    /// these can be read alone.
+    pub(crate) fn begins_of<F: IntoIterator<Item = (u32, u64)>>(
         &self,
-        most: u64,
         fields_of: impl Fn(&dyn ShardIndex, &Record<'_>) -> F,
     ) -> Vec<Range<u64>> {
         let index = &*self.index;
         if self.manifest.format().is_columnar() {
             let record = index.record(self.block.first_record);
-            let name = |field| index.field(&record, field).name.to_owned();
+            let name = |(field, _)| index.field(&record, field).name.to_owned();
             let names: Vec<String> = fields_of(index, &record).into_iter().map(name).collect();
             return match names.is_empty() {
                 true => Vec::new(),
@@ -143,8 +142,8 @@ impl OpenBlock {
         }
         let mut ranges = Vec::new();
         for record in self.records().map(|record| index.record(record)) {
-            let fields = fields_of(index, &record).into_iter().map(|field| index.field(&record, field));
-            ranges.extend(fields.filter_map(|field| self.begin_of(&field, most).or_else(|| field.range())));
+            let fields = fields_of(index, &record).into_iter().map(|(field, most)| (index.field(&record, field), most));
+            ranges.extend(fields.filter_map(|(field, most)| self.begin_of(&field, most).or_else(|| field.range())));
         }
         read_together(index, &self.manifest.shard(self.block.shard), ranges)
     }

@@ -185,7 +185,7 @@ impl SizeRequest {
         shards: &DatasetStore,
         memory: &MemoryBound,
     ) -> Result<BlockSizes, DatasetError> {
-        let begins = block.begins_of(HEAD_BYTES, |index, record| self.fields_to_read(&block, (index, record), false));
+        let begins = block.begins_of(|index, record| self.fields_to_read(&block, (index, record), HEAD_BYTES));
         let length = |ranges: &[Range<u64>]| ranges.iter().map(|range| range.end - range.start).sum::<u64>();
         let held = memory.take(length(&begins) * MEMORY_FACTOR).await;
         let read = block.read(shards, begins).await?;
@@ -195,9 +195,9 @@ impl SizeRequest {
         if left.is_empty() {
             return Ok(found);
         }
-        let ranges = block.ranges_of(|index, record| {
+        let ranges = block.begins_of(|index, record| {
             let is_left = left.contains(&record.number());
-            is_left.then(|| self.fields_to_read(&block, (index, record), true)).into_iter().flatten()
+            is_left.then(|| self.fields_to_read(&block, (index, record), u64::MAX)).into_iter().flatten()
         });
         let _held = memory.take(length(&ranges) * MEMORY_FACTOR).await;
         let read = block.read(shards, ranges).await?;
@@ -253,24 +253,25 @@ impl SizeRequest {
         Ok((found, left))
     }
 
-    /// Returns the numbers of a record's fields that are read to measure it. `is_whole` is for one whose whole file is needed.
+    /// Returns the numbers of a record's fields that are read to measure it, each with the most bytes that are; of a file it is `most`.
     fn fields_to_read(
         &self,
         block: &OpenBlock,
         (index, record): (&dyn ShardIndex, &Record<'_>),
-        is_whole: bool,
-    ) -> impl Iterator<Item = u32> + use<> {
+        most: u64,
+    ) -> impl Iterator<Item = (u32, u64)> + use<> {
         let is_columnar = block.manifest.format().is_columnar();
         let is_wanted = is_columnar || block.kept(record, self.view.as_deref()) > 0;
-        let named = |name: &String| ResolvedName::of(name, index, record).field();
+        let named = |name: &String| ResolvedName::of(name, index, record).field().map(|field| (field, u64::MAX));
         let first_of = |from: &[String]| from.iter().find_map(|name| index.field_number(record, name));
-        let fields: Vec<u32> = match &self.measure {
+        let fields: Vec<(u32, u64)> = match &self.measure {
             SampleMeasure::Number { field, .. } => named(field).into_iter().collect(),
-            SampleMeasure::Pixels { from, .. } => first_of(from).into_iter().collect(),
+            SampleMeasure::Pixels { from, .. } => first_of(from).map(|field| (field, most)).into_iter().collect(),
             SampleMeasure::Milliseconds { from, span } => {
                 let has_table = |nth: &u32| index.sound_table(record, *nth).is_some();
                 // Where each record says how long its sound is, no sound is read.
-                let sound = first_of(from).filter(|nth| is_whole || (span[1].is_none() && !has_table(nth)));
+                let is_read = |nth: &u32| most == u64::MAX || (span[1].is_none() && !has_table(nth));
+                let sound = first_of(from).filter(is_read).map(|field| (field, most));
                 span.iter().flatten().filter_map(named).chain(sound).collect()
             }
         };
