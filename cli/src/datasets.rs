@@ -1,11 +1,14 @@
 //! The datasets of a job, open, with what was evaluated of the job on each: its only dataset, or those of its sources.
 
+use std::sync::Arc;
+
 use spdl_dataset::{DatasetError, Misfits, misfits};
 use spdl_job::{Job, JobError, JobFile, ViewFile};
 use spdl_order::{Plan, PlanError};
 use spdl_shard::{
     manifest::Manifest,
     samples::{ClassList, JobSamples, check_classes, facts_of, plan_of},
+    sizes::{SizeTable, open_sizes},
     store::DatasetStore,
 };
 use spdl_store::StoreError;
@@ -80,6 +83,7 @@ impl EvaluatedDatasets {
     pub(crate) async fn open_noted(file: &JobFile) -> Result<Self, DatasetError> {
         let noted = |view: Option<&ViewFile>| view.and_then(|view| view.samples);
         let pools = file.sequence.as_ref().and_then(|sequence| sequence.pools);
+        let sizes = file.cost.as_ref().and_then(|cost| cost.table().sizes);
         let mut of_file: Vec<_> =
             file.source.iter().map(|source| (source.dataset.as_str(), noted(source.view.as_ref()))).collect();
         if of_file.is_empty() {
@@ -89,7 +93,9 @@ impl EvaluatedDatasets {
         for (url, view) in of_file {
             let (store, manifest) = opened(url).await?;
             let samples = JobSamples::open(&store, &manifest, view, pools).await.unwrap_or_default();
-            datasets.push(EvaluatedDataset { store, manifest, evaluated: EvaluatedJob { samples, made: None } });
+            let sizes = read_sizes(&store, &manifest, sizes).await.unwrap_or_default();
+            let evaluated = EvaluatedJob { samples, made: None, sizes };
+            datasets.push(EvaluatedDataset { store, manifest, evaluated });
         }
         Ok(Self(datasets))
     }
@@ -100,6 +106,7 @@ impl EvaluatedDatasets {
     /// If one cannot be read, or is another one now.
     pub(crate) async fn open_frozen(job: &Job) -> Result<Self, FrozenError> {
         let pools = job.sequence.as_ref().map(|sequence| sequence.pools);
+        let sizes = job.cost.and_then(|cost| cost.measured?.sizes);
         let mut datasets = Vec::new();
         for dataset in job.datasets() {
             let store = DatasetStore::open(dataset.url)?;
@@ -110,7 +117,9 @@ impl EvaluatedDatasets {
                 return Err(FrozenError::Differs { dataset, found, expected });
             }
             let samples = JobSamples::open(&store, &manifest, dataset.view, pools).await?;
-            datasets.push(EvaluatedDataset { store, manifest, evaluated: EvaluatedJob { samples, made: None } });
+            let sizes = read_sizes(&store, &manifest, sizes).await?;
+            let evaluated = EvaluatedJob { samples, made: None, sizes };
+            datasets.push(EvaluatedDataset { store, manifest, evaluated });
         }
         Ok(Self(datasets))
     }
@@ -177,9 +186,10 @@ impl EvaluatedDatasets {
     /// Returns how the datasets are read: what was evaluated here need not be stored.
     pub(crate) fn stores(&self) -> StoreAccess {
         let mut access = StoreAccess::default();
-        for EvaluatedDataset { evaluated: EvaluatedJob { samples, made }, .. } in &self.0 {
+        for EvaluatedDataset { evaluated: EvaluatedJob { samples, made, sizes }, .. } in &self.0 {
             access.views.extend(samples.view().cloned());
             access.sequences.extend(made.iter().cloned());
+            access.sizes.extend(sizes.iter().cloned());
         }
         access
     }
@@ -210,6 +220,18 @@ impl EvaluatedDatasets {
             (0..dataset.manifest.block_count()).map(|block| dataset.manifest.block(block).bytes).collect()
         };
         self.0.iter().flat_map(of).collect()
+    }
+}
+
+/// Reads the sizes of a dataset's samples, if a job has some.
+async fn read_sizes(
+    store: &DatasetStore,
+    manifest: &Manifest,
+    sizes: Option<Fingerprint>,
+) -> Result<Option<Arc<SizeTable>>, StoreError> {
+    match sizes {
+        Some(sizes) => open_sizes(store, manifest, sizes).await.map(Some),
+        None => Ok(None),
     }
 }
 

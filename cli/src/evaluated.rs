@@ -1,24 +1,29 @@
-//! What a job chooses and packs of its dataset: the samples of its view, and the sequences of its documents.
+//! What a job chooses, packs and measures of its dataset: the samples of its view, the sequences of its documents, and the sizes of samples.
 
 use std::{collections::HashMap, sync::Arc};
 
 use spdl_dataset::{
-    DatasetError, DatasetProgress, EvaluatedSequences, LongDocuments, LossRequest, SequenceRequest, evaluate_sequences,
+    DatasetError, DatasetProgress, EvaluatedSequences, EvaluatedSizes, LongDocuments, LossRequest, SampleMeasure,
+    SequenceRequest, SizeRequest, evaluate_sequences, evaluate_sizes,
     view::{EvaluatedView, Undecided, evaluate},
 };
-use spdl_job::{Column, ColumnKind, Job, JobError, JobFile, LabelRule, ViewFile};
-use spdl_order::Located;
+use spdl_job::{
+    Column, ColumnKind, CostTable, Job, JobError, JobFile, LabelRule, SampleCostFile, SizeName, ViewFile,
+    decoded_columns,
+};
+use spdl_order::{Located, view::SampleSet};
 use spdl_sequence::{PackMethod, Piece, PoolEpoch, SequenceParams};
 use spdl_shard::{
     format::FieldValue,
     manifest::{Manifest, TokenizerFacts},
     samples::JobSamples,
     sequences::{MadeSequences, SequenceTable},
+    sizes::{SizeTable, open_sizes},
     store::DatasetStore,
 };
 use spdl_store::StoreError;
 use spdl_types::SampleId;
-use spdl_worker::decode::{count_learned, count_tokens};
+use spdl_worker::decode::{count_learned, count_pixels, count_tokens};
 
 /// A model has at most one part in so many more ids than the tokenizer, or so many more.
 const MAX_ROUNDING: u32 = 16;
@@ -31,6 +36,8 @@ pub(crate) struct EvaluatedJob {
     pub(crate) samples: JobSamples,
     /// The file of its sequences, if they were evaluated here.
     pub(crate) made: Option<MadeSequences>,
+    /// The sizes by which its samples are dealt to ranks, if they are measured.
+    pub(crate) sizes: Option<Arc<SizeTable>>,
 }
 
 /// Why the view or the sequences of a job cannot be evaluated.
@@ -47,7 +54,7 @@ pub(crate) enum EvaluateError {
 /// Receives how far the evaluation is, and what it is of.
 pub(crate) type OnEvaluation<'p> = &'p (dyn Fn(&'static str, DatasetProgress) + Send + Sync);
 
-/// Evaluates the view and the sequences of a job, and notes their fingerprints in its file. What is noted already must be the same.
+/// Evaluates the view, the sequences and the sizes of a job, and notes their fingerprints in its file. What is noted already must be the same.
 /// Calls `warn` with what the user should know.
 ///
 /// # Errors
@@ -111,9 +118,62 @@ pub(crate) async fn evaluate_job(
             let problem = format!("`pools` is {noted}; packing the documents gives {pools}");
             return Err(DatasetError::Sequence { problem }.into());
         }
-        found = EvaluatedJob { samples: JobSamples::Sequences(table), made: Some(made) };
+        found = EvaluatedJob { samples: JobSamples::Sequences(table), made: Some(made), sizes: None };
+    }
+    if let Some(cost) = &mut file.cost {
+        let of = (found.samples.view().cloned(), unread_allowed);
+        found.sizes = measure_samples(cost, &columns, (store, manifest), of, progress, warn).await?;
     }
     Ok(found)
+}
+
+/// Measures the samples of a view, or all, if their cost is of what is measured, and notes the fingerprint of their sizes.
+async fn measure_samples(
+    cost: &mut SampleCostFile,
+    columns: &[Column],
+    (store, manifest): (&DatasetStore, &Manifest),
+    (view, unread_allowed): (Option<Arc<SampleSet>>, u64),
+    progress: OnEvaluation<'_>,
+    warn: &(dyn Fn(&str) + Send + Sync),
+) -> Result<Option<Arc<SizeTable>>, EvaluateError> {
+    let CostTable { of, field, scale, sizes: noted, .. } = cost.table();
+    let column = |is_of: fn(&ColumnKind) -> bool| {
+        decoded_columns(columns).find(|column| is_of(&column.kind)).expect("a checked job has one")
+    };
+    let measure = match (of, field) {
+        (_, Some(field)) => SampleMeasure::Number { field, scale: scale.unwrap_or(1) },
+        (Some(SizeName::Pixels), None) => {
+            let picture = column(|kind| matches!(kind, ColumnKind::Image(_)));
+            SampleMeasure::Pixels { from: picture.from.clone(), count: Arc::new(count_pixels) }
+        }
+        (Some(SizeName::Seconds), None) => {
+            let sound = column(|kind| matches!(kind, ColumnKind::Audio(_)));
+            let span = match &sound.kind {
+                ColumnKind::Audio(audio) => audio.span.clone().map(|span| [span.start, span.seconds]),
+                _ => None,
+            };
+            SampleMeasure::Milliseconds { from: sound.from.clone(), span: span.unwrap_or_default() }
+        }
+        (Some(SizeName::Tokens) | None, None) => return Ok(None),
+    };
+    let on_progress = |at| progress("measuring samples", at);
+    let request = SizeRequest { measure, view, unread_allowed };
+    if let Some(noted) = noted
+        && let Ok(stored) = open_sizes(store, manifest, noted).await
+        && stored.measured() == request.text()
+    {
+        return Ok(Some(stored));
+    }
+    let EvaluatedSizes { sizes, unread, .. } = evaluate_sizes(store, manifest, request, &on_progress).await?;
+    if let Undecided { records, first: Some(first) } = &unread {
+        warn(&format!("{records} samples cannot be measured, and cost nothing: {first}"));
+    }
+    let found = sizes.fingerprint();
+    if let Some(noted) = cost.note_sizes(found).filter(|noted| *noted != found) {
+        let problem = format!("has `sizes` = {noted}; measuring the samples gives {found}");
+        return Err(DatasetError::Option { option: "cost", problem }.into());
+    }
+    Ok(Some(sizes))
 }
 
 /// Evaluates the view of a source of a job, as [`evaluate_job`] does that of a job of one dataset.
@@ -133,7 +193,7 @@ pub(crate) async fn evaluate_source(
     let Some(view) = &mut source.view else { return Ok(EvaluatedJob::default()) };
     let warn = |text: &str| warn(&format!("source `{}`: {text}", source.name));
     let samples = evaluate_view(view, (store, manifest), undecided_allowed, progress, &warn).await?;
-    Ok(EvaluatedJob { samples, made: None })
+    Ok(EvaluatedJob { samples, ..EvaluatedJob::default() })
 }
 
 /// Evaluates a view, and notes the fingerprint of its samples.

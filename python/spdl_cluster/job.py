@@ -27,8 +27,8 @@ class Job(_JobRequired, total=False):
     bad_samples: Literal["substitute", "mask", "fail"] | None
     #: The columns of a batch, in order, each in a table `[[column]]`. With those that functions add, a job has 1 to 64 of them. Default: none, which needs a `function`.
     column: Sequence[Column]
-    #: For jobs with `sequence`: what a sequence costs a trainer, by which the sequences of a global batch are dealt to ranks. Each rank gets as many as without it, the steps of ranks take about the same time, and no global batch changes. Default: none; ranks get what lies together.
-    cost: Literal["tokens", "tokens^2"] | CostTable | None
+    #: What a sample costs a trainer, by which the samples of a global batch are dealt to ranks: by the tokens of sequences, the pixels of pictures, the seconds of sounds or a field. Each rank gets as many as without it, the steps of ranks take about the same time, and no global batch changes. Default: none; ranks get what lies together.
+    cost: Literal["tokens", "tokens^2", "pixels", "seconds"] | CostTable | None
     #: The folder or URL that `spdl-ctl pack` or `spdl-ctl index` wrote: a path, or `s3://`, `gs://`, `az://`, `http://`, `https://`, `hf://`. A relative path starts at the folder of the job file. Passwords do not belong here: credentials come from the environment of the store's client. Default: none, which needs `source`.
     dataset: str | os.PathLike[str]
     #: What happens when fewer samples than a global batch are left in an epoch. Default: `drop`; `partial` for one epoch with `shuffle = false`.
@@ -765,12 +765,20 @@ class Span(TypedDict, total=False):
 
 
 class CostTable(TypedDict, total=False):
-    """What a sample costs a trainer: `linear` times its tokens and `quadratic` times the sum of the squares of its documents' tokens."""
+    """What a sample costs a trainer: `linear` times its size and `quadratic` times the square of its size. The size of a sequence is its tokens, and the squares are those of its documents."""
 
-    #: The cost of a token, 0 to 65535. A layer of a transformer takes about 12 times its width, in units of `quadratic = 1`. Default: 0.
+    #: The field of the records whose number is the size of a sample, such as `duration`; or `json.duration`, a member of a field with a JSON document. Default: none; the size is `of` something.
+    field: str | None
+    #: The cost of a token, a pixel, a millisecond, or 1 of a field, 0 to 65535. A layer of a transformer takes about 12 times its width, in units of `quadratic = 1`. Default: 0; 1 for other sizes than tokens without `quadratic`.
     linear: int
-    #: The cost of a pair of tokens of one document, 0 to 65535. Default: 0.
+    #: What the size of a sample is. Default: `tokens`, of jobs with `sequence`; not with `field`.
+    of: Literal["tokens", "pixels", "seconds"] | None
+    #: The cost of a pair of these, of tokens of one document, 0 to 65535. Default: 0.
     quadratic: int
+    #: For `field`: by what its numbers are multiplied before they are rounded to whole ones, 1 to 1000000: 1000 for seconds with a fraction. Default: 1.
+    scale: int | None
+    #: The fingerprint of the sizes of all samples, which `spdl-ctl plan` prints. Default: set when the job is created.
+    sizes: str | None
     #: The number of neighbouring ranks that share their samples among themselves, such as the ranks of a node, at least 1: samples then stay on the node that reads them without `cost`, and steps are less even. Default: all ranks.
     within: int | None
 

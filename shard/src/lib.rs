@@ -13,6 +13,7 @@ pub mod manifest;
 pub mod ranges;
 pub mod samples;
 pub mod sequences;
+pub mod sizes;
 pub mod store;
 pub mod view;
 pub mod voc;

@@ -1,4 +1,5 @@
-//! Jobs with `cost` in real processes: sequences are dealt to ranks by what they cost, over both transports and at other numbers of ranks.
+//! Jobs with `cost` in real processes: sequences and sounds are dealt to ranks by what they cost, over both transports and at other numbers
+//! of ranks.
 
 use std::{
     fs,
@@ -32,6 +33,30 @@ fn write_job(folder: &Path, name: &str, keys: &str) -> PathBuf {
         "name = \"{name}\"\ndataset = \"tokens\"\nseed = 3\nglobal_batch = 48\nepoch_end = \"exact\"\n{keys}\n\
          sequence = {{ seq_len = 256, pool_tokens = 40000, eos = 5000 }}\n{}",
         columns.map(column).concat()
+    );
+    let path = folder.join(format!("{name}.toml"));
+    fs::write(&path, text).expect("the job is written");
+    path
+}
+
+/// Writes a dataset of sounds of 0.1 to 3 seconds at 8 kHz.
+fn write_sounds(folder: &Path) {
+    fs::create_dir_all(folder).expect("a folder");
+    for number in 0..600_u32 {
+        let bytes = 2 * (800 + number * number * 37 % 23_000);
+        let mut file = b"RIFF\0\0\0\0WAVEfmt \x10\0\0\0\x01\0\x01\0\x40\x1f\0\0\x80\x3e\0\0\x02\0\x10\0data".to_vec();
+        file.extend(bytes.to_le_bytes());
+        file.extend((0..bytes).map(|place| (number + place % 7) as u8));
+        fs::write(folder.join(format!("{number:03}.wav")), file).expect("the sound is written");
+    }
+    run(ctl().arg("index").arg(folder).arg("--json")).json();
+}
+
+/// Writes a job of sounds with these keys.
+fn write_sounds_job(folder: &Path, name: &str, keys: &str) -> PathBuf {
+    let text = format!(
+        "name = \"{name}\"\ndataset = \"sounds\"\nseed = 3\nglobal_batch = 48\nepoch_end = \"exact\"\n{keys}\n\
+         [[column]]\nname = \"sound\"\nfrom = \"wav\"\ndecode = \"audio\"\n"
     );
     let path = folder.join(format!("{name}.toml"));
     fs::write(&path, text).expect("the job is written");
@@ -79,28 +104,43 @@ fn launch(cluster: &Cluster, job: &Path, world: u32, (from, steps): (&str, usize
 
 #[test]
 fn a_balanced_job_delivers_the_same_at_every_number_of_ranks_and_its_run_is_audited() {
-    let mut cluster = Cluster::start(2);
+    let cluster = Cluster::start(2);
     let folder = cluster.path("data");
     write_dataset(&folder.join("tokens"));
     let (plain, job) = (write_job(&folder, "plain", ""), write_job(&folder, "balanced", "cost = \"tokens^2\""));
-    cluster.submit(&job);
-    let mut reports = launch(&cluster, &job, 8, ("0:0", 4));
+    run_of_launches(cluster, &plain, &job);
+}
+
+#[test]
+fn a_job_of_sounds_that_are_dealt_by_their_lengths_does_so_too() {
+    let cluster = Cluster::start(2);
+    let folder = cluster.path("data");
+    write_sounds(&folder.join("sounds"));
+    let cost = "cost = \"seconds\"";
+    let (plain, job) = (write_sounds_job(&folder, "plain", ""), write_sounds_job(&folder, "balanced", cost));
+    run_of_launches(cluster, &plain, &job);
+}
+
+/// Trains a job in three launches, and compares them with the job without `cost`, and with the plan.
+fn run_of_launches(mut cluster: Cluster, plain: &Path, job: &Path) {
+    cluster.submit(job);
+    let mut reports = launch(&cluster, job, 8, ("0:0", 4));
     for (world, steps) in [(6, 3), (8, 2)] {
         let from = reports.last().expect("a rank")["position"].as_str().expect("a position").to_owned();
         if world == 6 {
             cluster.workers[0].process.kill();
             cluster.restart_worker(0);
         }
-        reports.extend(launch(&cluster, &job, world, (&from, steps)));
+        reports.extend(launch(&cluster, job, world, (&from, steps)));
     }
-    let expected = undisturbed(&plain, 9, &[]);
+    let expected = undisturbed(plain, 9, &[]);
     for field in ["receipt", "content_digest"] {
         assert_eq!(sum(&reports, field), expected[field].as_str().expect("a digest"), "{field}");
     }
     let transports: Vec<&str> =
         reports.iter().map(|report| report["transport"].as_str().expect("a transport")).collect();
     assert!(transports.contains(&"local") && transports.contains(&"quic"), "{transports:?}");
-    let replayed = undisturbed(&job, 9, &[]);
+    let replayed = undisturbed(job, 9, &[]);
     assert_eq!(replayed["content_digest"], expected["content_digest"]);
 
     let audit = run(&mut cluster.ctl("client", ["audit", "--run", "balanced"]));
@@ -131,7 +171,9 @@ fn the_plan_shows_what_balance_gives_before_a_job_has_it() {
     assert!(least <= all && all < nodes && nodes < before, "{least} {all} {nodes} {before}");
     let shown = run(ctl().arg("plan").arg(&job).args(["--world", "8", "--cost", "tokens^2"]));
     assert!(shown.stdout.contains("largest / mean cost"), "{}", shown.stdout);
-    run(ctl().arg("plan").arg(&job).args(["--cost", "pixels"])).error(&["--cost", "\"tokens\", \"tokens^2\""]);
+    run(ctl().arg("plan").arg(&job).args(["--cost", "frames"])).error(&["--cost", "\"tokens\", \"tokens^2\""]);
+    run(ctl().arg("plan").arg(&job).args(["--cost", "pixels"]))
+        .error(&["`cost` is of what samples have", "write \"tokens\""]);
 
     let unpacked = fs::read_to_string(&job).expect("the job").replace("sequence = ", "# ");
     let unpacked = unpacked.split("[[column]]").take(2).collect::<Vec<_>>().join("cost = \"tokens\"\n[[column]]");

@@ -1,9 +1,11 @@
 //! Which samples each rank gets in a step: its slice of the plan, or what is dealt to it by cost if the job has `cost`.
 
+use std::sync::Arc;
+
 use spdl_job::{SampleCost, Sequence};
 use spdl_order::{BalancedBatch, CostSpread, Item, ItemKind, Plan, Step};
 use spdl_sequence::Piece;
-use spdl_shard::store::DatasetStore;
+use spdl_shard::{sizes::SizeTable, store::DatasetStore};
 use spdl_store::StoreError;
 
 use super::job_file::OpenJob;
@@ -13,7 +15,13 @@ use crate::evaluated::PackedDocuments;
 pub(crate) struct StepDealer {
     plan: Plan,
     world: u32,
-    costs: Option<SequenceCosts>,
+    costs: Option<SampleCosts>,
+}
+
+/// Finds what the samples of a job cost.
+enum SampleCosts {
+    Sequences(Box<SequenceCosts>),
+    Sizes(Arc<SizeTable>, SampleCost),
 }
 
 /// A step that is dealt to ranks.
@@ -36,9 +44,13 @@ impl StepDealer {
     /// Deals the steps of a job to `world` ranks.
     pub(crate) fn new(open: &OpenJob, world: u32) -> Self {
         let documents = || PackedDocuments::new(&open.job, open.samples());
-        let costs = open.job.cost.zip(open.job.sequence.as_deref()).and_then(|(cost, sequence)| {
-            let (documents, store) = (documents()?, open.datasets.first().store.clone());
-            Some(SequenceCosts { cost, sequence: *sequence, documents, store })
+        let of_sequences = |cost| {
+            let (sequence, store) = (*open.job.sequence.as_deref()?, open.datasets.first().store.clone());
+            Some(SampleCosts::Sequences(Box::new(SequenceCosts { cost, sequence, documents: documents()?, store })))
+        };
+        let costs = open.job.cost.and_then(|cost| match &open.datasets.first().evaluated.sizes {
+            Some(sizes) => Some(SampleCosts::Sizes(sizes.clone(), cost)),
+            None => of_sequences(cost),
         });
         Self { plan: open.plan.clone(), world, costs }
     }
@@ -50,7 +62,14 @@ impl StepDealer {
     pub(crate) async fn deal(&mut self, step: &Step) -> Result<DealtStep<'_>, StoreError> {
         let Self { plan, world, costs } = self;
         let (world, step) = (*world, *step);
-        let Some(sequences) = costs else { return Ok(DealtStep::Sliced { plan, step, world }) };
+        let sequences = match costs {
+            None => return Ok(DealtStep::Sliced { plan, step, world }),
+            Some(SampleCosts::Sizes(sizes, cost)) => {
+                let (batch, costs) = sizes.deal(plan.step_items(&step), cost, world);
+                return Ok(DealtStep::Balanced { batch, costs, world });
+            }
+            Some(SampleCosts::Sequences(sequences)) => sequences,
+        };
         let items = plan.step_items(&step);
         let mut costs = Vec::with_capacity(items.len());
         for item in &items {

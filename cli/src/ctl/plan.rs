@@ -45,8 +45,8 @@ pub(crate) struct PlanArgs {
     /// Number of ranks that share a node and its cache.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     ranks_per_node: u32,
-    /// What a sequence costs the trainer, in place of the job's `cost`: `tokens`, `tokens^2` or `{ linear = 12288, quadratic = 1 }`.
-    /// Adds how even steps are, with and without it.
+    /// What a sample costs the trainer, in place of the job's `cost`: `tokens`, `tokens^2`, `pixels`, `seconds`, `{ linear = 12288, quadratic = 1 }`
+    /// or `{ field = "length" }`. Adds how even steps are, with and without it.
     #[arg(long, value_name = "COST", value_parser = parse_cost)]
     cost: Option<SampleCostFile>,
     /// Prints the sample ids: one JSON object for each step and rank.
@@ -203,7 +203,7 @@ pub(crate) fn run(args: &PlanArgs) -> CtlResult {
 
 async fn plan(args: &PlanArgs) -> CtlResult {
     let mut file = job_file::read(&args.job.job)?;
-    file.cost = args.cost.or(file.cost);
+    file.cost = args.cost.clone().or(file.cost);
     let open = job_file::open_file(file).await?;
     let batches = open.batches(args.global_batch);
     let ranks = ranks(args.rank, args.world, &batches)?;
@@ -330,6 +330,9 @@ fn print_costs(open: &OpenJob, costs: &Costs) -> Result<(), CtlError> {
         let all = report::count(open.datasets.first().manifest.samples(), "sample", "samples");
         let kept = open.samples().view().map_or(open.plan.samples(), |view| view.len());
         outln!("the view keeps {} of {all}; samples = \"{view}\"", report::grouped(kept))?;
+    }
+    if let Some(sizes) = open.job.cost.and_then(|cost| cost.measured?.sizes) {
+        outln!("samples are measured; sizes = \"{sizes}\"")?;
     }
     for (what, text) in report::source_texts(&open.job) {
         outln!("{what} {text}")?;

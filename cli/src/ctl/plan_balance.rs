@@ -46,7 +46,7 @@ impl BalanceReport {
     pub(crate) fn print(&self) -> Result<(), CtlError> {
         let Self { cost, world, before, balanced, least } = self;
         outln!("largest / mean cost       {before:.3} without `cost`, {balanced:.3} with {cost}, at {world} ranks")?;
-        outln!("  no deal is below        {least:.3}; above 1, that is the largest sequence of a step with small ones")
+        outln!("  no deal is below        {least:.3}; above 1, that is the largest sample of a step with small ones")
     }
 }
 
@@ -68,10 +68,10 @@ mod tests {
 
     #[test]
     fn a_cost_is_read_as_in_a_job_file() {
-        for text in ["tokens", "tokens^2", "{ linear = 2, quadratic = 1, within = 8 }"] {
+        for text in ["tokens", "tokens^2", "pixels", "{ field = \"n\" }", "{ linear = 2, quadratic = 1, within = 8 }"] {
             assert!(parse_cost(text).is_ok(), "{text}");
         }
-        for (text, problem) in [("pixels", "expected \"tokens\""), ("{ cubic = 2 }", "cubic"), ("{ linear = ", "")] {
+        for (text, problem) in [("frames", "expected \"tokens\""), ("{ cubic = 2 }", "cubic"), ("{ linear = ", "")] {
             let error = parse_cost(text).unwrap_err();
             assert!(error.contains(problem), "{text}: {error}");
         }

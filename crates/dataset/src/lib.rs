@@ -33,6 +33,7 @@ mod report;
 mod scalable;
 mod scan;
 mod sequences;
+mod sizes;
 mod sorter;
 mod source;
 mod split;
@@ -69,6 +70,7 @@ pub(crate) use scan::{BadShards, DatasetOddities, Outline, Scan, ScannedShard, S
 pub use sequences::{
     CountLearned, CountTokens, EvaluatedSequences, LongDocuments, LossRequest, SequenceRequest, evaluate_sequences,
 };
+pub use sizes::{CountPixels, EvaluatedSizes, SampleMeasure, SizeRequest, evaluate_sizes};
 use source::LeftOutTally;
 pub use source::{Annotations, FieldChoice, LABEL_FIELD, LeftOut, LeftOutReason, PackSource};
 pub(crate) use source::{

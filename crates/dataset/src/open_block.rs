@@ -8,17 +8,21 @@ use std::{
 
 use bytes::Bytes;
 use futures::{Stream, StreamExt, TryStreamExt, stream};
+use spdl_order::view::SampleSet;
 use spdl_shard::{
-    format::{DecodedBlock, FieldValue, ObjectRange, OpenError, Record, ShardIndex},
+    format::{DecodedBlock, Field, FieldValue, ObjectRange, OpenError, Record, ShardIndex},
     manifest::{Block, Manifest},
     store::DatasetStore,
 };
+use spdl_types::SampleId;
 use tokio::sync::OnceCell;
 
 use crate::{DatasetError, fields::read_together};
 
 /// Number of shards whose indexes are read ahead.
 const SHARDS_AT_ONCE: usize = 2;
+/// Number of ranges of a block that are read at once.
+const READS_AT_ONCE: usize = 8;
 /// Number of reads of a shard that are kept for the blocks that follow.
 const KEPT_READS: usize = 64;
 /// Upper limit of their bytes. The latest is kept whatever its length: it can be a compressed shard.
@@ -102,16 +106,34 @@ impl OpenBlock {
         self.block.first_record..self.block.first_record + self.block.records
     }
 
+    /// Returns how many of a record's samples a view has, or all.
+    pub(crate) fn kept(&self, record: &Record<'_>, view: Option<&SampleSet>) -> u64 {
+        let samples = u64::from(record.samples);
+        view.map_or(samples, |set| {
+            let first = self.manifest.shard(self.block.shard).first_sample + u64::from(record.first_sample);
+            set.below(SampleId(first + samples)) - set.below(SampleId(first))
+        })
+    }
+
     /// Returns the ranges of the shard that hold the fields that `fields_of` numbers in a record. In a columnar format, all records
     /// have the fields of the first.
     pub(crate) fn ranges_of<F: IntoIterator<Item = u32>>(
         &self,
         fields_of: impl Fn(&dyn ShardIndex, &Record<'_>) -> F,
     ) -> Vec<Range<u64>> {
+        self.begins_of(|index, record| fields_of(index, record).into_iter().map(|field| (field, u64::MAX)))
+    }
+
+    /// Returns like [`ranges_of`](Self::ranges_of) the ranges that hold the beginnings of fields, each with the most bytes that it has, where
+    /// these can be read alone.
+    pub(crate) fn begins_of<F: IntoIterator<Item = (u32, u64)>>(
+        &self,
+        fields_of: impl Fn(&dyn ShardIndex, &Record<'_>) -> F,
+    ) -> Vec<Range<u64>> {
         let index = &*self.index;
         if self.manifest.format().is_columnar() {
             let record = index.record(self.block.first_record);
-            let name = |field| index.field(&record, field).name.to_owned();
+            let name = |(field, _)| index.field(&record, field).name.to_owned();
             let names: Vec<String> = fields_of(index, &record).into_iter().map(name).collect();
             return match names.is_empty() {
                 true => Vec::new(),
@@ -120,10 +142,17 @@ impl OpenBlock {
         }
         let mut ranges = Vec::new();
         for record in self.records().map(|record| index.record(record)) {
-            let fields = fields_of(index, &record).into_iter();
-            ranges.extend(fields.filter_map(|field| index.field(&record, field).range()));
+            let fields = fields_of(index, &record).into_iter().map(|(field, most)| (index.field(&record, field), most));
+            ranges.extend(fields.filter_map(|(field, most)| self.begin_of(&field, most).or_else(|| field.range())));
         }
         read_together(index, &self.manifest.shard(self.block.shard), ranges)
+    }
+
+    /// Returns the range of the shard that holds at most `most` bytes of the beginning of a field; `None` if these cannot be read alone.
+    pub(crate) fn begin_of(&self, field: &Field<'_>, most: u64) -> Option<Range<u64>> {
+        let is_plain = self.index.has_plain_fields() && !self.manifest.format().is_columnar();
+        let range = field.range().filter(|_| is_plain)?;
+        Some(range.start..range.end.min(range.start.saturating_add(most)))
     }
 
     /// Reads these ranges of the shard.
@@ -133,11 +162,14 @@ impl OpenBlock {
         }
         let shard = self.manifest.shard(self.block.shard);
         let (mut pieces, mut bytes) = (Vec::new(), 0);
-        for part in self.index.plan(&shard, &ranges) {
-            let (piece, read) = self.reads.read(at, &part).await?;
+        let read =
+            |part: ObjectRange| async move { Ok::<_, DatasetError>((part.at, self.reads.read(at, &part).await?)) };
+        let mut reads = stream::iter(self.index.plan(&shard, &ranges)).map(read).buffered(READS_AT_ONCE);
+        while let Some((place, (piece, read))) = reads.try_next().await? {
             bytes += read;
-            pieces.push((part.at, piece));
+            pieces.push((place, piece));
         }
+        drop(reads);
         Ok(ReadBlock { pieces, ranges, bytes })
     }
 
@@ -191,4 +223,9 @@ impl BlockFields<'_> {
             OpenError::Damaged { problem, .. } => problem.to_string(),
         })
     }
+}
+
+/// Returns the names of a record's fields, as a message has them.
+pub(crate) fn names_of(record: &Record<'_>) -> String {
+    record.fields().map(|field| field.name).collect::<Vec<_>>().join(", ")
 }

@@ -14,11 +14,10 @@ use spdl_shard::{
     store::DatasetStore,
 };
 use spdl_store::{StoreError, blocking};
-use spdl_types::SampleId;
 
 use crate::{
     DatasetError, DatasetProgress, MemoryBound, Undecided,
-    open_block::{BlockFields, OpenBlock, ReadBlock, open_blocks},
+    open_block::{BlockFields, OpenBlock, ReadBlock, names_of, open_blocks},
     slice,
     view::add_limit,
 };
@@ -231,13 +230,9 @@ impl LongDocuments {
 }
 
 impl SequenceRequest {
-    /// Returns the samples of a record that are documents, as global numbers.
+    /// Returns how many of a record's samples are documents.
     fn documents(&self, block: &OpenBlock, record: &Record<'_>) -> u64 {
-        let samples = u64::from(record.samples);
-        self.view.as_ref().map_or(samples, |set| {
-            let first = block.manifest.shard(block.block.shard).first_sample + u64::from(record.first_sample);
-            set.below(SampleId(first + samples)) - set.below(SampleId(first))
-        })
+        block.kept(record, self.view.as_deref())
     }
 
     /// Returns the number of the field with a record's tokens.
@@ -340,9 +335,4 @@ impl LossRequest {
         let value = value.ok_or_else(|| format!("field `{name}` has no value"))?;
         (self.count)(&value, length).map_err(|problem| format!("field `{name}`: {problem}"))
     }
-}
-
-/// Returns the names of a record's fields, as a message has them.
-fn names_of(record: &Record<'_>) -> String {
-    record.fields().map(|field| field.name).collect::<Vec<_>>().join(", ")
 }

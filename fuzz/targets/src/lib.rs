@@ -23,6 +23,7 @@ mod pem;
 mod scalable;
 mod sequences;
 mod session;
+mod sizes;
 mod sound;
 mod still;
 mod tar;
@@ -93,6 +94,7 @@ pub const ALL: &[FuzzTarget] = &[
     target("token_files", tokens::token_files, tokens::token_files_seeds),
     target("token_index", tokens::index, tokens::index_seeds),
     target("sequences", sequences::read, sequences::seeds),
+    target("sizes", sizes::read, sizes::seeds),
     target("tar", tar::read, tar::seeds),
     target("job", texts::job, texts::job_seeds),
     target("voc", texts::voc, texts::voc_seeds),

@@ -69,7 +69,7 @@ fn pack(params: SequenceParams, lengths: Box<[u32]>, sequences: u32) {
 }
 
 /// Returns the manifest of a dataset with these samples in its blocks.
-fn manifest_of(blocks: &[u32]) -> Manifest {
+pub(crate) fn manifest_of(blocks: &[u32]) -> Manifest {
     let mut first_record = 0;
     let facts: Vec<BlockFacts> = blocks
         .iter()

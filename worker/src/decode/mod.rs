@@ -50,6 +50,7 @@ pub use picture_ops::PictureOps;
 pub(crate) use sequence::{PieceTarget, SequenceWriter, WrittenRow};
 pub use sequence::{count_tokens, read_tokens};
 pub use spdl_pixels::{PictureCounts, PictureLimits};
+pub use still::count_pixels;
 
 use column::{ColumnDecoder, ColumnSample, ColumnSetup, DecodeResources, DecodeScratch};
 pub(crate) use column::{FrameUser, SharedVideo, VideoIdentity};

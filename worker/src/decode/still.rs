@@ -37,6 +37,16 @@ pub(super) fn open_picture<'b>(
     spdl_pixels::of_decoder(Box::new(StillDecoder { still, frames: frames.cloned() }), size, orientation, limits)
 }
 
+/// Returns the pixels of a picture whose file begins with these bytes.
+///
+/// # Errors
+/// What is wrong with it, to follow the name of its field, or that its head does not end with them.
+pub fn count_pixels(bytes: &[u8]) -> Result<u64, String> {
+    let picture = open_picture(bytes, PictureLimits::default(), None).map_err(|error| error.to_string())?;
+    let [width, height] = picture.seen().map(u64::from);
+    Ok(width * height)
+}
+
 /// Returns how a still becomes upright.
 fn orientation(still: &Still) -> Orientation {
     let (transposed, columns_reversed, rows_reversed) = match still.quarter_turns {

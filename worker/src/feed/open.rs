@@ -17,7 +17,7 @@ use tracing::Span;
 use super::{
     FeedError,
     batch::{BatchThreads, Mixer, PartReads},
-    dataset::{DatasetSequences, FeedDatasets},
+    dataset::{DatasetSequences, FeedDatasets, SizedSamples},
     decoding::SampleDecoding,
     journal::{InDecoding, Suspicion},
     memory::RankMemory,
@@ -79,6 +79,8 @@ pub(super) struct Feed {
     pub(super) plan: Plan,
     /// The sequences that samples are, if the job packs documents.
     pub(super) sequences: Option<Arc<DatasetSequences>>,
+    /// Deals samples to ranks, if the job measures them.
+    pub(super) sized: Option<Arc<SizedSamples>>,
     pub(super) decoder: Decoder,
     /// How samples are mixed, if they are.
     pub(super) mixer: Option<Mixer>,
@@ -249,6 +251,7 @@ impl ReservedFeed {
             datasets: FeedDatasets::new(&opened, &fields, session.id, (&planned, &fetcher.peers)),
             plan,
             sequences,
+            sized: planned.sized.clone(),
             fields,
             decoder,
             mixer: Mixer::new(&session.job),

@@ -16,10 +16,10 @@ use spdl_control::{
     coordinator::JobStatus,
     messages::{FromCoordinator, JobReplacement, Refusal, ToCoordinator},
 };
-use spdl_job::{Callable, Column, Job, JobFile, OrderFile, Sequence, job_file_schema};
+use spdl_job::{Callable, Column, Job, JobFile, OrderFile, SampleCostFile, Sequence, job_file_schema};
 use spdl_order::EpochEnd;
 use spdl_sequence::PackMethod;
-use spdl_shard::{sequences::save_sequences, store::DatasetStore, view::save_view};
+use spdl_shard::{sequences::save_sequences, sizes::save_sizes, store::DatasetStore, view::save_view};
 use spdl_store::StoreOptions;
 use spdl_types::SampleShape;
 use spdl_worker::transform::{TransformSettings, UnknownSource, find_sources};
@@ -230,18 +230,19 @@ fn texts(file: &JobFile, path: &Path) -> (String, String) {
     (toml::to_string(file).expect("a job file serialises"), path.display().to_string())
 }
 
-/// Reads a job file, evaluates its views and its sequences, and finds the sources of its functions.
+/// Reads a job file, evaluates its views and its sequences, measures its samples, and finds the sources of its functions.
 async fn prepared(path: &Path, python: Option<PathBuf>) -> Result<JobFile, CtlError> {
     let mut file = job_file::read(path)?;
     file.check()?;
     let views = file.view.iter().chain(file.source.iter().filter_map(|source| source.view.as_ref()));
     let is_left = views.into_iter().any(|view| view.samples.is_none())
-        || file.sequence.as_ref().is_some_and(|sequence| sequence.pools.is_none());
+        || file.sequence.as_ref().is_some_and(|sequence| sequence.pools.is_none())
+        || file.cost.as_ref().is_some_and(SampleCostFile::is_unmeasured);
     let mut evaluated = None;
     if is_left {
         let datasets = job_file::evaluated(&mut file).await?;
-        for EvaluatedDataset { store, manifest, evaluated: EvaluatedJob { samples, made } } in datasets.iter() {
-            if samples.view().is_none() && made.is_none() {
+        for EvaluatedDataset { store, manifest, evaluated: EvaluatedJob { samples, made, sizes } } in datasets.iter() {
+            if samples.view().is_none() && made.is_none() && sizes.is_none() {
                 continue;
             }
             let folder = DatasetStore::create_with(store.url(), &StoreOptions::from_env())?;
@@ -250,6 +251,9 @@ async fn prepared(path: &Path, python: Option<PathBuf>) -> Result<JobFile, CtlEr
             }
             if let Some(made) = made {
                 save_sequences(&folder, made).await?;
+            }
+            if let Some(sizes) = sizes {
+                save_sizes(&folder, manifest, sizes).await?;
             }
         }
         evaluated = Some(datasets);

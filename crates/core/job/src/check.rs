@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::{
-    BadSamples, Column, ColumnKind, Job, JobError, Sequence, decoded_columns, is_name,
+    BadSamples, Column, ColumnKind, Job, JobError, Sequence, SizeSource, decoded_columns, is_name,
     reader::{nearest_name, shown},
     sequence::NO_MIX,
 };
@@ -21,10 +21,6 @@ const MAX_LISTED: usize = 20;
 pub const MAX_COLUMNS: usize = 64;
 /// Upper limit of the samples that a job delivers in all its epochs, so that sums of positions cannot overflow.
 const MAX_DELIVERED: u64 = 1 << 62;
-
-/// The problem of a job whose plan does not know what samples cost.
-const NO_COST: &str = "needs `sequence`: only of sequences of tokens does the plan know what they cost, from the lengths of documents that \
-                       are measured when the job is created; pack the documents with a table `[sequence]`, or leave `cost` out";
 
 /// Returns the error for a key of `job` with an invalid value.
 pub(super) fn wrong(job: &str, key: impl Into<String>, problem: impl Into<String>) -> JobError {
@@ -107,14 +103,57 @@ impl Job {
         }
         let has_sequences =
             |column: &Column| matches!(&column.kind, ColumnKind::Tokens(kind) if kind.seq_len.is_some());
+        self.check_cost().map_err(|problem| wrong(name, "`cost`", problem))?;
         match sequence {
             Some(sequence) => self.check_sequence(sequence),
-            None if self.cost.is_some() => Err(wrong(name, "`cost`", NO_COST)),
             None if decoded_columns(columns).any(has_sequences) => {
                 Err(wrong(name, "`sequence`", "is missing, and a column has sequences"))
             }
             None => Ok(()),
         }
+    }
+
+    /// Checks that samples of the job have the size by which they are to be dealt to ranks.
+    fn check_cost(&self) -> Result<(), String> {
+        let Self { columns, mix, sequence, sources, cost, .. } = self;
+        let Some(cost) = cost else { return Ok(()) };
+        let problem = match cost.measured.map(|measured| measured.of) {
+            None if sequence.is_none() => {
+                "needs `sequence`, whose documents' tokens it counts; samples that are not packed have \"pixels\", \"seconds\" or { field = \
+                 \"length\" }, or leave `cost` out"
+            }
+            None => return Ok(()),
+            Some(_) if sequence.is_some() => {
+                "is of what samples have that are not packed, and these samples are sequences of tokens: write \"tokens\" or \"tokens^2\""
+            }
+            Some(_) if !sources.is_empty() => {
+                "is measured of the samples of one dataset, and the job has several sources: leave `cost` out, or give one `dataset`"
+            }
+            Some(_) if mix.is_some() => {
+                "cannot be there with `mix`: the two samples of a pair would be on different ranks, each of which decodes both; leave one out"
+            }
+            Some(SizeSource::Field) => return Ok(()),
+            Some(SizeSource::Pixels)
+                if decoded_columns(columns).any(|column| matches!(column.kind, ColumnKind::Image(_))) =>
+            {
+                return Ok(());
+            }
+            Some(SizeSource::Pixels) => "is of pixels, and no column has decode = \"image\"",
+            Some(SizeSource::Seconds) => {
+                let sound = decoded_columns(columns).find_map(|column| match &column.kind {
+                    ColumnKind::Audio(audio) => Some((&column.name, audio)),
+                    _ => None,
+                });
+                return match sound {
+                    None => Err("is of seconds, and no column has decode = \"audio\"".to_owned()),
+                    Some((name, audio)) if audio.segment.is_some() => Err(format!(
+                        "is of seconds, and column `{name}` has a `segment`, so that all samples have as many; leave `cost` out"
+                    )),
+                    Some(_) => Ok(()),
+                };
+            }
+        };
+        Err(problem.to_owned())
     }
 
     /// Checks that the job can have these sequences.

@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Column, ColumnFile, ColumnKind, DecodeFile, Job, JobError, JobFile, KeyProblem, Mix, Sequence, SourceDatasetFacts,
-    TokensKeys,
+    Column, ColumnFile, ColumnKind, DecodeFile, Job, JobError, JobFile, KeyProblem, Mix, SampleCostFile, Sequence,
+    SourceDatasetFacts, TokensKeys,
     check::wrong,
     decoded_columns, reader,
     sequence::{NO_MIX, no_tokens},
@@ -82,6 +82,11 @@ impl JobFile {
             let problem =
                 "is not evaluated: `spdl-ctl job submit` does that, or set `pools` to what `spdl-ctl plan` prints";
             return Err(wrong(&self.name, "`sequence`", problem));
+        }
+        if self.cost.as_ref().is_some_and(SampleCostFile::is_unmeasured) {
+            let problem =
+                "is not measured: `spdl-ctl job submit` does that, or set `sizes` to what `spdl-ctl plan` prints";
+            return Err(wrong(&self.name, "`cost`", problem));
         }
         let job = Job { view, mix, sequence, columns, ..self.job(facts.fingerprint, facts.samples, order) };
         job.check()?;

@@ -38,8 +38,8 @@ pub use file::{MAX_JOB_FILE_BYTES, OrderFile};
 pub use function::{FunctionFile, ReturnedFile};
 pub use function_source::SourceDigest;
 pub use key::{
-    BadSamples, CostName, CostTable, DEFAULT_BAD_FRACTION, DEFAULT_BAD_SAMPLES, Job, JobFile, SampleCost,
-    SampleCostFile,
+    BadSamples, CostName, CostTable, DEFAULT_BAD_FRACTION, DEFAULT_BAD_SAMPLES, Job, JobFile, MeasuredSize, SampleCost,
+    SampleCostFile, SizeName, SizeSource,
 };
 pub use mix::{Mix, MixFile};
 pub use operation::*;

@@ -4,7 +4,11 @@ use std::{cell::RefCell, fmt, ops::Range, sync::Arc};
 
 use spdl_job::ViewFile;
 use spdl_order::view::{Expression, Value};
-use spdl_shard::{format::Record, json, store::DatasetStore};
+use spdl_shard::{
+    format::{Record, ShardIndex},
+    json,
+    store::DatasetStore,
+};
 use spdl_types::Fingerprint;
 
 use super::{
@@ -17,6 +21,9 @@ use crate::{
     open_block::{BlockFields, OpenBlock, ReadBlock},
     slice,
 };
+
+/// Characters of a text that a message shows.
+const MAX_SHOWN: usize = 60;
 
 /// A view that was parsed.
 pub(super) struct ViewRules {
@@ -132,7 +139,7 @@ impl OpenBlock {
         let slice = |range: Range<u64>| slice(&fetched.pieces, range);
         let decoded = self.decode(&fetched, &slice);
         let fields = BlockFields { index: &*self.index, slice: &slice, decoded: decoded.as_deref() };
-        let reader = ValueReader { fields, documents: RefCell::default() };
+        let reader = ValueReader::new(fields);
         let mut result =
             BlockResult { has: vec![false; rules.names.len()], bytes: fetched.bytes, ..BlockResult::default() };
         // All records of a columnar format have the same fields.
@@ -225,13 +232,49 @@ impl OpenBlock {
 }
 
 /// Reads the values of records of a block.
-struct ValueReader<'b> {
+pub(crate) struct ValueReader<'b> {
     fields: BlockFields<'b>,
     /// The JSON documents of the record, by the number of the field.
     documents: RefCell<Vec<(u32, serde_json::Value)>>,
 }
 
-impl ValueReader<'_> {
+impl<'b> ValueReader<'b> {
+    pub(crate) fn new(fields: BlockFields<'b>) -> Self {
+        Self { fields, documents: RefCell::default() }
+    }
+
+    /// Returns the index of the block's shard.
+    pub(crate) fn index(&self) -> &'b dyn ShardIndex {
+        self.fields.index
+    }
+
+    /// Returns the number that a record has in the place of a name; `None` if it has no value.
+    ///
+    /// # Errors
+    /// If it cannot be read, or is no number.
+    pub(crate) fn number(&self, record: &Record<'_>, name: &str, place: &ResolvedName) -> Result<Option<f64>, String> {
+        let found = self.value(record, place).map_err(|problem| format!("field `{name}` {problem}"))?;
+        // Each name may be a member of another document.
+        self.documents.borrow_mut().clear();
+        let not_a_number = |what: &str| Err(format!("field `{name}` is {what}, and not a number"));
+        match found.value() {
+            Value::Null => Ok(None),
+            Value::Int(number) => Ok(Some(number as f64)),
+            Value::F32(number) => Ok(Some(number.into())),
+            Value::F64(number) => Ok(Some(number)),
+            Value::Untyped(text) if text.trim().is_empty() => Ok(None),
+            Value::Untyped(text) => match text.trim().parse() {
+                Ok(number) => Ok(Some(number)),
+                Err(_) => not_a_number(&format!("{:?}", text.chars().take(MAX_SHOWN).collect::<String>())),
+            },
+            Value::Text(text) => {
+                not_a_number(&format!("the text {:?}", text.chars().take(MAX_SHOWN).collect::<String>()))
+            }
+            Value::Bool(truth) => not_a_number(&truth.to_string()),
+            Value::Opaque(what) => not_a_number(what),
+        }
+    }
+
     fn value(&self, record: &Record<'_>, place: &ResolvedName) -> Result<FoundValue, String> {
         match place {
             ResolvedName::Nothing => Ok(FoundValue::Nothing),

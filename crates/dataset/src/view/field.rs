@@ -12,7 +12,7 @@ use spdl_types::DType;
 
 /// A name in a view: a field of the records, a member of a JSON document, or the key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum ResolvedName {
+pub(crate) enum ResolvedName {
     /// The number of the field.
     Field(u32),
     /// The number of a field with a JSON document, and the names of the members that lead to the value.
@@ -40,7 +40,7 @@ pub(super) enum FoundValue {
 
 impl ResolvedName {
     /// Finds a name in a record: the field of that name, else a member of the field whose name it begins with.
-    pub(super) fn of(name: &str, index: &dyn ShardIndex, record: &Record<'_>) -> Self {
+    pub(crate) fn of(name: &str, index: &dyn ShardIndex, record: &Record<'_>) -> Self {
         if let Some(field) = index.field_number(record, name) {
             return Self::Field(field);
         }
@@ -53,7 +53,7 @@ impl ResolvedName {
     }
 
     /// Returns the field that is read for it.
-    pub(super) const fn field(&self) -> Option<u32> {
+    pub(crate) const fn field(&self) -> Option<u32> {
         match self {
             Self::Field(field) | Self::Member(field, _) => Some(*field),
             Self::Key | Self::Nothing => None,

@@ -11,6 +11,7 @@ mod evaluate;
 mod field;
 mod keys;
 
-pub(crate) use block::add_limit;
+pub(crate) use block::{ValueReader, add_limit};
 pub use evaluate::{EvaluatedView, Undecided, evaluate};
+pub(crate) use field::ResolvedName;
 pub use keys::MissingKeys;

@@ -25,6 +25,7 @@ mod parquet_footers;
 mod parquet_numbers;
 mod report;
 mod sequences;
+mod sizes;
 mod splits;
 mod tar;
 mod tfrecord;

@@ -29,21 +29,21 @@ use spdl_store::StoreOptions;
 use spdl_types::SampleId;
 
 const SCHEMA: &str = "message rows { required binary picture; required int64 width; optional float nsfw; required binary split (UTF8); }";
-const ROWS: usize = 3_000;
+pub(crate) const ROWS: usize = 3_000;
 const PICTURE_BYTES: usize = 4_000;
 
-fn quiet(_: DatasetProgress) {}
+pub(crate) fn quiet(_: DatasetProgress) {}
 
-fn at(folder: &Path) -> DatasetStore {
+pub(crate) fn at(folder: &Path) -> DatasetStore {
     DatasetStore::create_with(folder.to_str().unwrap(), &StoreOptions::default()).unwrap()
 }
 
-fn width(row: usize) -> i64 {
+pub(crate) fn width(row: usize) -> i64 {
     (row * 7919 % 1024) as i64
 }
 
 /// Every 13th row has none.
-fn nsfw(row: usize) -> Option<f32> {
+pub(crate) fn nsfw(row: usize) -> Option<f32> {
     (row % 13 != 12).then(|| (row * 31 % 100) as f32 / 100.0)
 }
 
@@ -80,7 +80,7 @@ fn parquet(rows: std::ops::Range<usize>) -> Vec<u8> {
     writer.into_inner().unwrap()
 }
 
-async fn rows(folder: &Path) -> Manifest {
+pub(crate) async fn rows(folder: &Path) -> Manifest {
     for (name, rows) in [("a", 0..ROWS / 3), ("b", ROWS / 3..ROWS)] {
         fs::write(folder.join(format!("{name}.parquet")), parquet(rows)).unwrap();
     }
@@ -130,7 +130,7 @@ async fn kept(folder: &Path, file: &ViewFile) -> Vec<usize> {
 }
 
 #[tokio::test]
-async fn rows_are_kept_by_their_columns() {
+pub(crate) async fn rows_are_kept_by_their_columns() {
     let folder = tempfile::tempdir().unwrap();
     let manifest = rows(folder.path()).await;
     assert!(manifest.block_count() > 4 && manifest.shard_count() == 2, "{manifest:?}");

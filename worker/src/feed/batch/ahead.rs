@@ -103,8 +103,11 @@ impl PlannedBatch {
 
 /// Returns the items of a rank's batch, and what is mixed in it.
 pub(super) fn items_of(feed: &Feed, step: &Step) -> (Vec<Item>, PlannedMixes) {
-    let mut items = Vec::new();
-    feed.plan.rank_items(step, feed.rank, feed.session.world, &mut items);
+    let (rank, world, mut items) = (feed.rank, feed.session.world, Vec::new());
+    match &feed.sized {
+        Some(sized) => items = sized.rank_items(&feed.plan, step, rank, world),
+        None => feed.plan.rank_items(step, rank, world, &mut items),
+    }
     let mixes = feed.mixer.as_ref().map(|mixer| mixer.plan(&feed.plan, &items)).unwrap_or_default();
     (items, mixes)
 }

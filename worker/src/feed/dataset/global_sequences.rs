@@ -1,17 +1,13 @@
 //! What each rank is told of a whole global batch of sequences, so that ranks need not ask each other. It follows from the plan.
 
-use std::{collections::VecDeque, sync::Arc};
+use std::sync::Arc;
 
-use parking_lot::Mutex;
 use spdl_job::{Job, SampleCost};
 use spdl_order::{BalancedBatch, Item, Plan, Step};
 use tokio::sync::OnceCell;
 
-use super::{DatasetSequences, OpenPools};
+use super::{DatasetSequences, OpenPools, kept_steps::KeptSteps};
 use crate::feed::FeedError;
-
-/// Number of steps that are kept: those that ranks of a worker fill at once, and some more.
-const KEPT_STEPS: usize = 64;
 
 /// The sequences of all ranks in a step.
 #[derive(Debug, Default)]
@@ -24,26 +20,8 @@ pub(crate) struct GlobalSequences {
     pub(crate) balanced: Option<BalancedBatch>,
 }
 
-/// The global batches that were used last, the latest first. The ranks of a session share them.
-#[derive(Default)]
-pub(super) struct KeptGlobalSequences(Mutex<VecDeque<(GlobalBatchKey, GlobalSequencesCell)>>);
-
-/// A step, and the number of ranks that its batch is dealt to.
-type GlobalBatchKey = (Step, u32);
-
-type GlobalSequencesCell = Arc<OnceCell<Arc<GlobalSequences>>>;
-
-impl KeptGlobalSequences {
-    fn cell(&self, key: GlobalBatchKey) -> GlobalSequencesCell {
-        let mut steps = self.0.lock();
-        if let Some((_, cell)) = steps.iter().find(|(other, _)| *other == key) {
-            return cell.clone();
-        }
-        steps.truncate(KEPT_STEPS - 1);
-        steps.push_front((key, GlobalSequencesCell::default()));
-        steps[0].1.clone()
-    }
-}
+/// The global batches that were used last. The ranks of a session share them.
+pub(super) type KeptGlobalSequences = KeptSteps<OnceCell<Arc<GlobalSequences>>>;
 
 impl DatasetSequences {
     /// Returns what the ranks of a `world` are told of a step.

@@ -2,8 +2,10 @@
 
 mod global_sequences;
 mod indexes;
+mod kept_steps;
 mod open_pool;
 mod sequences;
+mod sized_samples;
 mod sources;
 mod view;
 
@@ -20,6 +22,7 @@ use spdl_shard::{
     manifest::{Block, Manifest},
     samples::JobSamples,
     sequences::{MadeSequences, SequenceTable, open_sequences},
+    sizes::{SizeTable, open_sizes},
     store::DatasetStore,
     view::open_view,
 };
@@ -32,6 +35,7 @@ pub(crate) use self::{
     global_sequences::GlobalSequences,
     indexes::IndexHold,
     sequences::{DatasetSequences, OpenPools, SequencePieces},
+    sized_samples::SizedSamples,
     sources::{FeedDatasets, OpenDatasets},
     view::DatasetView,
 };
@@ -71,6 +75,8 @@ pub struct StoreAccess {
     pub views: Vec<Arc<SampleSet>>,
     /// Sequences that this process evaluated. All others are read from the folder of the dataset's manifest.
     pub sequences: Vec<MadeSequences>,
+    /// Sizes of samples that this process has measured or read. All others are read from the folder of the dataset's manifest.
+    pub sizes: Vec<Arc<SizeTable>>,
     /// Wraps every store that shards are read from, for example with a throttle or with faults.
     pub wrap: Option<WrapStore>,
 }
@@ -121,15 +127,16 @@ impl Datasets {
     }
 }
 
-/// The seed, the order and the view of a plan, and the job if it packs documents or has sources or redactions: what its ranks are told
-/// of their sequences follows from its columns, and from what these cost, too.
+/// The seed, the order and the view of a plan, and the job if it packs documents, has sources or redactions, or deals samples by their
+/// sizes: what its ranks are told of their sequences follows from its columns, and what they get from what samples cost, too.
 type PlanKey = (u64, OrderParams, Option<Fingerprint>, Option<(Fingerprint, Option<SampleCost>)>);
 
-/// The plan of a job, and the sequences that are its samples if the job packs documents.
+/// The plan of a job, with the sequences that are its samples if the job packs documents, or what deals its samples if it measures them.
 #[derive(Clone, Debug)]
 pub(crate) struct PlannedJob {
     pub(crate) plan: Plan,
     pub(crate) sequences: Option<Arc<DatasetSequences>>,
+    pub(crate) sized: Option<Arc<SizedSamples>>,
 }
 
 /// One open dataset.
@@ -154,6 +161,8 @@ pub(crate) struct OpenDataset {
     views: Vec<(Fingerprint, Arc<SampleSet>)>,
     /// The sequences that this process evaluated.
     made_sequences: Vec<MadeSequences>,
+    /// The sizes that this process has measured or read.
+    sizes: Vec<Arc<SizeTable>>,
     indexes: Arc<Indexes>,
     requests: Arc<StoreClient>,
     /// The URL as it is written in the job.
@@ -216,6 +225,7 @@ impl OpenDataset {
             plans,
             views: access.views.iter().map(|set| (set.fingerprint(), set.clone())).collect(),
             made_sequences: access.sequences.clone(),
+            sizes: access.sizes.clone(),
             indexes,
             requests,
             url,
@@ -264,6 +274,14 @@ impl OpenDataset {
                 .map_err(|source| StoreError::Format { url: self.url.to_string(), source: source.into() })?,
         };
         Ok(JobSamples::Sequences(table))
+    }
+
+    /// Returns the sizes of the samples that have this fingerprint.
+    async fn sizes(&self, sizes: Fingerprint) -> Result<Arc<SizeTable>, StoreError> {
+        match self.sizes.iter().find(|known| known.fingerprint() == sizes) {
+            Some(known) => Ok(known.clone()),
+            None => again(&self.requests, || open_sizes(&self.store, &self.manifest, sizes)).await,
+        }
     }
 
     /// Returns the object that is shard number `shard`; `None` if the shard consists of several.

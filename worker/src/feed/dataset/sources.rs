@@ -11,7 +11,7 @@ use spdl_shard::{
 };
 use spdl_types::{SampleId, SessionId};
 
-use super::{DatasetSequences, DatasetView, FeedError, IndexHold, OpenDataset, PlanKey, PlannedJob};
+use super::{DatasetSequences, DatasetView, FeedError, IndexHold, OpenDataset, PlanKey, PlannedJob, SizedSamples};
 use crate::fetch::{BlockKey, BlockPlace, FetchError, Fetcher, Peers, PlannedBlocks, ShardObject, WorkingWindow};
 
 /// The open datasets of a job, in the order of its sources.
@@ -32,15 +32,17 @@ impl OpenDatasets {
     /// read once, with its first plan.
     pub(crate) async fn plan(&self, job: &Job) -> Result<PlannedJob, FeedError> {
         let sequence = job.sequence.as_deref().copied();
-        let is_of_job = sequence.is_some() || !job.sources.is_empty() || !job.redactions.is_empty();
+        let cost = job.cost.and_then(|cost| Some((cost, cost.measured?.sizes?)));
+        let is_of_job = sequence.is_some() || !job.sources.is_empty() || !job.redactions.is_empty() || cost.is_some();
         let key: PlanKey = (job.seed, job.order, job.view, is_of_job.then(|| (job.fingerprint(), job.cost)));
         let first = self.first();
+        let unread = |url: &str, source| FeedError::Dataset { url: url.to_owned(), source: Arc::new(source) };
         if let Some(planned) = first.kept_plan(&key) {
             return Ok(planned);
         }
         let samples = self.0.iter().zip(job.datasets()).map(|(dataset, of_job)| async move {
             let samples = dataset.samples(of_job.view, sequence.map(|sequence| sequence.pools)).await;
-            samples.map_err(|source| FeedError::Dataset { url: of_job.url.to_owned(), source: Arc::new(source) })
+            samples.map_err(|source| unread(of_job.url, source))
         });
         let samples: Vec<JobSamples> = try_join_all(samples).await?;
         let datasets: Vec<_> = self.0.iter().map(|dataset| dataset.manifest()).zip(&samples).collect();
@@ -50,7 +52,14 @@ impl OpenDatasets {
             let at = (first.store.clone(), first.requests.clone());
             Arc::new(DatasetSequences::new(job, sequence, table.clone(), at))
         });
-        Ok(first.keep_plan(key, PlannedJob { plan, sequences }))
+        let sized = match cost {
+            Some((cost, sizes)) => {
+                let sizes = first.sizes(sizes).await.map_err(|source| unread(&job.dataset, source))?;
+                Some(Arc::new(SizedSamples::new(sizes, cost)))
+            }
+            None => None,
+        };
+        Ok(first.keep_plan(key, PlannedJob { plan, sequences, sized }))
     }
 }
 

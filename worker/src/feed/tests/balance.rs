@@ -9,7 +9,7 @@ use super::{
     *,
 };
 
-const SQUARES: SampleCost = SampleCost { linear: 0, quadratic: 1, within: None };
+const SQUARES: SampleCost = SampleCost::of_tokens(0, 1);
 /// Samples of a step.
 const GLOBAL_BATCH: u64 = 6;
 

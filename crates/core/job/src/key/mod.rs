@@ -16,7 +16,7 @@ use spdl_order::{BlendStage, EpochEnd, OrderParams, Redaction};
 use spdl_types::Fingerprint;
 
 pub use self::bad_samples::BadSamples;
-pub use self::cost::{CostName, CostTable, SampleCost, SampleCostFile};
+pub use self::cost::{CostName, CostTable, MeasuredSize, SampleCost, SampleCostFile, SizeName, SizeSource};
 pub use self::max_bad_fraction::{DEFAULT_BAD_FRACTION, DEFAULT_BAD_SAMPLES};
 use super::{
     Column, ColumnFile, FunctionFile, JobError, JobSource, JobSourceFile, JobStageFile, Mix, MixFile, OrderFile,
@@ -225,9 +225,9 @@ job_keys! {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     max_bad_fraction: Option<f64> => max_bad_fraction::MaxBadFraction,
         #[serde(deserialize_with = "super::form::exact")] f64;
-    /// For jobs with `sequence`: what a sequence costs a trainer, by which the sequences of a global batch are dealt to ranks. Each
-    /// rank gets as many as without it, the steps of ranks take about the same time, and no global batch changes. Default: none;
-    /// ranks get what lies together.
+    /// What a sample costs a trainer, by which the samples of a global batch are dealt to ranks: by the tokens of sequences, the pixels of
+    /// pictures, the seconds of sounds or a field. Each rank gets as many as without it, the steps of ranks take about the same time, and
+    /// no global batch changes. Default: none; ranks get what lies together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     cost: Option<SampleCostFile> => cost::CostKey,
         #[serde(default, skip_serializing_if = "Option::is_none")] Option<SampleCost>;

@@ -9,10 +9,10 @@ use spdl_job::{
     CategoryColumn, ClipPick, ClipStep, ColorJitter, Column, ColumnKind, ColumnValue, DefaultValue, DocumentIdsColumn,
     DocumentLengthsColumn, FeaturesKind, Fill, FloatColumn, FrameDrift, FrequencyMask, FunctionCall, Gain,
     GeometryColumn, GlobalLengthsColumn, ImageColumn, ImageOp, ImageSizeColumn, IntColumn, Interpolation, IsPadColumn,
-    Job, JobSource, JsonColumn, LabelsColumn, LossMaskColumn, MaskColumn, Mix, Noise, NumberOrRange, OneHotColumn,
-    PictureList, PositionsColumn, RandomResizedCrop, ReturnedColumn, ReturnedValue, Returns, SampleCost, SegmentPick,
-    Sequence, ShortVideo, Size, SoundOp, SourceDigest, Speed, TensorColumn, TensorEncoding, TextColumn, TimeMask,
-    TokensColumn, Transform, VideoClip, VideoColumn, VideoMaskColumn, VideoTimesColumn,
+    Job, JobSource, JsonColumn, LabelsColumn, LossMaskColumn, MaskColumn, MeasuredSize, Mix, Noise, NumberOrRange,
+    OneHotColumn, PictureList, PositionsColumn, RandomResizedCrop, ReturnedColumn, ReturnedValue, Returns, SampleCost,
+    SegmentPick, Sequence, ShortVideo, Size, SizeSource, SoundOp, SourceDigest, Speed, TensorColumn, TensorEncoding,
+    TextColumn, TimeMask, TokensColumn, Transform, VideoClip, VideoColumn, VideoMaskColumn, VideoTimesColumn,
 };
 use spdl_order::{BlendStage, EpochEnd, MixParams, OrderParams, RedactedSamples, Redaction};
 use spdl_sequence::{LongDocument, PackMethod};
@@ -202,8 +202,15 @@ fn follower() -> impl Strategy<Value = ColumnKind> {
 }
 
 fn cost() -> impl Strategy<Value = SampleCost> {
-    let factors = (any::<u32>(), any::<u32>(), any::<u32>());
-    factors.prop_map(|(linear, quadratic, within)| SampleCost { linear, quadratic, within: NonZeroU32::new(within) })
+    let of = proptest::sample::select(&[SizeSource::Pixels, SizeSource::Seconds, SizeSource::Field][..]);
+    let sizes = option::of(any::<u128>().prop_map(Fingerprint));
+    let measured = option::of((of, sizes).prop_map(|(of, sizes)| MeasuredSize { of, sizes }));
+    (any::<u32>(), any::<u32>(), any::<u32>(), measured).prop_map(|(linear, quadratic, within, measured)| SampleCost {
+        linear,
+        quadratic,
+        within: NonZeroU32::new(within),
+        measured,
+    })
 }
 
 fn sequence() -> impl Strategy<Value = Sequence> {
