@@ -65,7 +65,7 @@ pub(crate) async fn evaluate_job(
     if let Some(view) = &mut file.view {
         found.samples = evaluate_view(view, (store, manifest), undecided_allowed, progress, warn).await?;
     }
-    let documents = found.samples.view().map_or_else(|| manifest.samples(), |view| view.len());
+    let documents = found.samples.kept().map_or_else(|| manifest.samples(), |kept| kept.len());
     let unread_allowed = file.bad_allowed(documents);
     if let (Some(keys), Some(sequence)) = (file.sequence_keys()?, &mut file.sequence) {
         let tokens = columns.iter().find(|column| column.kind.name() == "tokens").expect("a checked job has one");
@@ -79,7 +79,7 @@ pub(crate) async fn evaluate_job(
             from: tokens.from.clone(),
             params: keys.params(),
             pool_tokens: keys.pool_tokens,
-            view: found.samples.view().cloned(),
+            view: found.samples.kept().cloned(),
             unread_allowed,
             count: Arc::new(count_tokens),
             loss,

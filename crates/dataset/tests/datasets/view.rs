@@ -122,7 +122,7 @@ async fn view(folder: &Path, view: &ViewFile) -> Result<EvaluatedView, String> {
 }
 
 fn ids(view: &EvaluatedView) -> Vec<usize> {
-    (0..view.set.len()).map(|nth| view.set.select(nth).0 as usize).collect()
+    (0..view.set.kept().len()).map(|nth| view.set.kept().select(nth).0 as usize).collect()
 }
 
 async fn kept(folder: &Path, file: &ViewFile) -> Vec<usize> {
@@ -310,7 +310,7 @@ async fn an_evaluated_view_is_kept_beside_the_manifest_and_checked() {
     let found = view(&packed, &filter("cls == 3")).await.unwrap();
     let store = at(&packed);
     save_view(&store, &manifest, &found.set).await.unwrap();
-    assert_eq!(*open_view(&store, &manifest, found.samples).await.unwrap(), *found.set);
+    assert_eq!(open_view(&store, &manifest, found.samples).await.unwrap(), found.set);
     let path = packed.join(format!(".spdl/view-{}.spdl", found.samples));
     let bytes = fs::read(&path).unwrap();
     assert_eq!(Bytes::from(bytes.clone()), found.set.encode());
@@ -321,7 +321,7 @@ async fn an_evaluated_view_is_kept_beside_the_manifest_and_checked() {
     }
     // It is written again in place of what is damaged.
     save_view(&store, &manifest, &found.set).await.unwrap();
-    assert_eq!(open_view(&store, &manifest, found.samples).await.unwrap().select(1), SampleId(7));
+    assert_eq!(open_view(&store, &manifest, found.samples).await.unwrap().kept().select(1), SampleId(7));
     let other = tempfile::tempdir().unwrap();
     let other = rows(other.path()).await;
     let error = open_view(&store, &other, found.samples).await.unwrap_err().to_string();
