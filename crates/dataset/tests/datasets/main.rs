@@ -23,6 +23,7 @@ mod parquet_classes;
 mod parquet_footers;
 mod parquet_numbers;
 mod report;
+mod sampling;
 mod sequences;
 mod sound_tables;
 mod splits;

@@ -29,12 +29,12 @@ use spdl_store::StoreOptions;
 use spdl_types::SampleId;
 
 const SCHEMA: &str = "message rows { required binary picture; required int64 width; optional float nsfw; required binary split (UTF8); }";
-const ROWS: usize = 3_000;
+pub(crate) const ROWS: usize = 3_000;
 const PICTURE_BYTES: usize = 4_000;
 
 fn quiet(_: DatasetProgress) {}
 
-fn at(folder: &Path) -> DatasetStore {
+pub(crate) fn at(folder: &Path) -> DatasetStore {
     DatasetStore::create_with(folder.to_str().unwrap(), &StoreOptions::default()).unwrap()
 }
 
@@ -43,11 +43,11 @@ fn width(row: usize) -> i64 {
 }
 
 /// Every 13th row has none.
-fn nsfw(row: usize) -> Option<f32> {
+pub(crate) fn nsfw(row: usize) -> Option<f32> {
     (row % 13 != 12).then(|| (row * 31 % 100) as f32 / 100.0)
 }
 
-fn split(row: usize) -> &'static str {
+pub(crate) fn split(row: usize) -> &'static str {
     if row.is_multiple_of(5) { "val" } else { "train" }
 }
 
@@ -80,7 +80,7 @@ fn parquet(rows: std::ops::Range<usize>) -> Vec<u8> {
     writer.into_inner().unwrap()
 }
 
-async fn rows(folder: &Path) -> Manifest {
+pub(crate) async fn rows(folder: &Path) -> Manifest {
     for (name, rows) in [("a", 0..ROWS / 3), ("b", ROWS / 3..ROWS)] {
         fs::write(folder.join(format!("{name}.parquet")), parquet(rows)).unwrap();
     }
@@ -90,7 +90,7 @@ async fn rows(folder: &Path) -> Manifest {
 }
 
 /// Twenty records with a class and a document, as files of one folder.
-async fn tar(folder: &Path) -> Manifest {
+pub(crate) async fn tar(folder: &Path) -> Manifest {
     let source = folder.join("source");
     fs::create_dir(&source).unwrap();
     for number in 0..20 {
@@ -112,11 +112,11 @@ async fn tar(folder: &Path) -> Manifest {
     at(&packed).manifest().await.unwrap()
 }
 
-fn filter(text: &str) -> ViewFile {
+pub(crate) fn filter(text: &str) -> ViewFile {
     ViewFile { filter: Some(text.to_owned()), ..ViewFile::default() }
 }
 
-async fn view(folder: &Path, view: &ViewFile) -> Result<EvaluatedView, String> {
+pub(crate) async fn view(folder: &Path, view: &ViewFile) -> Result<EvaluatedView, String> {
     let manifest = at(folder).manifest().await.unwrap();
     evaluate(&at(folder), &manifest, view, 0, &quiet).await.map_err(|error| error.to_string())
 }
@@ -173,7 +173,7 @@ async fn only_the_columns_of_the_view_are_read() {
     bytes.store(0, Relaxed);
     let tenth = ViewFile { fraction: Some(0.1), ..ViewFile::default() };
     let found = evaluate(&store, &manifest, &tenth, 0, &quiet).await.unwrap();
-    assert!((200..400).contains(&found.set.len()), "{found:?}");
+    assert!((200..400).contains(&found.set.kept().len()), "{found:?}");
     assert_eq!((bytes.load(Relaxed), found.bytes), (0, 0));
 }
 
