@@ -115,7 +115,7 @@ def test_a_cluster_delivers_a_sampling_and_commands_show_and_prove_it(skewed: pa
     assert "4 classes by `cls`, of 12 to 50 samples each in an epoch of 130\n" in plan
     assert "class ant: 12 in an epoch, 1.00 times through its 12 samples\nclass bee: 20 in an epoch, 0.83 times" in plan
     assert "class dog: 50 in an epoch, 0.52 times through its 96 samples\n" in plan
-    [classes] = ctl_json("plan", path, "--json")["classes"]
+    [classes] = ctl_json("plan", path)["classes"]
     assert [(one["name"], one["samples"], one["in_epoch"]) for one in classes["classes"]] == [("ant", 12, 12), ("bee", 24, 20), ("cat", 48, 48), ("dog", 96, 50)]
 
     name = cluster.submit(made)

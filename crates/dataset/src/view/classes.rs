@@ -145,7 +145,8 @@ fn weights(file: &SamplingFile, names: &[String], manifest: &Manifest) -> Result
         });
         let Some(class) = class else {
             let known: Vec<&str> = names.iter().map(String::as_str).collect();
-            let meant = nearest_name(written, &known).map(|name| format!("; did you mean `{name}`?"));
+            let is_word = written.parse::<f64>().is_err();
+            let meant = nearest_name(written, &known).filter(|_| is_word).map(|name| format!("; did you mean `{name}`?"));
             let mut sorted = known.clone();
             sorted.sort_unstable();
             let others = sorted.len().saturating_sub(NAMED);
