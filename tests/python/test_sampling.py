@@ -122,7 +122,7 @@ def test_a_cluster_delivers_a_sampling_and_commands_show_and_prove_it(skewed: pa
     found: list[tuple[int, int, int]] = []
 
     def pull(rank: int) -> None:
-        with cluster.connect(rank, 2, job=name, tensors="numpy") as loader:
+        with cluster.connect(rank, 2, job=name, tensors="numpy", own_classes=True) as loader:
             for batch in loader:
                 found.extend(zip(batch.epochs.tolist(), batch.ids.tolist(), batch["label"].tolist()))
 
@@ -141,8 +141,8 @@ def test_a_cluster_delivers_a_sampling_and_commands_show_and_prove_it(skewed: pa
 
 def test_what_makes_no_sampling_is_refused_with_what_to_do(skewed: pathlib.Path) -> None:
     def refused(**sampling: Any) -> str:
-        with pytest.raises(spdl_cluster.SpdlError) as raised:
-            spdl_cluster.local(job(skewed, **sampling)).next()
+        with pytest.raises(spdl_cluster.SpdlError) as raised, spdl_cluster.local(job(skewed, **sampling), own_classes=True) as loader:
+            loader.next()
         return str(raised.value)
 
     assert "`view.sampling.by` is `kind`: no record has the field `kind`; there are " in refused(by="kind")
@@ -160,5 +160,5 @@ def test_the_commands_of_the_guide_make_a_sampling(tmp_path: pathlib.Path) -> No
         run(*shlex.split(line))
     lines = run("spdl-ctl", "plan", "balanced.toml").splitlines()
     assert [line for line in planned.splitlines() if line not in lines] == []
-    with spdl_cluster.local(str(tmp_path / "balanced.toml"), epochs=1, tensors="numpy") as loader:
+    with spdl_cluster.local(str(tmp_path / "balanced.toml"), epochs=1, tensors="numpy", own_classes=True) as loader:
         assert Counter(int(label) for batch in loader for label in batch["label"]) == dict.fromkeys(range(9), 60)

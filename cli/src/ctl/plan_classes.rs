@@ -19,11 +19,11 @@ pub(super) struct ClassesReport {
     by: String,
     /// Samples in an epoch of the dataset.
     samples: u64,
-    classes: Vec<ClassReport>,
+    classes: Vec<SampledClassReport>,
 }
 
 #[derive(Debug, Serialize)]
-struct ClassReport {
+struct SampledClassReport {
     name: String,
     samples: u64,
     in_epoch: u64,
@@ -38,7 +38,7 @@ impl ClassesReport {
         let report = datasets.filter_map(|(dataset, of_job)| {
             let view = dataset.evaluated.samples.view()?;
             let sampling = view.sampling()?;
-            let class = |SampledClass { name, samples, given }: &SampledClass| ClassReport {
+            let class = |SampledClass { name, samples, given }: &SampledClass| SampledClassReport {
                 name: name.clone(),
                 samples: *samples,
                 in_epoch: *given,
@@ -69,7 +69,7 @@ impl ClassesReport {
             report::count(classes.len() as u64, "class", "classes"),
             report::grouped(*samples)
         )?;
-        let mut shown: Vec<&ClassReport> = classes.iter().collect();
+        let mut shown: Vec<&SampledClassReport> = classes.iter().collect();
         let between = if shown.len() > ALL_SHOWN {
             shown.sort_by(|a, b| a.times.total_cmp(&b.times));
             shown.len() - 2 * ENDS_SHOWN
@@ -89,7 +89,7 @@ impl ClassesReport {
     }
 }
 
-impl ClassReport {
+impl SampledClassReport {
     fn print(&self, of_source: &str) -> Result<(), CtlError> {
         let Self { name, samples, in_epoch, times } = self;
         let its = report::count(*samples, "sample", "samples");

@@ -10,7 +10,7 @@ use super::{
     Located, MAX_LANES, PlanError,
     permutation::{Key, Purpose},
 };
-use crate::view::{EpochSamples, SampleSet, Sampling};
+use crate::view::{ClassSampling, EpochSamples, SampleSet};
 use spdl_types::SampleId;
 
 /// The blocks and lanes of a run. It takes 20 bytes per block.
@@ -95,7 +95,13 @@ impl Deal {
 
     /// Deals the samples of an epoch of a sampling, where this is the deal of the samples that it keeps. The blocks are the same in each
     /// epoch, in the same order on the line, though one may have no sample.
-    pub(super) fn of_epoch(&self, sampling: &Sampling, epoch: u64, seed: u64, lanes: u32) -> Result<Self, PlanError> {
+    pub(super) fn of_epoch(
+        &self,
+        sampling: &ClassSampling,
+        epoch: u64,
+        seed: u64,
+        lanes: u32,
+    ) -> Result<Self, PlanError> {
         let kept = self.view.as_ref().expect("what a sampling keeps is a view");
         let (samples, of_blocks) = sampling.of_epoch(epoch, &self.block_starts);
         let mut deal = Self::new(&of_blocks, seed, lanes)?;

@@ -10,7 +10,7 @@ use super::{
     permutation::{Key, Purpose},
     substitutes::MAX_SUBSTITUTES,
 };
-use crate::view::{Sampling, ViewSamples};
+use crate::view::{ClassSampling, ViewSamples};
 use spdl_types::{Position, SampleId, mix::splitmix64};
 
 /// Number of epochs whose order is cached: those that prefetching reads at once, and one for lookups of another epoch.
@@ -36,7 +36,7 @@ pub(super) struct DatasetStream {
 
 /// What is dealt anew in each epoch.
 struct SampledStream {
-    sampling: Arc<Sampling>,
+    sampling: Arc<ClassSampling>,
     /// The deal of all samples that are kept, each once.
     kept: Deal,
 }

@@ -4,7 +4,7 @@ use std::{collections::HashMap, sync::Arc};
 
 use spdl_job::{SamplingFile, nearest_name};
 use spdl_order::view::{
-    MAX_SAMPLED, MAX_SAMPLED_CLASSES, MAX_VIEW_BYTES, SampleSet, SampleSetBuilder, Sampling, SetError, ViewSamples,
+    ClassSampling, MAX_SAMPLED, MAX_SAMPLED_CLASSES, MAX_VIEW_BYTES, SampleSet, SampleSetBuilder, SetError, ViewSamples,
 };
 use spdl_shard::manifest::Manifest;
 
@@ -120,7 +120,7 @@ impl ClassTally {
             }
         }
         let kept = Arc::new(kept.finish(manifest.samples()).map_err(too_long)?);
-        let sampling = Sampling::new(by.clone(), kept, classes, of_kept).map_err(too_long)?;
+        let sampling = ClassSampling::new(by.clone(), kept, classes, of_kept).map_err(too_long)?;
         if sampling.encode().len() > MAX_VIEW_BYTES {
             return Err(too_long(SetError::TooLong));
         }
@@ -146,7 +146,8 @@ fn weights(file: &SamplingFile, names: &[String], manifest: &Manifest) -> Result
         let Some(class) = class else {
             let known: Vec<&str> = names.iter().map(String::as_str).collect();
             let is_word = written.parse::<f64>().is_err();
-            let meant = nearest_name(written, &known).filter(|_| is_word).map(|name| format!("; did you mean `{name}`?"));
+            let meant =
+                nearest_name(written, &known).filter(|_| is_word).map(|name| format!("; did you mean `{name}`?"));
             let mut sorted = known.clone();
             sorted.sort_unstable();
             let others = sorted.len().saturating_sub(NAMED);

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use spdl_dataset::view::EvaluatedView;
 use spdl_job::{SamplingFile, ViewFile};
-use spdl_order::view::Sampling;
+use spdl_order::view::ClassSampling;
 use spdl_shard::{
     samples::JobSamples,
     view::{open_view, save_view},
@@ -24,7 +24,7 @@ fn weights(some: &[(&str, f64)]) -> std::collections::BTreeMap<String, f64> {
     some.iter().map(|(class, weight)| ((*class).to_owned(), *weight)).collect()
 }
 
-fn sampling(found: &EvaluatedView) -> &Sampling {
+fn sampling(found: &EvaluatedView) -> &ClassSampling {
     found.set.sampling().expect("a view with `sampling`")
 }
 

@@ -1,7 +1,7 @@
 //! Views: a dataset seen through a filter that is evaluated once, when the job is created.
 //!
 //! An [`Expression`] is true of the records that are kept. The result of evaluating a view is a [`SampleSet`], the
-//! samples that the job delivers, or a [`Sampling`] of one, which says how often each comes. The order counts only those; see
+//! samples that the job delivers, or a [`ClassSampling`] of one, which says how often each comes. The order counts only those; see
 //! [`Plan::of_view`](crate::Plan::of_view).
 
 mod chunk;
@@ -14,10 +14,10 @@ pub use expression::{Expression, ExpressionError, Value};
 pub use sample_set::{SampleSet, SampleSetBuilder};
 pub use samples::ViewSamples;
 pub(crate) use sampling::EpochSamples;
-pub use sampling::{MAX_SAMPLED, MAX_SAMPLED_CLASSES, SampledClass, Sampling};
+pub use sampling::{ClassSampling, MAX_SAMPLED, MAX_SAMPLED_CLASSES, SampledClass};
 
 /// The most bytes of encoded [`ViewSamples`]: 64 MiB, which hold any view of 500 million samples, and views of many more
-/// if the samples that they keep are few or neighbours. A [`Sampling`] takes a byte more for each sample, and two with more than 256 classes.
+/// if the samples that they keep are few or neighbours. A [`ClassSampling`] takes a byte more for each sample, and two with more than 256 classes.
 pub const MAX_VIEW_BYTES: usize = 64 << 20;
 
 /// Why there are no [`ViewSamples`].

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{SampleSet, Sampling, SetError, sampling};
+use super::{ClassSampling, SampleSet, SetError, sampling};
 use spdl_types::Fingerprint;
 
 /// The samples of a view.
@@ -11,7 +11,7 @@ pub enum ViewSamples {
     /// Each comes once in an epoch.
     Set(Arc<SampleSet>),
     /// They come as often as their classes say.
-    Sampling(Arc<Sampling>),
+    Sampling(Arc<ClassSampling>),
 }
 
 impl ViewSamples {
@@ -26,7 +26,7 @@ impl ViewSamples {
 
     /// Returns the sampling, if it is one.
     #[must_use]
-    pub const fn sampling(&self) -> Option<&Arc<Sampling>> {
+    pub const fn sampling(&self) -> Option<&Arc<ClassSampling>> {
         if let Self::Sampling(sampling) = self { Some(sampling) } else { None }
     }
 
@@ -60,7 +60,7 @@ impl ViewSamples {
     /// If the bytes are not the complete samples of a view of such a dataset. Memory is in proportion to the bytes.
     pub fn decode(bytes: &[u8], universe: u64) -> Result<Self, SetError> {
         if bytes.starts_with(&sampling::MAGIC) {
-            return Sampling::decode(bytes, universe).map(|sampling| Self::Sampling(Arc::new(sampling)));
+            return ClassSampling::decode(bytes, universe).map(|sampling| Self::Sampling(Arc::new(sampling)));
         }
         SampleSet::decode(bytes, universe).map(|set| Self::Set(Arc::new(set)))
     }

@@ -36,7 +36,7 @@ pub struct SampledClass {
 /// The samples of a view and their classes. In each epoch a class gives the same number of samples. If it has fewer, its samples come
 /// several times; if it has more, they take turns. Over any epochs a sample comes as often as its class-mates, to less than one time.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Sampling {
+pub struct ClassSampling {
     /// What tells the classes, for messages.
     by: String,
     kept: Arc<SampleSet>,
@@ -52,7 +52,7 @@ pub(crate) struct EpochSamples {
     sums: SampleSet,
 }
 
-impl Sampling {
+impl ClassSampling {
     /// Creates a sampling of samples by their classes: the name of each class and the samples that it gives in an epoch, and the class of each
     /// sample in the order of ids.
     ///
@@ -281,13 +281,13 @@ mod tests {
     use super::*;
 
     /// Returns a sampling of every second sample, where each of `given` is a class of about half the samples of the one before.
-    fn sampling(samples: u64, given: &[u64]) -> Sampling {
+    fn sampling(samples: u64, given: &[u64]) -> ClassSampling {
         let mut set = SampleSetBuilder::default();
         (0..samples).for_each(|sample| set.keep(SampleId(2 * sample)).unwrap());
         let last = given.len() as u32 - 1;
         let numbers = (1..=samples).map(|sample| sample.trailing_zeros().min(last) as u16).collect();
         let classes = given.iter().enumerate().map(|(number, given)| (format!("class {number}"), *given));
-        Sampling::new("cls".to_owned(), Arc::new(set.finish(2 * samples + 1).unwrap()), classes, numbers).unwrap()
+        ClassSampling::new("cls".to_owned(), Arc::new(set.finish(2 * samples + 1).unwrap()), classes, numbers).unwrap()
     }
 
     #[test]
@@ -340,16 +340,16 @@ mod tests {
         let many = vec![1; 12];
         for sampling in [sampling(500, &[100, 20, 3]), sampling(1 << 12, &many)] {
             let (bytes, universe) = (sampling.encode(), sampling.kept().universe());
-            assert_eq!(Sampling::decode(&bytes, universe).unwrap(), sampling);
+            assert_eq!(ClassSampling::decode(&bytes, universe).unwrap(), sampling);
             for cut in 0..bytes.len() {
-                assert!(Sampling::decode(&bytes[..cut], universe).is_err(), "{cut}");
+                assert!(ClassSampling::decode(&bytes[..cut], universe).is_err(), "{cut}");
             }
-            assert!(Sampling::decode(&[&bytes[..], &[0, 0]].concat(), universe).is_err());
-            assert!(Sampling::decode(&bytes, universe + 1).is_err());
+            assert!(ClassSampling::decode(&[&bytes[..], &[0, 0]].concat(), universe).is_err());
+            assert!(ClassSampling::decode(&bytes, universe + 1).is_err());
             for at in 0..bytes.len().min(400) {
                 let mut damaged = bytes.clone();
                 damaged[at] ^= 0x55;
-                if let Ok(other) = Sampling::decode(&damaged, universe) {
+                if let Ok(other) = ClassSampling::decode(&damaged, universe) {
                     assert_eq!(other.encode(), damaged, "byte {at}");
                 }
             }
@@ -361,7 +361,7 @@ mod tests {
         let set = Arc::new(sampling(4, &[1, 1, 1]).kept().as_ref().clone());
         let class = |given| ("a".to_owned(), given);
         let problem = |classes: Vec<(String, u64)>, numbers: &[u16]| {
-            Sampling::new("cls".to_owned(), set.clone(), classes, numbers.into()).unwrap_err().to_string()
+            ClassSampling::new("cls".to_owned(), set.clone(), classes, numbers.into()).unwrap_err().to_string()
         };
         for (found, expected) in [
             (problem(vec![class(1)], &[0; 3]), "the classes of 3 samples, not of 4"),

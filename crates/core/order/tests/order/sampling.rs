@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use spdl_order::{
     BLEND_PERIOD, BatchParams, BlendSource, EpochEnd, OrderParams, Plan, PlanError, RedactedSamples, Redaction,
-    view::{SampleSetBuilder, Sampling, ViewSamples},
+    view::{ClassSampling, SampleSetBuilder, ViewSamples},
 };
 use spdl_types::{Position, SampleId};
 
@@ -46,7 +46,7 @@ fn sampling(classes: &[Option<u16>], given: &[u64]) -> ViewSamples {
     let kept = Arc::new(kept.finish(classes.len() as u64).unwrap());
     let named = given.iter().enumerate().map(|(number, given)| (number.to_string(), *given));
     let numbers = classes.iter().copied().flatten().collect();
-    ViewSamples::Sampling(Arc::new(Sampling::new("cls".to_owned(), kept, named, numbers).unwrap()))
+    ViewSamples::Sampling(Arc::new(ClassSampling::new("cls".to_owned(), kept, named, numbers).unwrap()))
 }
 
 fn plan(case: &SamplingCase) -> Plan {
