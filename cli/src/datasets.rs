@@ -165,7 +165,7 @@ impl EvaluatedDatasets {
     pub(crate) async fn misfits(&self, job: &Job) -> Result<Misfits, StoreError> {
         let mut all = Misfits { error: None, warnings: Vec::new() };
         for (dataset, of_job) in self.0.iter().zip(job.datasets()) {
-            let view = dataset.evaluated.samples.view().map(|set| &**set);
+            let view = dataset.evaluated.samples.kept().map(|set| &**set);
             let Misfits { error, warnings } = misfits(&dataset.store, &dataset.manifest, job, view).await?;
             let named = |text: String| match of_job.source {
                 Some(source) => format!("source `{source}`: {text}"),
@@ -187,7 +187,7 @@ impl EvaluatedDatasets {
     pub(crate) fn stores(&self) -> StoreAccess {
         let mut access = StoreAccess::default();
         for EvaluatedDataset { evaluated: EvaluatedJob { samples, made, sizes }, .. } in &self.0 {
-            access.views.extend(samples.view().cloned());
+            access.views.extend(samples.view());
             access.sequences.extend(made.iter().cloned());
             access.sizes.extend(sizes.iter().cloned());
         }

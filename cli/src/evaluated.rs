@@ -72,7 +72,7 @@ pub(crate) async fn evaluate_job(
     if let Some(view) = &mut file.view {
         found.samples = evaluate_view(view, (store, manifest), undecided_allowed, progress, warn).await?;
     }
-    let documents = found.samples.view().map_or_else(|| manifest.samples(), |view| view.len());
+    let documents = found.samples.kept().map_or_else(|| manifest.samples(), |kept| kept.len());
     let unread_allowed = file.bad_allowed(documents);
     if let (Some(keys), Some(sequence)) = (file.sequence_keys()?, &mut file.sequence) {
         let tokens = columns.iter().find(|column| column.kind.name() == "tokens").expect("a checked job has one");
@@ -86,7 +86,7 @@ pub(crate) async fn evaluate_job(
             from: tokens.from.clone(),
             params: keys.params(),
             pool_tokens: keys.pool_tokens,
-            view: found.samples.view().cloned(),
+            view: found.samples.kept().cloned(),
             unread_allowed,
             count: Arc::new(count_tokens),
             loss,
@@ -121,7 +121,7 @@ pub(crate) async fn evaluate_job(
         found = EvaluatedJob { samples: JobSamples::Sequences(table), made: Some(made), sizes: None };
     }
     if let Some(cost) = &mut file.cost {
-        let of = (found.samples.view().cloned(), unread_allowed);
+        let of = (found.samples.view().map(|view| view.kept().clone()), unread_allowed);
         found.sizes = measure_samples(cost, &columns, (store, manifest), of, progress, warn).await?;
     }
     Ok(found)

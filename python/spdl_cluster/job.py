@@ -934,12 +934,30 @@ class View(TypedDict, total=False):
     most_of_each: int | None
     #: The fingerprint of the samples that were found, which `spdl-ctl plan` prints. Default: set when the job is created.
     samples: str | None
+    #: How many samples each class gives in an epoch. Default: all of its samples, once.
+    sampling: Sampling | None
     #: Seed of `fraction`, `folds` and `most_of_each`. Default: 0.
     seed: int
     #: Of the records with the same value of this field, or of `key`, the first in the order of the dataset. Records without a value are all kept. There may be 16 million different values. Default: all.
     unique: str | None
     #: The records for which this is true, such as `width >= 256 and split == 'train'`. Default: all.
     where: str | None
+
+
+class _SamplingRequired(TypedDict):
+    #: The field whose values are the classes, as `where` calls it, such as `cls` or `json.kind`, or `key`. Every sample has to have a value. There may be 65536 different ones.
+    by: str
+
+
+class Sampling(_SamplingRequired, total=False):
+    """How many samples each class gives in an epoch: as many as each other one, unless `weights` or `repeat` say otherwise."""
+
+    #: Whether samples of a class that has too few come several times in an epoch, with other random operations each time. If not, it gives each once, and `samples` is a limit. Default: true.
+    repeat: bool
+    #: The samples that a class of weight 1 gives in an epoch, at least 1. Of a larger class, others come in the next epoch. Default: the mean of the classes, rounded up, so that an epoch with all classes has about as many samples as there are.
+    samples: int | None
+    #: Factors of `samples` by class, which is the name of a class of the dataset or a value: any number from 0 on; 0 leaves a class out. Default: 1 for each class that is not named.
+    weights: dict[str, Any]
 
 
 _SourceStageKeywords = TypedDict("_SourceStageKeywords", {"from": "int"}, total=True)

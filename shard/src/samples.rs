@@ -3,7 +3,10 @@
 use std::sync::Arc;
 
 use spdl_job::{Job, JobError, SourceDatasetFacts};
-use spdl_order::{BlendSource, DatasetFacts, OrderParams, Plan, PlanError, view::SampleSet};
+use spdl_order::{
+    BlendSource, DatasetFacts, OrderParams, Plan, PlanError,
+    view::{SampleSet, ViewSamples},
+};
 use spdl_store::StoreError;
 use spdl_types::Fingerprint;
 
@@ -21,7 +24,7 @@ pub enum JobSamples {
     #[default]
     All,
     /// Those that its view keeps.
-    View(Arc<SampleSet>),
+    View(ViewSamples),
     /// Sequences of documents, which are the dataset's samples or those of a view.
     Sequences(SequenceTable),
 }
@@ -42,18 +45,31 @@ impl JobSamples {
             None => None,
         };
         match pools {
-            Some(pools) => open_sequences(at, manifest, view, pools).await.map(Self::Sequences),
+            Some(pools) => {
+                let documents = view.map(|view| view.kept().clone());
+                open_sequences(at, manifest, documents, pools).await.map(Self::Sequences)
+            }
             None => Ok(view.map_or(Self::All, Self::View)),
+        }
+    }
+
+    /// Returns what the view keeps, if there is one: samples, or documents.
+    #[must_use]
+    pub fn kept(&self) -> Option<&Arc<SampleSet>> {
+        match self {
+            Self::All => None,
+            Self::View(view) => Some(view.kept()),
+            Self::Sequences(table) => table.view(),
         }
     }
 
     /// Returns the view, if there is one: of samples, or of documents.
     #[must_use]
-    pub const fn view(&self) -> Option<&Arc<SampleSet>> {
+    pub fn view(&self) -> Option<ViewSamples> {
         match self {
             Self::All => None,
-            Self::View(view) => Some(view),
-            Self::Sequences(table) => table.view(),
+            Self::View(view) => Some(view.clone()),
+            Self::Sequences(table) => table.view().cloned().map(ViewSamples::Set),
         }
     }
 
@@ -67,10 +83,11 @@ impl JobSamples {
     #[must_use]
     pub fn facts(&self, manifest: &Manifest) -> DatasetFacts {
         let mut facts = manifest.facts();
-        if let Some(view) = self.view() {
-            let has_samples = |block: &u32| !manifest.kept_samples(*block, Some(view)).is_empty();
+        if let Some(kept) = self.kept() {
+            let has_samples = |block: &u32| !manifest.kept_samples(*block, Some(kept)).is_empty();
             let blocks = (0..manifest.block_count()).filter(has_samples).count() as u64;
-            facts = DatasetFacts { samples: view.len(), documents: view.len(), blocks, ..facts };
+            let samples = self.view().map_or(0, |view| view.in_epoch());
+            facts = DatasetFacts { samples, documents: kept.len(), blocks, ..facts };
         }
         self.sequences().map_or(facts, |table| table.facts(facts))
     }
@@ -115,8 +132,12 @@ pub fn plan_of(job: &Job, datasets: &DatasetsOfJob<'_>) -> Result<Plan, PlanErro
     }
     assert_eq!(datasets.len(), job.sources.len(), "datasets of each source");
     let blocks: Vec<Vec<u32>> = datasets.iter().map(|(manifest, _)| manifest.block_samples()).collect();
-    let sources = job.sources.iter().zip(datasets).zip(&blocks).map(|((source, (_, samples)), block_samples)| {
-        BlendSource { block_samples, view: samples.view(), weight: source.weight, order: source.order(job.order) }
+    let views: Vec<Option<ViewSamples>> = datasets.iter().map(|(_, samples)| samples.view()).collect();
+    let sources = job.sources.iter().zip(&views).zip(&blocks).map(|((source, view), block_samples)| BlendSource {
+        block_samples,
+        view: view.as_ref(),
+        weight: source.weight,
+        order: source.order(job.order),
     });
     Plan::of_sources(&sources.collect::<Vec<_>>(), &job.stages, job.samples, job.seed)?.redacting(&job.redactions)
 }

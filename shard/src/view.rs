@@ -1,8 +1,6 @@
 //! The files of evaluated views in a dataset's folder.
 
-use std::sync::Arc;
-
-use spdl_order::view::{MAX_VIEW_BYTES, SampleSet};
+use spdl_order::view::{MAX_VIEW_BYTES, ViewSamples};
 use spdl_store::StoreError;
 use spdl_types::Fingerprint;
 
@@ -31,7 +29,7 @@ pub fn view_called(name: &str) -> Option<Fingerprint> {
 ///
 /// # Errors
 /// If the folder cannot be written to.
-pub async fn save_view(at: &DatasetStore, manifest: &Manifest, set: &SampleSet) -> Result<(), StoreError> {
+pub async fn save_view(at: &DatasetStore, manifest: &Manifest, set: &ViewSamples) -> Result<(), StoreError> {
     let samples = set.fingerprint();
     match open_view(at, manifest, samples).await {
         Ok(_) => Ok(()),
@@ -50,7 +48,7 @@ pub async fn open_view(
     at: &DatasetStore,
     manifest: &Manifest,
     samples: Fingerprint,
-) -> Result<Arc<SampleSet>, StoreError> {
+) -> Result<ViewSamples, StoreError> {
     let [name, beside] = MetadataPlace::ALL.map(|place| place.path(&name_of(samples)));
     let wrong = |source| StoreError::Format { url: at.url_of(&name), source: FormatError::into(source) };
     let bytes = match at.read(&name, MAX_VIEW_BYTES as u64).await {
@@ -60,6 +58,6 @@ pub async fn open_view(
     if Fingerprint::of(&bytes) != samples {
         return Err(wrong(FormatError::Checksum));
     }
-    let set = SampleSet::decode(&bytes, manifest.samples());
-    set.map(Arc::new).map_err(|error| wrong(FormatError::Malformed(format!("it {error}"))))
+    ViewSamples::decode(&bytes, manifest.samples())
+        .map_err(|error| wrong(FormatError::Malformed(format!("it {error}"))))
 }

@@ -36,6 +36,7 @@ SHOWN = {
     "JobSourceFile": "sources.md#weights-and-how-often-a-source-comes",
     "JobStageFile": "sources.md#other-weights-later-stages",
     "Redaction": "redaction.md",
+    "SamplingFile": "sources.md#the-classes-of-one-dataset-equally-often",
     "ViewFile": "job.md#a-view",
     "audio": "audio.md#what-a-column-can-have",
     "audio_length": "audio.md#segments-of-one-length",
@@ -74,6 +75,7 @@ HEADINGS = {
     "JobSourceFile": "`[[source]]`",
     "JobStageFile": "`[[stage]]`",
     "Redaction": "`[[redaction]]`",
+    "SamplingFile": "`[view.sampling]`",
     "ViewFile": "`[view]`",
 }
 #: What has no section of its own: the place that describes it.

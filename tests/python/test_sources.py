@@ -172,6 +172,13 @@ def test_a_cluster_delivers_the_blend_and_commands_show_and_prove_it(blend: Make
     # The table is cut to the terminal's width, and the cluster has jobs of other tests.
     [listed] = (job for job in ctl_json("job", "list", *where) if job["name"] == name)
     assert listed["dataset"] == "even 70.0 % + uneven 30.0 %"
+    [of_job] = (found for found in ctl_json("status", *where)["jobs"] if found["name"] == name)
+    assert [(source["name"], source["samples"], source["times"], source["bad_sample_count"]) for source in of_job["sources"]] == [
+        ("even", 336, pytest.approx(336 / PICTURES, rel=0.001), 0),
+        ("uneven", 144, pytest.approx(144 / 50, rel=0.001), 0),
+    ]
+    said = " ".join(ctl("status", *where).stdout.split())
+    assert f"job `{name}`: 336 samples of even, 1.68 times through; 144 samples of uneven, 2.88 times through" in said
     shown = ctl("job", "show", name, *where).stdout
     assert "uneven: 30.0 % of the samples, 2.88 times through its 50 samples in an epoch" in shown
     assert ctl_json("audit", path, "--receipt", receipt)["equal"]

@@ -34,6 +34,7 @@ mod pack_tokens;
 mod pictures;
 mod plan;
 mod plan_balance;
+mod plan_classes;
 mod profile;
 mod progress;
 mod pull;

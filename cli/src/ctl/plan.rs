@@ -15,6 +15,7 @@ use super::{
     job_file::{self, JobFileArg, OpenJob},
     output::outln,
     plan_balance::{BalanceReport, SpreadTally, parse_cost},
+    plan_classes::ClassesReport,
     record_names::{RecordName, RecordNames, SampleNames},
     report,
 };
@@ -91,6 +92,9 @@ struct PlanReport {
     /// For a job with `sequence`.
     #[serde(skip_serializing_if = "Option::is_none")]
     sequences: Option<SequenceReport>,
+    /// For views with `sampling`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    classes: Vec<ClassesReport>,
     /// For a job with `cost`.
     #[serde(skip_serializing_if = "Option::is_none")]
     balance: Option<BalanceReport>,
@@ -226,7 +230,8 @@ async fn plan(args: &PlanArgs) -> CtlResult {
         let (costs, balance) = (tally.costs(&open.block_bytes()), spreads.report(&open.job, args.world));
         let OrderParams { lanes, window, .. } = open.job.order;
         if args.json {
-            report::json(&PlanReport { lanes, window, costs, sequences: SequenceReport::of(&open), balance })?;
+            let (sequences, classes) = (SequenceReport::of(&open), ClassesReport::of(&open));
+            report::json(&PlanReport { lanes, window, costs, sequences, classes, balance })?;
         } else {
             print_costs(&open, &costs)?;
             balance.iter().try_for_each(BalanceReport::print)?;
@@ -328,7 +333,7 @@ fn print_costs(open: &OpenJob, costs: &Costs) -> Result<(), CtlError> {
     )?;
     if let Some(view) = &open.job.view {
         let all = report::count(open.datasets.first().manifest.samples(), "sample", "samples");
-        let kept = open.samples().view().map_or(open.plan.samples(), |view| view.len());
+        let kept = open.samples().kept().map_or(open.plan.samples(), |kept| kept.len());
         outln!("the view keeps {} of {all}; samples = \"{view}\"", report::grouped(kept))?;
     }
     if let Some(sizes) = open.job.cost.and_then(|cost| cost.measured?.sizes) {
@@ -337,6 +342,7 @@ fn print_costs(open: &OpenJob, costs: &Costs) -> Result<(), CtlError> {
     for (what, text) in report::source_texts(&open.job) {
         outln!("{what} {text}")?;
     }
+    ClassesReport::of(open).iter().try_for_each(ClassesReport::print)?;
     if let Some(sequences) = SequenceReport::of(open) {
         sequences.print()?;
     }

@@ -10,7 +10,7 @@ use prometheus_client::{
 };
 
 use spdl_control::{
-    coordinator::{JobStatus, RankStatus, SessionStatus, Status},
+    coordinator::{JobStatus, RankStatus, SessionStatus, SourceStatus, Status},
     messages::{FromCoordinator, ToCoordinator},
 };
 use spdl_insight::Limit;
@@ -25,6 +25,12 @@ struct RequestLabels {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct JobLabels {
     job: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct SourceLabels {
+    job: String,
+    source: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -120,6 +126,7 @@ pub(crate) fn text(
     single(&mut registry, "spdl_coordinator_state_failing", help, f64::from(u8::from(state_problem.is_some())));
     scale(&mut registry, status);
     per_job(&mut registry, status);
+    per_source(&mut registry, status);
     limits(&mut registry, status);
     gains(&mut registry, status);
     per_rank(&mut registry, status);
@@ -222,6 +229,24 @@ fn limits(registry: &mut Registry, status: &Status) {
         }
     }
     registry.register("spdl_coordinator_job_ranks_limited", "Ranks, by what limits them", family);
+}
+
+fn per_source(registry: &mut Registry, status: &Status) {
+    let mut add = |name: &str, help: &str, value_of: &dyn Fn(&SourceStatus) -> f64| {
+        let family = Family::<SourceLabels, Real>::default();
+        for (job, source) in status.jobs.iter().flat_map(|job| job.sources.iter().map(move |source| (job, source))) {
+            let labels = SourceLabels { job: job.name.clone(), source: source.name.clone() };
+            family.get_or_create(&labels).set(value_of(source));
+        }
+        registry.register(name, help, family);
+    };
+    let help = "Samples that the source has given up to where every rank has acknowledged, over all epochs";
+    add("spdl_coordinator_source_samples", help, &|source| source.samples as f64);
+    let help = "How often the source has gone through its samples by then";
+    add("spdl_coordinator_source_passes", help, &|source| source.times);
+    add("spdl_coordinator_source_bad_samples", "Distinct bad samples of the source", &|source| {
+        source.bad_sample_count as f64
+    });
 }
 
 fn per_job(registry: &mut Registry, status: &Status) {

@@ -82,7 +82,7 @@ fn main() {
             println!(
                 "{name}: {:.2} s, {} samples in {} bytes, {:.1} MB read",
                 started.elapsed().as_secs_f64(),
-                found.set.len(),
+                found.set.kept().len(),
                 found.set.encode().len(),
                 found.bytes as f64 / 1e6
             );

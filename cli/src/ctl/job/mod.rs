@@ -246,8 +246,8 @@ async fn prepared(path: &Path, python: Option<PathBuf>) -> Result<JobFile, CtlEr
                 continue;
             }
             let folder = DatasetStore::create_with(store.url(), &StoreOptions::from_env())?;
-            if let Some(set) = samples.view() {
-                save_view(&folder, manifest, set).await?;
+            if let Some(view) = samples.view() {
+                save_view(&folder, manifest, &view).await?;
             }
             if let Some(made) = made {
                 save_sequences(&folder, made).await?;

@@ -26,7 +26,7 @@ use super::{
     tally::transport_name,
 };
 
-pub(crate) use progress::{SampleWords, fill, first_steps, progress, summary};
+pub(crate) use progress::{SampleWords, fill, first_steps, progress, sources, summary};
 
 /// Arguments of `status`.
 #[derive(Debug, clap::Args)]
@@ -189,8 +189,8 @@ fn job_rows(status: &Status, job: &JobStatus, details: bool, table: &mut Table<5
         rest.push_str(&format!(", {}", words.bad(job.bad_sample_count)));
     }
     StatusRow::new(format!("job {}", job.name), state(status, job)).at(job.acknowledged).push(table, rest);
-    if let Some(fill) = fill(job) {
-        notes.push(format!("job `{}`: {fill}", job.name));
+    for said in [fill(job), sources(job)].into_iter().flatten() {
+        notes.push(format!("job `{}`: {said}", job.name));
     }
     if let Some(failure) = &job.failed {
         notes.push(format!("job `{}` has failed: {failure}", job.name));

@@ -1,6 +1,6 @@
 //! How far a run is, what a session that has ended came to, and what to start first, as `status` and `top` say it.
 
-use spdl_control::coordinator::{JobStatus, SessionStatus, Status};
+use spdl_control::coordinator::{JobStatus, SessionStatus, SourceStatus, Status};
 
 use super::is_live;
 use crate::ctl::{
@@ -67,6 +67,20 @@ pub(crate) fn fill(job: &JobStatus) -> Option<String> {
         count(sequence.documents, "document", "documents"),
         count(sequence.padding, "place", "places"),
     ))
+}
+
+/// Says what the sources of a job have given up to its position; `None` if it has one dataset.
+pub(crate) fn sources(job: &JobStatus) -> Option<String> {
+    let text = |source: &SourceStatus| {
+        let SourceStatus { name, samples, times, bad_sample_count } = source;
+        let mut text = format!("{} of {name}, {times:.2} times through", count(*samples, "sample", "samples"));
+        if *bad_sample_count > 0 {
+            text.push_str(&format!(", {} of it bad", grouped(*bad_sample_count)));
+        }
+        text
+    };
+    let texts: Vec<String> = job.sources.iter().map(text).collect();
+    (!texts.is_empty()).then(|| texts.join("; "))
 }
 
 /// Says how far the run of a session that is live is, and how long the rest takes: `12 % done, 150 of 1 200 samples ...`.

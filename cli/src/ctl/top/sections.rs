@@ -11,7 +11,7 @@ use super::{
 };
 use crate::ctl::{
     report::{bytes, count, duration_s, rounded},
-    status::{SampleWords, cores, fill, is_live, progress, recent, shares, summary},
+    status::{SampleWords, cores, fill, is_live, progress, recent, shares, sources, summary},
     tally::transport_name,
 };
 
@@ -68,7 +68,8 @@ pub(super) fn session(status: &Status, session: &SessionStatus, width: usize) ->
     let text = format!("session {id} of job `{job}`{run}: {state}, {alive} of {ranks}, at {acknowledged}{rate}{bad}");
     let mut lines = paragraph(style::STRONG, &text, width);
     let progress = if is_live(session) { Some(progress(session, words)) } else { summary(session, words) };
-    for text in known.and_then(fill).iter().chain(&progress).chain(&session.verdict) {
+    let held = [known.and_then(fill), known.and_then(sources)];
+    for text in held.iter().flatten().chain(&progress).chain(&session.verdict) {
         lines.extend(paragraph(style::PLAIN, text, width));
     }
     for stall in stalls(status, session) {

@@ -181,6 +181,10 @@ impl JobFile {
         self.mix(&job.columns, 1)?;
         if let Some(view) = &self.view {
             view.check().map_err(|(key, problem)| wrong(&self.name, format!("`view.{key}`"), problem))?;
+            if view.sampling.is_some() && self.sequence.is_some() {
+                let problem = "is for jobs without `sequence`, which has each document once; give each kind of documents a job of its own";
+                return Err(wrong(&self.name, "`view.sampling`", problem));
+            }
         }
         Ok(job.columns)
     }

@@ -52,7 +52,7 @@ pub use sound_operation::*;
 pub use sources::{CLASS_NUMBERS, DatasetOfJob, JobSource, JobSourceFile, JobStageFile, SourceDatasetFacts};
 pub use start::is_name;
 pub use transform::{Returns, ReturnsFile, Transform};
-pub use view::ViewFile;
+pub use view::{SamplingFile, ViewFile};
 
 use spdl_order::PlanError;
 use spdl_types::Fingerprint;

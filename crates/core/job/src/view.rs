@@ -1,5 +1,7 @@
 //! The `[view]` table of a job file.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use crate::KeyProblem;
@@ -12,7 +14,8 @@ const MAX_FOLDS: u32 = 1 << 16;
 /// The samples that a job delivers: those for which every key that is given holds.
 ///
 /// All samples of a record are kept or none, but for `first`, which counts samples. `unique` sees only the records that
-/// `where`, `keys`, `fraction` and `folds` leave over, `most_of_each` those that `unique` leaves over, and `first` comes last.
+/// `where`, `keys`, `fraction` and `folds` leave over, `most_of_each` those that `unique` leaves over, then comes `first`, and `sampling` says
+/// how often those come that are left.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ViewFile {
@@ -56,11 +59,44 @@ pub struct ViewFile {
     /// This many samples, at least 1, the first in the order of the dataset. Default: all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first: Option<u64>,
+    /// How many samples each class gives in an epoch. Default: all of its samples, once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sampling: Option<SamplingFile>,
     /// The fingerprint of the samples that were found, which `spdl-ctl plan` prints. Default: set when the job is
     /// created.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]
     pub samples: Option<Fingerprint>,
+}
+
+/// How many samples each class gives in an epoch: as many as each other one, unless `weights` or `repeat` say otherwise.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SamplingFile {
+    /// The field whose values are the classes, as `where` calls it, such as `cls` or `json.kind`, or `key`. Every sample has to have a value.
+    /// There may be 65536 different ones.
+    pub by: String,
+    /// The samples that a class of weight 1 gives in an epoch, at least 1. Of a larger class, others come in the next epoch. Default: the mean
+    /// of the classes, rounded up, so that an epoch with all classes has about as many samples as there are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub samples: Option<u64>,
+    /// Factors of `samples` by class, which is the name of a class of the dataset or a value: any number from 0 on; 0 leaves a class out.
+    /// Default: 1 for each class that is not named.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub weights: BTreeMap<String, f64>,
+    /// Whether samples of a class that has too few come several times in an epoch, with other random operations each time. If not, it gives
+    /// each once, and `samples` is a limit. Default: true.
+    #[serde(default = "yes", skip_serializing_if = "is_yes")]
+    pub repeat: bool,
+}
+
+const fn yes() -> bool {
+    true
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+const fn is_yes(value: &bool) -> bool {
+    *value
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
@@ -122,7 +158,15 @@ impl ViewFile {
                 return Err((key, "is empty".to_owned()));
             }
         }
-        Ok(())
+        match &self.sampling {
+            Some(_) if self.each.is_some() => {
+                let problem =
+                    "and `each` are both there; `repeat = false` in `sampling` gives at most `samples` of each class";
+                Err(("sampling", problem.to_owned()))
+            }
+            Some(sampling) => sampling.check(),
+            None => Ok(()),
+        }
     }
 
     /// Returns the expression of `where`, if there is one.
@@ -161,6 +205,35 @@ impl ViewFile {
     }
 }
 
+impl SamplingFile {
+    fn check(&self) -> Result<(), KeyProblem> {
+        if self.by.is_empty() {
+            return Err(("sampling.by", "is empty; give the field whose values are the classes".to_owned()));
+        }
+        if self.samples == Some(0) {
+            return Err(("sampling.samples", "must be at least 1".to_owned()));
+        }
+        for (class, weight) in &self.weights {
+            if !(weight.is_finite() && *weight >= 0.0) {
+                let problem = format!("has {weight} for `{class}`; it must be a number from 0 on");
+                return Err(("sampling.weights", problem));
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the samples that a class with this weight and so many samples gives in an epoch, where one of weight 1 gives `usual`. It is at
+    /// least 1, unless the weight is 0.
+    #[must_use]
+    pub fn given(&self, weight: f64, usual: u64, samples: u64) -> u64 {
+        if weight == 0.0 {
+            return 0;
+        }
+        let wanted = ((usual as f64 * weight).round() as u64).max(1);
+        if self.repeat { wanted } else { wanted.min(samples) }
+    }
+}
+
 /// Returns the 64 lower bits of the hash of a key.
 fn key_hash(key: &str) -> u64 {
     Fingerprint::of(key.as_bytes()).0 as u64
@@ -169,6 +242,18 @@ fn key_hash(key: &str) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn by(by: &str) -> SamplingFile {
+        SamplingFile { by: by.to_owned(), samples: None, weights: BTreeMap::new(), repeat: true }
+    }
+
+    #[test]
+    fn a_class_gives_its_weight_times_the_usual_number_and_at_most_what_it_has_if_nothing_repeats() {
+        let (repeats, caps) = (by("cls"), SamplingFile { repeat: false, ..by("cls") });
+        assert_eq!([1.0, 0.5, 0.001, 0.0, 2.5].map(|weight| repeats.given(weight, 101, 60)), [101, 51, 1, 0, 253]);
+        assert_eq!([1.0, 0.5, 0.001, 0.0, 2.5].map(|weight| caps.given(weight, 101, 60)), [60, 51, 1, 0, 60]);
+        assert_eq!(repeats.given(f64::MAX, 2, 1), u64::MAX);
+    }
 
     fn problem(view: ViewFile) -> String {
         let (key, problem) = view.check().unwrap_err();
@@ -205,6 +290,25 @@ mod tests {
                 "`most_of_each` must be at least 1",
             ),
             (ViewFile { each: Some(String::new()), most_of_each: Some(1), ..view() }, "`each` is empty"),
+            (
+                ViewFile { each: Some("a".into()), most_of_each: Some(1), sampling: Some(by("cls")), ..view() },
+                "`sampling` and `each` are both there; `repeat = false` in `sampling` gives at most `samples` of each class",
+            ),
+            (
+                ViewFile { sampling: Some(by("")), ..view() },
+                "`sampling.by` is empty; give the field whose values are the classes",
+            ),
+            (
+                ViewFile { sampling: Some(SamplingFile { samples: Some(0), ..by("cls") }), ..view() },
+                "`sampling.samples` must be at least 1",
+            ),
+            (
+                ViewFile {
+                    sampling: Some(SamplingFile { weights: [("cat".to_owned(), -1.0)].into(), ..by("cls") }),
+                    ..view()
+                },
+                "`sampling.weights` has -1 for `cat`; it must be a number from 0 on",
+            ),
             (
                 ViewFile { filter: Some("a >".to_owned()), ..view() },
                 "`where` is wrong at character 4, the end: a number, a text in quotes or a name is expected",

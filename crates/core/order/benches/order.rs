@@ -6,7 +6,10 @@
 use std::{hint::black_box, sync::Arc, time::Duration};
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use spdl_order::{BatchParams, DatasetFacts, EpochEnd, OrderParams, Plan, view::SampleSetBuilder};
+use spdl_order::{
+    BatchParams, DatasetFacts, EpochEnd, OrderParams, Plan,
+    view::{SampleSetBuilder, ViewSamples},
+};
 use spdl_types::{Fingerprint, Position, SampleId, mix::splitmix64};
 
 const WORLD: u32 = 8;
@@ -97,7 +100,7 @@ fn view(criterion: &mut Criterion) {
     let set = Arc::new(set.finish(SAMPLES).unwrap());
     let facts = DatasetFacts::new(Fingerprint(0), set.len(), 1_000);
     let order = OrderParams::default_for(&facts, 256, true);
-    let plan = Plan::of_view(&[10_000; 1_000], &set, 17, order).unwrap();
+    let plan = Plan::of_view(&[10_000; 1_000], &ViewSamples::Set(set.clone()), 17, order).unwrap();
     let mut group = criterion.benchmark_group("1 of 10 of 10^7 samples");
     group.throughput(Throughput::Elements(1));
     let (mut number, stride) = (0, set.len() / 3 * 2 + 1);
@@ -108,7 +111,7 @@ fn view(criterion: &mut Criterion) {
     group.bench_function("select, anywhere", |bencher| bencher.iter(|| black_box(set.select(next()))));
     group.bench_function("at, anywhere", |bencher| bencher.iter(|| black_box(plan.at(1, next()))));
     group.bench_function("new plan", |bencher| {
-        bencher.iter(|| black_box(Plan::of_view(&[10_000; 1_000], &set, 17, order).unwrap()));
+        bencher.iter(|| black_box(Plan::of_view(&[10_000; 1_000], &ViewSamples::Set(set.clone()), 17, order).unwrap()));
     });
 }
 

@@ -1,16 +1,15 @@
 //! The stream of several sources: each has a stream of its own, and a table says which source comes next, from each stage on another one.
 
-use std::{ops::Range, sync::Arc};
+use std::ops::Range;
 
 use super::{
     EpochEnd, Located, OrderParams, PlanError, Step,
     batch::rank_of_entry,
-    deal::Deal,
     permutation::{Key, Purpose},
     stages::{BlendStage, BlendTables},
     stream::{DatasetStream, EpochLease},
 };
-use crate::view::SampleSet;
+use crate::view::ViewSamples;
 use spdl_types::{Position, SampleId, mix::splitmix64};
 
 /// A source of a stream of several.
@@ -19,7 +18,7 @@ pub struct BlendSource<'a> {
     /// The number of samples of each block of its dataset, in the manifest's order.
     pub block_samples: &'a [u32],
     /// The samples of the dataset that it gives; `None` if these are all.
-    pub view: Option<&'a Arc<SampleSet>>,
+    pub view: Option<&'a ViewSamples>,
     /// How many of [`BLEND_PERIOD`](super::BLEND_PERIOD) samples it gives, up to the first stage with other weights.
     pub weight: u32,
     /// The parameters of its own stream.
@@ -81,12 +80,8 @@ impl Blend {
         for (number, source) in sources.iter().enumerate() {
             let &BlendSource { block_samples, view, order, .. } = source;
             let seed = Key::new(seed, Purpose::Source).with(number as u64).0;
-            let deal = |lanes| match view {
-                Some(view) => Deal::of_view(block_samples, view, seed, lanes),
-                None => Deal::new(block_samples, seed, lanes),
-            };
             let of_source = |problem| PlanError::Source { number: number + 1, problem: Box::new(problem) };
-            let stream = DatasetStream::new(seed, order, deal).map_err(of_source)?;
+            let stream = DatasetStream::new(block_samples, view, seed, order).map_err(of_source)?;
             streams.push(SourceStream::new(stream, first_block, first_sample));
             let blocks = u64::from(first_block) + block_samples.len() as u64;
             first_block = u32::try_from(blocks).map_err(|_| PlanError::TooManyBlocks { blocks })?;
@@ -114,6 +109,12 @@ impl Blend {
         let (source, before) = self.tables.of(epoch * self.samples + offset);
         let samples = self.sources[source].stream.deal.samples();
         (source, Position::new(before / samples, before % samples))
+    }
+
+    /// Returns the epoch with which the random operations of the sample at a position are drawn.
+    pub(super) fn draw_epoch(&self, at: Position) -> u64 {
+        let (number, in_source) = self.source_position(at.epoch, at.offset);
+        self.sources[number].stream.draw_epoch(in_source)
     }
 
     pub(super) fn lease(&self) -> BlendLease {
@@ -160,10 +161,10 @@ impl Blend {
         source.blended(source.stream.substitute(at.epoch, at.offset, attempt))
     }
 
-    /// Returns the number of samples of the source of the sample at a position.
+    /// Returns the number of different samples of the source of the sample at a position.
     pub(super) fn source_samples_at(&self, epoch: u64, offset: u64) -> u64 {
         let (number, _) = self.source_position(epoch, offset);
-        self.sources[number].stream.deal.samples()
+        self.sources[number].stream.different_samples()
     }
 
     /// Returns sample number `after` of the samples of the same source that follow one that is drawn for an attempt.
@@ -176,7 +177,7 @@ impl Blend {
     /// Returns for each source the ids that its samples have, and how many of these it gives.
     pub(super) fn source_ids(&self) -> impl Iterator<Item = (Range<u64>, u64)> {
         let ends = self.sources[1..].iter().map(|source| source.first_sample).chain([u64::MAX]);
-        self.sources.iter().zip(ends).map(|(source, end)| (source.first_sample..end, source.stream.deal.samples()))
+        self.sources.iter().zip(ends).map(|(source, end)| (source.first_sample..end, source.stream.different_samples()))
     }
 
     /// Returns the offsets of the entries of a step in this range, where entries are sorted by the places of their lanes among those of

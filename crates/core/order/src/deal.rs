@@ -10,12 +10,13 @@ use super::{
     Located, MAX_LANES, PlanError,
     permutation::{Key, Purpose},
 };
-use crate::view::SampleSet;
+use crate::view::{ClassSampling, EpochSamples, SampleSet};
 use spdl_types::SampleId;
 
 /// The blocks and lanes of a run. It takes 20 bytes per block.
 ///
-/// For a view, it has only the blocks that hold samples of the view, and it counts only those samples, from 0.
+/// For a view, it has only the blocks that hold samples of the view, and it counts only those samples, from 0. For an epoch of a sampling it
+/// has the same blocks, and each sample as often as it comes.
 pub(super) struct Deal {
     lanes: u32,
     samples: u64,
@@ -30,9 +31,20 @@ pub(super) struct Deal {
     view: Option<ViewBlocks>,
 }
 
-/// Where the samples of a view are in the dataset. It takes 12 bytes per block.
+/// Where the samples of a view are in the dataset.
 struct ViewBlocks {
-    set: Arc<SampleSet>,
+    samples: DealtSamples,
+    places: Arc<BlockPlaces>,
+}
+
+/// The samples that a deal has of a dataset, in the order of their ids.
+enum DealtSamples {
+    Set(Arc<SampleSet>),
+    Epoch(EpochSamples),
+}
+
+/// Where the blocks of a view are in the dataset. It takes 12 bytes per block.
+struct BlockPlaces {
     /// The manifest's number of each block of the view.
     numbers: Box<[u32]>,
     /// The manifest's first sample of each block of the view.
@@ -76,8 +88,24 @@ impl Deal {
             return Err(PlanError::OtherView { view: set.universe(), samples: first_sample });
         }
         let mut deal = Self::new(&kept, seed, lanes)?;
-        let view = ViewBlocks { set: set.clone(), numbers: numbers.into(), first_samples: first_samples.into() };
-        deal.view = Some(view);
+        let places = BlockPlaces { numbers: numbers.into(), first_samples: first_samples.into() };
+        deal.view = Some(ViewBlocks { samples: DealtSamples::Set(set.clone()), places: Arc::new(places) });
+        Ok(deal)
+    }
+
+    /// Deals the samples of an epoch of a sampling, where this is the deal of the samples that it keeps. The blocks are the same in each
+    /// epoch, in the same order on the line, though one may have no sample.
+    pub(super) fn of_epoch(
+        &self,
+        sampling: &ClassSampling,
+        epoch: u64,
+        seed: u64,
+        lanes: u32,
+    ) -> Result<Self, PlanError> {
+        let kept = self.view.as_ref().expect("what a sampling keeps is a view");
+        let (samples, of_blocks) = sampling.of_epoch(epoch, &self.block_starts);
+        let mut deal = Self::new(&of_blocks, seed, lanes)?;
+        deal.view = Some(ViewBlocks { samples: DealtSamples::Epoch(samples), places: kept.places.clone() });
         Ok(deal)
     }
 
@@ -131,7 +159,7 @@ impl Deal {
     pub(super) fn line_start(&self, block: u32) -> Option<u64> {
         let block = match &self.view {
             None => block as usize,
-            Some(view) => view.numbers.binary_search(&block).ok()?,
+            Some(view) => view.places.numbers.binary_search(&block).ok()?,
         };
         let places = self.places.get_or_init(|| {
             let mut places = vec![0; self.blocks.len()];
@@ -175,9 +203,20 @@ impl Deal {
 
     /// Returns the number in the deal of a sample of the dataset; `None` if the view has no such sample.
     pub(super) fn number_of(&self, id: SampleId) -> Option<u64> {
-        match &self.view {
+        match self.view.as_ref().map(|view| &view.samples) {
             None => Some(id.0).filter(|number| *number < self.samples),
-            Some(view) => view.set.contains(id).then(|| view.set.below(id)),
+            Some(DealtSamples::Set(set)) => set.contains(id).then(|| set.below(id)),
+            Some(DealtSamples::Epoch(_)) => unreachable!("a sample has its number in the deal of all that are kept"),
+        }
+    }
+
+    /// Returns how often the sample with this number in a block comes before it in an epoch of a sampling, of at most `most` times.
+    pub(super) fn repeat(&self, (block, index): (u32, u32), most: u64) -> u64 {
+        match self.view.as_ref().map(|view| &view.samples) {
+            Some(DealtSamples::Epoch(epoch)) => {
+                epoch.repeat(self.block_starts[block as usize] + u64::from(index), most)
+            }
+            _ => 0,
         }
     }
 
@@ -188,9 +227,12 @@ impl Deal {
         match &self.view {
             None => Located { id: SampleId(number), block, index },
             Some(view) => {
-                let id = view.set.select(number);
-                let index = (id.0 - view.first_samples[block as usize]) as u32;
-                Located { id, block: view.numbers[block as usize], index }
+                let id = match &view.samples {
+                    DealtSamples::Set(set) => set.select(number),
+                    DealtSamples::Epoch(epoch) => epoch.select(number),
+                };
+                let index = (id.0 - view.places.first_samples[block as usize]) as u32;
+                Located { id, block: view.places.numbers[block as usize], index }
             }
         }
     }

@@ -1,6 +1,9 @@
 //! One epoch of the shuffled stream: the spans and windows of its lanes. The order of a lane is built on its first use.
 
-use std::{ops::Range, sync::OnceLock};
+use std::{
+    ops::Range,
+    sync::{Arc, OnceLock},
+};
 
 use super::{
     deal::Deal,
@@ -10,21 +13,23 @@ use super::{
 /// The order of one epoch. It holds 12 bytes per span once every lane has been used.
 pub(super) struct EpochOrder {
     pub(super) epoch: u64,
+    pub(super) deal: Arc<Deal>,
     lanes: Box<[OnceLock<LaneOrder>]>,
 }
 
 impl EpochOrder {
-    pub(super) fn new(epoch: u64, lanes: u32) -> Self {
-        Self { epoch, lanes: (0..lanes).map(|_| OnceLock::new()).collect() }
+    pub(super) fn new(epoch: u64, deal: Arc<Deal>) -> Self {
+        let lanes = (0..deal.lanes()).map(|_| OnceLock::new()).collect();
+        Self { epoch, deal, lanes }
     }
 
     /// Returns the dealt block that holds the sample at `lane_offset` of `lane`, and the sample's place on the deal's
     /// line.
     #[inline]
-    pub(super) fn line_place(&self, deal: &Deal, seed: u64, window: u64, lane: u32, lane_offset: u64) -> (usize, u64) {
+    pub(super) fn line_place(&self, seed: u64, window: u64, lane: u32, lane_offset: u64) -> (usize, u64) {
         self.lanes[lane as usize]
-            .get_or_init(|| LaneOrder::new(deal, seed, self.epoch, lane, window))
-            .line_place(deal, lane_offset)
+            .get_or_init(|| LaneOrder::new(&self.deal, seed, self.epoch, lane, window))
+            .line_place(&self.deal, lane_offset)
     }
 
     /// Returns the offset of `lane` from which on the block of the sample at `lane_offset` is certainly no longer in

@@ -45,10 +45,9 @@ use serde::{Deserialize, Serialize};
 
 use self::{
     blend::{Blend, BlendLease},
-    deal::Deal,
     stream::{DatasetStream, EpochLease},
 };
-use crate::view::SampleSet;
+use crate::view::ViewSamples;
 use spdl_types::{Position, SampleId};
 
 /// The version of the order that this code computes.
@@ -193,7 +192,7 @@ pub struct Located {
 /// cache.
 ///
 /// Memory is O(blocks): 20 bytes per block, 12 more for a view, and 12 more for each of the few epochs used last. The table of
-/// each stage of a blend takes 320 KiB.
+/// each stage of a blend takes 320 KiB. Each of the epochs of a sampling takes 20 bytes more per block, and up to two bits per sample.
 #[derive(Clone)]
 pub struct Plan {
     kind: Arc<PlanKind>,
@@ -224,24 +223,23 @@ impl Plan {
     /// # Errors
     /// [`PlanError`] if the parameters make no stream of this dataset.
     pub fn new(block_samples: &[u32], seed: u64, params: OrderParams) -> Result<Self, PlanError> {
-        let stream = DatasetStream::new(seed, params, |lanes| Deal::new(block_samples, seed, lanes))?;
-        Ok(Self::of_kind(PlanKind::Dataset(stream)))
+        Ok(Self::of_kind(PlanKind::Dataset(DatasetStream::new(block_samples, None, seed, params)?)))
     }
 
     /// Creates the stream of a view's samples, in a dataset whose blocks have these numbers of samples. The stream is
     /// as if the dataset had only the view's samples, and no blocks without any. Samples and blocks keep the numbers
-    /// that they have in the dataset.
+    /// that they have in the dataset. Of a sampling, each epoch has each sample as often as it comes, and an epoch is dealt when it is
+    /// first looked at, in a pass over the samples.
     ///
     /// # Errors
     /// [`PlanError`] if the parameters make no stream of this view, or if it is a view of another dataset.
     pub fn of_view(
         block_samples: &[u32],
-        view: &Arc<SampleSet>,
+        view: &ViewSamples,
         seed: u64,
         params: OrderParams,
     ) -> Result<Self, PlanError> {
-        let stream = DatasetStream::new(seed, params, |lanes| Deal::of_view(block_samples, view, seed, lanes))?;
-        Ok(Self::of_kind(PlanKind::Dataset(stream)))
+        Ok(Self::of_kind(PlanKind::Dataset(DatasetStream::new(block_samples, Some(view), seed, params)?)))
     }
 
     /// Creates the stream of several datasets or views. Each has a stream of its own, with epochs of its own, and gives the share of
@@ -280,7 +278,7 @@ impl Plan {
             _ => Ok(()),
         };
         match &*self.kind {
-            PlanKind::Dataset(stream) => check((0..u64::MAX, stream.deal.samples()))?,
+            PlanKind::Dataset(stream) => check((0..u64::MAX, stream.different_samples()))?,
             PlanKind::Blend(blend) => blend.source_ids().try_for_each(check)?,
         }
         self.redactions = redactions.into();
@@ -319,12 +317,12 @@ impl Plan {
 
     /// Returns the epoch of the sample's own source at a position, with which its random operations are drawn. A small source goes
     /// through several epochs within one of the stream, and a sample that comes twice gets other draws. With one dataset it is
-    /// the epoch of the position.
+    /// the epoch of the position. In a sampling in which samples come up to R times in an epoch, R numbers take the place of each epoch.
     #[must_use]
     pub fn source_epoch(&self, at: Position) -> u64 {
         match &*self.kind {
-            PlanKind::Dataset(_) => at.epoch,
-            PlanKind::Blend(blend) => blend.source_position(at.epoch, at.offset).1.epoch,
+            PlanKind::Dataset(stream) => stream.draw_epoch(at),
+            PlanKind::Blend(blend) => blend.draw_epoch(at),
         }
     }
 

@@ -8,7 +8,9 @@ use super::{
     deal::Deal,
     epoch::EpochOrder,
     permutation::{Key, Purpose},
+    substitutes::MAX_SUBSTITUTES,
 };
+use crate::view::{ClassSampling, ViewSamples};
 use spdl_types::{Position, SampleId, mix::splitmix64};
 
 /// Number of epochs whose order is cached: those that prefetching reads at once, and one for lookups of another epoch.
@@ -17,24 +19,38 @@ const KEPT_EPOCHS: usize = 3;
 /// Number of attempts to find a substitute in the bad sample's own block, which has been fetched already.
 const NEAR_ATTEMPTS: u32 = 8;
 
+/// Number of attempts to find a substitute in the bad sample's own class, in a stream of a sampling.
+const CLASS_ATTEMPTS: u32 = MAX_SUBSTITUTES / 2;
+
 /// The stream of one dataset or view.
 pub(super) struct DatasetStream {
     pub(super) seed: u64,
     pub(super) params: OrderParams,
-    pub(super) deal: Deal,
+    /// The deal of all epochs; of a sampling that of the first one, which has as many samples and lanes as all others.
+    pub(super) deal: Arc<Deal>,
+    /// If it is the stream of a sampling.
+    sampled: Option<SampledStream>,
     /// The epochs used last, the latest first. Locked once per batch, not per sample.
     epochs: Mutex<Vec<Arc<EpochOrder>>>,
+}
+
+/// What is dealt anew in each epoch.
+struct SampledStream {
+    sampling: Arc<ClassSampling>,
+    /// The deal of all samples that are kept, each once.
+    kept: Deal,
 }
 
 /// An epoch's order, held while a batch is looked up.
 pub(super) struct EpochLease(Arc<EpochOrder>);
 
 impl DatasetStream {
-    /// Creates the stream of a deal, which gets the number of lanes.
+    /// Creates the stream of a dataset whose blocks have these numbers of samples, or of a view of it.
     pub(super) fn new(
+        block_samples: &[u32],
+        view: Option<&ViewSamples>,
         seed: u64,
         params: OrderParams,
-        deal: impl FnOnce(u32) -> Result<Deal, PlanError>,
     ) -> Result<Self, PlanError> {
         if params.version != ORDER_VERSION {
             return Err(PlanError::Version { version: params.version });
@@ -45,16 +61,35 @@ impl DatasetStream {
             }
         }
         let lanes = if params.shuffle { params.lanes } else { 1 };
-        let deal = deal(lanes)?;
-        Ok(Self { seed, params, deal, epochs: Mutex::default() })
+        let (deal, sampled) = match view {
+            None => (Deal::new(block_samples, seed, lanes)?, None),
+            Some(ViewSamples::Set(set)) => (Deal::of_view(block_samples, set, seed, lanes)?, None),
+            Some(ViewSamples::Sampling(sampling)) => {
+                let kept = Deal::of_view(block_samples, sampling.kept(), seed, 1)?;
+                let first = kept.of_epoch(sampling, 0, seed, lanes)?;
+                (first, Some(SampledStream { sampling: sampling.clone(), kept }))
+            }
+        };
+        Ok(Self { seed, params, deal: Arc::new(deal), sampled, epochs: Mutex::default() })
+    }
+
+    /// Returns the deal that has each sample of the stream once.
+    fn once(&self) -> &Deal {
+        self.sampled.as_ref().map_or(&self.deal, |sampled| &sampled.kept)
+    }
+
+    /// Returns the number of different samples of the stream.
+    pub(super) fn different_samples(&self) -> u64 {
+        self.once().samples()
     }
 
     /// Returns the position from which on the block of the sample at `at` is certainly no longer in use, see
     /// [`Plan::in_use_until`](super::Plan::in_use_until).
     pub(super) fn in_use_until(&self, at: Position) -> Position {
-        let Self { params, deal, .. } = self;
+        let params = &self.params;
         let mut lease = self.lease(at.epoch);
         let (block, index) = self.in_block(at.epoch, at.offset, &mut lease);
+        let deal = &lease.0.deal;
         if !params.shuffle {
             return Position::new(at.epoch, at.offset - u64::from(index) + deal.block_samples(block));
         }
@@ -65,32 +100,47 @@ impl DatasetStream {
 
     /// Returns a sample with its block; `None` if the stream has no such sample.
     pub(super) fn locate(&self, id: SampleId) -> Option<Located> {
-        self.deal.number_of(id).map(|number| self.nth(number))
+        self.once().number_of(id).map(|number| self.nth(number))
     }
 
-    /// Returns the sample with this number among those of the stream, in the dataset's order.
+    /// Returns the sample with this number among the different ones of the stream, in the dataset's order.
     pub(super) fn nth(&self, number: u64) -> Located {
-        self.deal.located(self.deal.block_of(number))
+        let deal = self.once();
+        deal.located(deal.block_of(number))
+    }
+
+    /// Returns the epoch with which the random operations of the sample at a position are drawn: another one for each time that a sample
+    /// comes.
+    pub(super) fn draw_epoch(&self, Position { epoch, offset }: Position) -> u64 {
+        let repeats = self.sampled.as_ref().map_or(1, |sampled| sampled.sampling.repeats());
+        if repeats == 1 {
+            return epoch;
+        }
+        let mut lease = self.lease(epoch);
+        let place = self.in_block(epoch, offset, &mut lease);
+        epoch.wrapping_mul(repeats).wrapping_add(lease.0.deal.repeat(place, repeats))
     }
 
     #[inline]
     pub(super) fn at_leased(&self, epoch: u64, offset: u64, lease: &mut EpochLease) -> Located {
-        self.deal.located(self.in_block(epoch, offset, lease))
+        let place = self.in_block(epoch, offset, lease);
+        lease.0.deal.located(place)
     }
 
     /// Returns the deal's block that holds the sample at a position, and the sample's number in it.
     #[inline]
     fn in_block(&self, epoch: u64, offset: u64, lease: &mut EpochLease) -> (u32, u32) {
-        let Self { seed, params, deal, .. } = self;
+        let Self { seed, params, .. } = self;
+        if lease.0.epoch != epoch {
+            *lease = self.lease(epoch);
+        }
+        let deal = &*lease.0.deal;
         assert!(offset < deal.samples(), "offset {offset} of an epoch of {} samples", deal.samples());
         if !params.shuffle {
             return deal.block_of(offset);
         }
-        if lease.0.epoch != epoch {
-            *lease = self.lease(epoch);
-        }
         let (lane, lane_offset) = deal.lane_of(offset);
-        let (dealt, place) = lease.0.line_place(deal, *seed, params.window, lane, lane_offset);
+        let (dealt, place) = lease.0.line_place(*seed, params.window, lane, lane_offset);
         deal.in_block(dealt, place)
     }
 
@@ -100,22 +150,43 @@ impl DatasetStream {
             epochs[..=found].rotate_right(1);
         } else {
             epochs.truncate(KEPT_EPOCHS - 1);
-            epochs.insert(0, Arc::new(EpochOrder::new(epoch, self.deal.lanes())));
+            epochs.insert(0, Arc::new(EpochOrder::new(epoch, self.deal_of(epoch))));
         }
         EpochLease(epochs[0].clone())
     }
 
+    /// Returns the deal of an epoch.
+    fn deal_of(&self, epoch: u64) -> Arc<Deal> {
+        match &self.sampled {
+            Some(SampledStream { sampling, kept }) if epoch > 0 => {
+                let deal = kept.of_epoch(sampling, epoch, self.seed, self.deal.lanes());
+                Arc::new(deal.expect("all epochs have as many blocks and samples as the first"))
+            }
+            _ => self.deal.clone(),
+        }
+    }
+
     /// Returns a substitute, see [`Plan::substitute`](super::Plan::substitute).
     pub(super) fn substitute(&self, epoch: u64, offset: u64, attempt: u32) -> Located {
-        let (block, bad) = self.in_block(epoch, offset, &mut self.lease(epoch));
-        let deal = &self.deal;
+        let mut lease = self.lease(epoch);
+        let place = self.in_block(epoch, offset, &mut lease);
+        let (deal, (block, bad)) = (&lease.0.deal, place);
         let key = self.substitute_key(epoch, offset, attempt);
         let neighbours = deal.block_samples(block) - 1;
-        if attempt < NEAR_ATTEMPTS && neighbours > 0 {
+        let drawn = if attempt < NEAR_ATTEMPTS && neighbours > 0 {
             let index = (u64::from(bad) + 1 + key.below(neighbours)) % (neighbours + 1);
-            return deal.located((block, index as u32));
+            deal.located((block, index as u32))
+        } else {
+            self.nth(key.below(self.different_samples()))
+        };
+        match &self.sampled {
+            Some(sampled) if attempt % MAX_SUBSTITUTES < CLASS_ATTEMPTS => {
+                let number = |id| sampled.kept.number_of(id).expect("a sample of the stream is kept");
+                let other = sampled.sampling.other_of_class(number(deal.located(place).id), number(drawn.id));
+                other.map_or(drawn, |other| self.nth(other))
+            }
+            _ => drawn,
         }
-        self.nth(key.below(deal.samples()))
     }
 
     fn substitute_key(&self, epoch: u64, offset: u64, attempt: u32) -> Key {
@@ -124,7 +195,7 @@ impl DatasetStream {
 
     /// Returns sample number `after` of those that follow one that is drawn for an attempt, in the dataset's order.
     pub(super) fn after_substitute(&self, epoch: u64, offset: u64, attempt: u32, after: u64) -> Located {
-        let samples = self.deal.samples();
+        let samples = self.different_samples();
         self.nth((self.substitute_key(epoch, offset, attempt).below(samples) + after) % samples)
     }
 

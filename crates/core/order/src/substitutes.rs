@@ -63,7 +63,7 @@ impl Plan {
         attempt: u32,
     ) -> impl Iterator<Item = Located> + use<'_> {
         let count = match &*self.kind {
-            PlanKind::Dataset(stream) => stream.deal.samples(),
+            PlanKind::Dataset(stream) => stream.different_samples(),
             PlanKind::Blend(blend) => blend.source_samples_at(epoch, offset),
         };
         (0..count).map(move |after| match &*self.kind {

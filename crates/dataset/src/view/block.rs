@@ -1,6 +1,6 @@
 //! Evaluates a view for the records of one block.
 
-use std::{cell::RefCell, fmt, ops::Range, sync::Arc};
+use std::{cell::RefCell, collections::HashMap, fmt, ops::Range, sync::Arc};
 
 use spdl_job::ViewFile;
 use spdl_order::view::{Expression, Value};
@@ -12,7 +12,7 @@ use spdl_shard::{
 use spdl_types::Fingerprint;
 
 use super::{
-    class_names::ClassNames,
+    class_names::{ClassNames, class_of},
     field::{FoundValue, ResolvedName, number},
     keys::ViewKeys,
 };
@@ -29,7 +29,7 @@ const MAX_SHOWN: usize = 60;
 pub(super) struct ViewRules {
     pub(super) file: ViewFile,
     pub(super) filter: Option<Expression>,
-    /// The names whose values are read: those of the expression, then those of `unique` and `each`.
+    /// The names whose values are read: those of the expression, then those of `unique`, `each` and `sampling.by`.
     pub(super) names: Vec<String>,
     /// For each name whether its value is needed, and not only whether there is one.
     pub(super) needs_value: Vec<bool>,
@@ -48,12 +48,18 @@ pub(super) struct KeptRecord {
     pub(super) identity: Option<u128>,
     /// The hash of the value of `each`, and the record's place among those of that value, if it has one.
     pub(super) of_each: Option<(u128, u64)>,
+    /// The number of its class in the block, if it has one.
+    pub(super) class: Option<u32>,
 }
 
 /// The findings in a block.
 #[derive(Debug, Default)]
 pub(super) struct BlockResult {
     pub(super) kept: Vec<KeptRecord>,
+    /// The names of the classes of these records, if the view has `sampling`.
+    pub(super) classes: Vec<String>,
+    /// The first record that has no class.
+    pub(super) without_class: Option<String>,
     /// Hashes of the keys that are wanted and that are there.
     pub(super) keys: Vec<u128>,
     /// For each name whether a record has it.
@@ -99,14 +105,23 @@ impl fmt::Display for UndecidedRecord {
 }
 
 impl ViewRules {
-    /// Returns the number of the name that has to be unique.
-    fn unique(&self) -> Option<usize> {
-        self.file.unique.as_ref().map(|_| self.names.len() - 1 - usize::from(self.file.each.is_some()))
+    /// Returns the numbers of the names that have to be unique, by whose values records are counted, and that tell classes.
+    fn single_values(&self) -> [Option<usize>; 3] {
+        let ViewFile { unique, each, sampling, .. } = &self.file;
+        let mut next = self.filter.as_ref().map_or(0, |filter| filter.names().len());
+        [unique.is_some(), each.is_some(), sampling.is_some()].map(|is_there| {
+            is_there.then(|| {
+                next += 1;
+                next - 1
+            })
+        })
     }
 
-    /// Returns the number of the name by whose values records are counted.
-    fn each(&self) -> Option<usize> {
-        self.file.each.as_ref().map(|_| self.names.len() - 1)
+    /// Returns the key of the view that has a name.
+    pub(super) fn key_of(&self, name: usize) -> &'static str {
+        let keys = ["unique", "each", "sampling.by"];
+        let found = self.single_values().iter().position(|single| *single == Some(name));
+        found.map_or("where", |found| keys[found])
     }
 }
 
@@ -146,6 +161,8 @@ impl OpenBlock {
         let mut places: Vec<ResolvedName> = Vec::new();
         let mut values: Vec<FoundValue> = Vec::new();
         let first_of_shard = self.manifest.shard(self.block.shard).first_sample;
+        let [unique, each, by] = rules.single_values();
+        let mut classes: HashMap<String, u32> = HashMap::new();
         for number in self.records() {
             let record = self.index.record(number);
             let wrong = |problem: String| self.wrong(&record, problem);
@@ -205,24 +222,43 @@ impl OpenBlock {
                     continue;
                 }
             }
-            for name in rules.unique().into_iter().chain(rules.each()) {
+            for name in [unique, each, by].into_iter().flatten() {
                 if let FoundValue::Opaque(what) = values[name] {
                     return Err(wrong(format!("field `{}` is {what}", rules.names[name])));
                 }
             }
             let hash = |name: usize| values[name].identity().map(|bytes| Fingerprint::of(&bytes).0);
-            let identity = rules.unique().and_then(hash);
-            let of_each =
-                rules.each().and_then(hash).map(|value| (value, rules.file.place_of_each(&record.key.text())));
+            let identity = unique.and_then(hash);
+            let of_each = each.and_then(hash).map(|value| (value, rules.file.place_of_each(&record.key.text())));
+            let mut class = None;
+            if let Some(by) = by {
+                let field = &rules.names[by];
+                let named = class_of(field, &self.manifest, &values[by]);
+                match named.map_err(|what| wrong(format!("field `{field}` is {what}")))? {
+                    Some(name) => {
+                        let next = classes.len() as u32;
+                        class = Some(*classes.entry(name).or_insert(next));
+                    }
+                    None => _ = result.without_class.get_or_insert_with(|| self.name_of(&record)),
+                }
+            }
             let first_sample = first_of_shard + u64::from(record.first_sample);
-            result.kept.push(KeptRecord { first_sample, samples: record.samples, identity, of_each });
+            result.kept.push(KeptRecord { first_sample, samples: record.samples, identity, of_each, class });
         }
+        let mut named: Vec<(String, u32)> = classes.into_iter().collect();
+        named.sort_unstable_by_key(|(_, number)| *number);
+        result.classes = named.into_iter().map(|(name, _)| name).collect();
         Ok(result)
     }
 
     /// Returns the error that something is wrong with a record.
     fn wrong(&self, record: &Record<'_>, problem: String) -> DatasetError {
         self.undecided(record, problem).beyond(0)
+    }
+
+    /// Returns a record by its shard and its key.
+    fn name_of(&self, record: &Record<'_>) -> String {
+        format!("record `{}` of shard `{}`", record.key.text(), self.manifest.shard(self.block.shard).url)
     }
 
     fn undecided(&self, record: &Record<'_>, problem: String) -> UndecidedRecord {

@@ -1,10 +1,14 @@
-//! Comparisons of a field that has numbers of classes with names of classes.
+//! Names of classes: those of values, and comparisons of a field that has numbers of classes with names.
 
-use spdl_job::nearest_name;
+use spdl_job::{CLASS_NUMBERS, nearest_name};
 use spdl_order::view::{Expression, Value};
 use spdl_shard::manifest::Manifest;
 
+use super::field::FoundValue;
 use crate::LABEL_FIELD;
+
+/// The most characters of the name of a class.
+const MAX_NAME: usize = 200;
 
 /// What a name in a filter is compared with, if a class is among it.
 pub(super) struct ClassNames {
@@ -47,4 +51,34 @@ impl ClassNames {
             }
         }
     }
+}
+
+/// Returns the name of the class that a value of the field `by` is: that of the dataset's class, if the field has numbers of these.
+/// `None` if there is no value.
+///
+/// # Errors
+/// What the value is, if it is no single one.
+pub(super) fn class_of(by: &str, manifest: &Manifest, value: &FoundValue) -> Result<Option<String>, &'static str> {
+    let text = match value.value() {
+        Value::Null => return Ok(None),
+        Value::Opaque(what) => return Err(what),
+        Value::Text(text) | Value::Untyped(text) => text.trim().to_owned(),
+        Value::Bool(truth) => truth.to_string(),
+        Value::Int(number) => number.to_string(),
+        Value::F32(number) => number.to_string(),
+        Value::F64(number) => number.to_string(),
+    };
+    if text.is_empty() {
+        return Ok(None);
+    }
+    if text.chars().count() > MAX_NAME {
+        return Err("a text of more than 200 characters, which is no name of a class");
+    }
+    let number = if CLASS_NUMBERS.contains(&by) { class_numbered(manifest, &text) } else { None };
+    Ok(Some(number.map_or(text, |number| manifest.class(number).to_owned())))
+}
+
+/// Returns the number of a class of the dataset that a text is.
+pub(super) fn class_numbered(manifest: &Manifest, text: &str) -> Option<u32> {
+    text.parse().ok().filter(|number| (*number as usize) < manifest.classes().len())
 }

@@ -4,13 +4,14 @@ use std::{collections::HashSet, sync::Arc};
 
 use futures::TryStreamExt;
 use spdl_job::{KeyProblem, ViewFile};
-use spdl_order::view::{SampleSet, SampleSetBuilder, SetError};
+use spdl_order::view::{SampleSetBuilder, SetError, ViewSamples};
 use spdl_shard::{manifest::Manifest, store::DatasetStore};
 use spdl_types::{Fingerprint, SampleId};
 
 use super::{
     block::{BlockResult, ViewRules},
     class_names::ClassNames,
+    classes::ClassTally,
     each::MostOfEach,
     field::SHORT_KEY_NAME,
     keys::{MAX_HASHES, MissingKeys, ViewKeys},
@@ -26,8 +27,8 @@ const MEMORY_FACTOR: u64 = 4;
 #[derive(Clone, Debug)]
 pub struct EvaluatedView {
     /// The samples that it keeps.
-    pub set: Arc<SampleSet>,
-    /// The fingerprint of the set.
+    pub set: ViewSamples,
+    /// The fingerprint of the samples.
     pub samples: Fingerprint,
     /// Bytes of shards that were read.
     pub bytes: u64,
@@ -64,9 +65,11 @@ pub async fn evaluate(
     view.check().map_err(problem)?;
     let filter = view.filter().map_err(problem)?;
     let names = filter.iter().flat_map(|filter| filter.names().map(str::to_owned));
-    let names = names.chain(view.unique.clone()).chain(view.each.clone());
+    let by = view.sampling.as_ref().map(|sampling| &sampling.by);
+    let single: Vec<&String> = view.unique.iter().chain(&view.each).chain(by).collect();
+    let names = names.chain(single.iter().map(|name| (*name).clone()));
     let needs_value = filter.iter().flat_map(|filter| (0..filter.names().len()).map(|name| filter.compares(name)));
-    let needs_value = needs_value.chain(view.unique.iter().chain(&view.each).map(|_| true)).collect();
+    let needs_value = needs_value.chain(single.iter().map(|_| true)).collect();
     let keys = view.keys.as_deref().map(ViewKeys::read).transpose().map_err(problem)?;
     let names: Vec<String> = names.collect();
     let class_names = filter.as_ref().map_or_else(Vec::new, |filter| ClassNames::of(filter, manifest));
@@ -106,6 +109,8 @@ struct ViewTally<'r> {
     unique: HashSet<u128>,
     /// Of a view with `most_of_each`, the records that it keeps so far.
     each: Option<MostOfEach>,
+    /// Of a view with `sampling`, the classes of the samples that it keeps so far.
+    classes: Option<ClassTally>,
     keys: HashSet<u128>,
     has: Vec<bool>,
     fields: Vec<String>,
@@ -126,6 +131,7 @@ impl<'r> ViewTally<'r> {
             set: SampleSetBuilder::default(),
             unique: HashSet::new(),
             each: rules.file.most_of_each.map(MostOfEach::new),
+            classes: rules.file.sampling.as_ref().map(|_| ClassTally::default()),
             keys: HashSet::new(),
             has: vec![false; rules.names.len()],
             fields: Vec::new(),
@@ -136,8 +142,9 @@ impl<'r> ViewTally<'r> {
     }
 
     /// Adds a block; returns whether the view needs no more.
-    fn add(&mut self, block: BlockResult) -> Result<bool, DatasetError> {
+    fn add(&mut self, mut block: BlockResult) -> Result<bool, DatasetError> {
         self.bytes += block.bytes;
+        self.classes.as_mut().map_or(Ok(()), |classes| classes.begin(&mut block))?;
         self.keys.extend(block.keys);
         for (has, more) in self.has.iter_mut().zip(block.has) {
             *has |= more;
@@ -162,28 +169,31 @@ impl<'r> ViewTally<'r> {
             }
             if let Some(each) = &mut self.each {
                 each.add(&record)?;
-            } else if self.keep(record.first_sample, record.samples)? {
+            } else if self.keep(record.first_sample, record.samples, record.class)? {
                 return Ok(true);
             }
         }
         Ok(false)
     }
 
-    /// Keeps the samples of a record; returns whether the view needs no more.
-    fn keep(&mut self, first_sample: u64, samples: u32) -> Result<bool, DatasetError> {
+    /// Keeps the samples of a record, which has this class in its block; returns whether the view needs no more.
+    fn keep(&mut self, first_sample: u64, samples: u32, class: Option<u32>) -> Result<bool, DatasetError> {
         let most = self.rules.file.first.unwrap_or(u64::MAX);
         for sample in 0..u64::from(samples) {
             if self.set.len() == most {
                 return Ok(true);
             }
             self.set.keep(SampleId(first_sample + sample)).map_err(too_long)?;
+            if let Some(classes) = &mut self.classes {
+                classes.add(class);
+            }
         }
         Ok(self.set.len() == most)
     }
 
     fn finish(mut self, manifest: &Manifest) -> Result<EvaluatedView, DatasetError> {
         for (first_sample, samples) in self.each.take().map(MostOfEach::finish).into_iter().flatten() {
-            if self.keep(first_sample, samples)? {
+            if self.keep(first_sample, samples, None)? {
                 break;
             }
         }
@@ -200,8 +210,12 @@ impl<'r> ViewTally<'r> {
             return Err(DatasetError::EmptyView { samples: manifest.samples() });
         }
         let set = self.set.finish(manifest.samples()).map_err(too_long)?;
+        let set = match (self.classes, &self.rules.file.sampling) {
+            (Some(classes), Some(sampling)) => classes.finish(sampling, set, manifest)?,
+            _ => ViewSamples::from(set),
+        };
         let (samples, bytes, undecided) = (set.fingerprint(), self.bytes, self.undecided);
-        Ok(EvaluatedView { set: Arc::new(set), samples, bytes, missing_keys, undecided })
+        Ok(EvaluatedView { set, samples, bytes, missing_keys, undecided })
     }
 
     /// Returns the error that no record has the field called by this name.
@@ -213,11 +227,7 @@ impl<'r> ViewTally<'r> {
             format!("no record has the field `{called}`; there are {}, and `{SHORT_KEY_NAME}`", fields.join(", "));
         match self.rules.filter.as_ref().filter(|filter| name < filter.names().len()) {
             Some(filter) => DatasetError::View { key: "where", problem: filter.name_error(name, problem).to_string() },
-            None => {
-                let is_each = self.rules.file.each.is_some() && name + 1 == self.rules.names.len();
-                let key = if is_each { "each" } else { "unique" };
-                DatasetError::View { key, problem: format!("is `{called}`: {problem}") }
-            }
+            None => DatasetError::View { key: self.rules.key_of(name), problem: format!("is `{called}`: {problem}") },
         }
     }
 }

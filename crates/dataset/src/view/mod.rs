@@ -6,6 +6,7 @@
 
 mod block;
 mod class_names;
+mod classes;
 mod each;
 mod evaluate;
 mod field;

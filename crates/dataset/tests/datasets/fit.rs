@@ -45,7 +45,7 @@ async fn misfits_of(store: &DatasetStore, column: &str, keys: &str) -> Misfits {
         (view.samples, samples) = (Some(evaluated.samples), JobSamples::View(evaluated.set));
     }
     let job = file.freeze(&samples.facts(&manifest)).unwrap();
-    misfits(store, &manifest, &job, samples.view().map(|set| &**set)).await.unwrap()
+    misfits(store, &manifest, &job, samples.kept().map(|set| &**set)).await.unwrap()
 }
 
 #[tokio::test]

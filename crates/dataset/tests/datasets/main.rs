@@ -24,6 +24,7 @@ mod parquet_classes;
 mod parquet_footers;
 mod parquet_numbers;
 mod report;
+mod sampling;
 mod sequences;
 mod sizes;
 mod splits;

@@ -56,7 +56,7 @@ async fn the_classes_of_a_file_are_the_dataset_s_in_the_order_of_their_numbers()
     for (text, expected) in [("label == 'ant'", &[1, 3, 5, 7][..]), ("label in ['zebra']", &[0, 2, 4, 6])] {
         let view = ViewFile { filter: Some(text.to_owned()), ..ViewFile::default() };
         let view = evaluate(&at(folder.path()), &manifest, &view, 0, &|_| ()).await.unwrap().set;
-        let kept: Vec<u64> = (0..view.len()).map(|nth| view.select(nth).0).collect();
+        let kept: Vec<u64> = (0..view.kept().len()).map(|nth| view.kept().select(nth).0).collect();
         assert_eq!(kept, expected, "{text}");
     }
     let wrong = ViewFile { filter: Some("label in ['ant', 'zebrra']".to_owned()), ..ViewFile::default() };

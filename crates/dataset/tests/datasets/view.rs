@@ -47,7 +47,7 @@ pub(crate) fn nsfw(row: usize) -> Option<f32> {
     (row % 13 != 12).then(|| (row * 31 % 100) as f32 / 100.0)
 }
 
-fn split(row: usize) -> &'static str {
+pub(crate) fn split(row: usize) -> &'static str {
     if row.is_multiple_of(5) { "val" } else { "train" }
 }
 
@@ -90,7 +90,7 @@ pub(crate) async fn rows(folder: &Path) -> Manifest {
 }
 
 /// Twenty records with a class and a document, as files of one folder.
-async fn tar(folder: &Path) -> Manifest {
+pub(crate) async fn tar(folder: &Path) -> Manifest {
     let source = folder.join("source");
     fs::create_dir(&source).unwrap();
     for number in 0..20 {
@@ -112,17 +112,17 @@ async fn tar(folder: &Path) -> Manifest {
     at(&packed).manifest().await.unwrap()
 }
 
-fn filter(text: &str) -> ViewFile {
+pub(crate) fn filter(text: &str) -> ViewFile {
     ViewFile { filter: Some(text.to_owned()), ..ViewFile::default() }
 }
 
-async fn view(folder: &Path, view: &ViewFile) -> Result<EvaluatedView, String> {
+pub(crate) async fn view(folder: &Path, view: &ViewFile) -> Result<EvaluatedView, String> {
     let manifest = at(folder).manifest().await.unwrap();
     evaluate(&at(folder), &manifest, view, 0, &quiet).await.map_err(|error| error.to_string())
 }
 
 fn ids(view: &EvaluatedView) -> Vec<usize> {
-    (0..view.set.len()).map(|nth| view.set.select(nth).0 as usize).collect()
+    (0..view.set.kept().len()).map(|nth| view.set.kept().select(nth).0 as usize).collect()
 }
 
 async fn kept(folder: &Path, file: &ViewFile) -> Vec<usize> {
@@ -173,7 +173,7 @@ async fn only_the_columns_of_the_view_are_read() {
     bytes.store(0, Relaxed);
     let tenth = ViewFile { fraction: Some(0.1), ..ViewFile::default() };
     let found = evaluate(&store, &manifest, &tenth, 0, &quiet).await.unwrap();
-    assert!((200..400).contains(&found.set.len()), "{found:?}");
+    assert!((200..400).contains(&found.set.kept().len()), "{found:?}");
     assert_eq!((bytes.load(Relaxed), found.bytes), (0, 0));
 }
 
@@ -310,7 +310,7 @@ async fn an_evaluated_view_is_kept_beside_the_manifest_and_checked() {
     let found = view(&packed, &filter("cls == 3")).await.unwrap();
     let store = at(&packed);
     save_view(&store, &manifest, &found.set).await.unwrap();
-    assert_eq!(*open_view(&store, &manifest, found.samples).await.unwrap(), *found.set);
+    assert_eq!(open_view(&store, &manifest, found.samples).await.unwrap(), found.set);
     let path = packed.join(format!(".spdl/view-{}.spdl", found.samples));
     let bytes = fs::read(&path).unwrap();
     assert_eq!(Bytes::from(bytes.clone()), found.set.encode());
@@ -321,7 +321,7 @@ async fn an_evaluated_view_is_kept_beside_the_manifest_and_checked() {
     }
     // It is written again in place of what is damaged.
     save_view(&store, &manifest, &found.set).await.unwrap();
-    assert_eq!(open_view(&store, &manifest, found.samples).await.unwrap().select(1), SampleId(7));
+    assert_eq!(open_view(&store, &manifest, found.samples).await.unwrap().kept().select(1), SampleId(7));
     let other = tempfile::tempdir().unwrap();
     let other = rows(other.path()).await;
     let error = open_view(&store, &other, found.samples).await.unwrap_err().to_string();

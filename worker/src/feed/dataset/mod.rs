@@ -16,7 +16,7 @@ use object_store::ObjectStore;
 use parking_lot::Mutex;
 use spdl_control::Stores;
 use spdl_job::{DatasetOfJob, Job, SampleCost};
-use spdl_order::{OrderParams, Plan, view::SampleSet};
+use spdl_order::{OrderParams, Plan, view::ViewSamples};
 use spdl_shard::{
     format::StoredObject,
     manifest::{Block, Manifest},
@@ -72,7 +72,7 @@ pub struct StoreAccess {
     /// The stores that datasets may lie in. Default: any.
     pub stores: Stores,
     /// Views that this process evaluated. All others are read from the folder of the dataset's manifest.
-    pub views: Vec<Arc<SampleSet>>,
+    pub views: Vec<ViewSamples>,
     /// Sequences that this process evaluated. All others are read from the folder of the dataset's manifest.
     pub sequences: Vec<MadeSequences>,
     /// Sizes of samples that this process has measured or read. All others are read from the folder of the dataset's manifest.
@@ -158,7 +158,7 @@ pub(crate) struct OpenDataset {
     fingerprint: Fingerprint,
     plans: Mutex<Vec<(PlanKey, PlannedJob)>>,
     /// The views that this process evaluated, by their fingerprints.
-    views: Vec<(Fingerprint, Arc<SampleSet>)>,
+    views: Vec<(Fingerprint, ViewSamples)>,
     /// The sequences that this process evaluated.
     made_sequences: Vec<MadeSequences>,
     /// The sizes that this process has measured or read.
@@ -265,12 +265,13 @@ impl OpenDataset {
             (None, None) => None,
         };
         let Some(pools) = pools else { return Ok(view.map_or(JobSamples::All, JobSamples::View)) };
+        let documents = view.map(|view| view.kept().clone());
         let table = match self.made_sequences.iter().find(|made| made.fingerprint == pools) {
             None => {
-                let read = || open_sequences(&self.store, &self.manifest, view.clone(), pools);
+                let read = || open_sequences(&self.store, &self.manifest, documents.clone(), pools);
                 again(&self.requests, read).await?
             }
-            Some(made) => SequenceTable::of_memory(made, &self.manifest, view)
+            Some(made) => SequenceTable::of_memory(made, &self.manifest, documents)
                 .map_err(|source| StoreError::Format { url: self.url.to_string(), source: source.into() })?,
         };
         Ok(JobSamples::Sequences(table))

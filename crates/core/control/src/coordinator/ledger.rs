@@ -1,6 +1,9 @@
 //! The bad samples of a job, each counted once, and the rule for when there are too many.
 
-use std::{collections::BTreeSet, ops::Bound};
+use std::{
+    collections::BTreeSet,
+    ops::{Bound, Range},
+};
 
 use spdl_job::{BadSamples, Job};
 use spdl_types::{BadSample, SampleId};
@@ -81,6 +84,11 @@ impl Ledger {
         self.samples.len() as u64
     }
 
+    /// Counts the distinct bad samples with ids in a range.
+    pub(super) fn count_in(&self, ids: Range<u64>) -> u64 {
+        self.samples.range(SampleId(ids.start)..SampleId(ids.end)).count() as u64
+    }
+
     /// Returns the first `most` ids above `after`, in ascending order.
     pub(super) fn page(&self, after: Option<SampleId>, most: usize) -> Vec<SampleId> {
         let start = after.map_or(Bound::Unbounded, Bound::Excluded);
@@ -126,6 +134,7 @@ mod tests {
         let mut ledger = Ledger::default();
         assert!(ledger.record(bad(7)).is_some());
         assert!(ledger.record(bad(7)).is_none());
+        assert_eq!([0..7, 0..8, 7..9, 8..9].map(|ids| ledger.count_in(ids)), [0, 1, 1, 0]);
         assert_eq!(ledger.count(), 1);
     }
 

@@ -28,6 +28,7 @@ mod runs;
 mod scale;
 mod sequence_status;
 mod session;
+mod source_status;
 mod status;
 #[doc(hidden)]
 pub mod testing;
@@ -55,6 +56,7 @@ pub use placement::{Candidate, NearestThenLeastLoaded, Placement};
 pub use progress::{FirstStep, SessionProgress};
 pub use scale::ScaleStatus;
 pub use sequence_status::SequenceStatus;
+pub use source_status::SourceStatus;
 use spdl_types::{
     SessionId, WorkerId,
     mutations::{Mutation, mutated},

@@ -19,8 +19,8 @@ use spdl_order::{BatchParams, EpochEnd, OrderParams, Receipt};
 use spdl_types::{Position, SampleId, StageStats, WorkerId};
 
 use super::{
-    CoordinatorCore, FirstStep, JobChangeStatus, ScaleStatus, SequenceStatus, SessionProgress, jobs::JobState,
-    session::SessionState,
+    CoordinatorCore, FirstStep, JobChangeStatus, ScaleStatus, SequenceStatus, SessionProgress, SourceStatus,
+    jobs::JobState, session::SessionState,
 };
 
 /// The number of bad samples that are shown per job.
@@ -96,6 +96,9 @@ pub struct JobStatus {
     /// What the samples hold, if they are sequences.
     #[serde(default)]
     pub sequence: Option<SequenceStatus>,
+    /// What each source has given up to `acknowledged`, if the job has several.
+    #[serde(default)]
+    pub sources: Vec<SourceStatus>,
     /// Where its weights change and samples are redacted, if they do.
     #[serde(default)]
     pub changes: Vec<JobChangeStatus>,
@@ -347,6 +350,7 @@ impl CoordinatorCore {
                 .map(|(sample, bad)| BadSampleStatus { sample, shard: bad.shard, key: bad.key, cause: bad.cause })
                 .collect(),
             sequence: job.sequence.as_deref().map(|sequence| SequenceStatus::of(sequence, job.samples)),
+            sources: SourceStatus::of(state, acknowledged),
             changes: self.job_changes(state),
             dataset: job.dataset_text_at(acknowledged),
             name: job.name,

@@ -120,7 +120,9 @@ impl JobSource {
         if self.samples == 0 {
             return Err(("dataset", format!("`{}` has no samples", self.dataset)));
         }
-        if self.samples > self.ids || self.ids > MAX_IDS {
+        // A view can give samples several times.
+        let most = if self.view.is_none() { self.ids } else { MAX_IDS };
+        if self.samples > most || self.ids > MAX_IDS {
             return Err(("dataset", format!("has {} samples of {}", self.samples, self.ids)));
         }
         for (key, value) in [("order.lanes", u64::from(self.lanes)), ("order.window", self.window)] {

@@ -139,6 +139,14 @@ impl Job {
         parts.sum()
     }
 
+    /// Returns how many of the first `samples` samples of the job, counted over all epochs, source number `source` gives. It is off by less
+    /// than one sample for each stage.
+    #[must_use]
+    pub fn samples_given(&self, source: usize, samples: u64) -> u64 {
+        let period = u128::from(BLEND_PERIOD);
+        u64::try_from((self.parts_given(source, samples) + period / 2) / period).unwrap_or(u64::MAX)
+    }
+
     /// Returns how often the samples of source number `source` come in the first `samples` samples of the job, counted over all epochs.
     ///
     /// # Panics

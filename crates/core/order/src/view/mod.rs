@@ -1,20 +1,26 @@
 //! Views: a dataset seen through a filter that is evaluated once, when the job is created.
 //!
-//! An [`Expression`] is true of the records that are kept. The result of evaluating a view is a [`SampleSet`]: the
-//! samples that the job delivers. The order counts only those; see [`Plan::of_view`](crate::Plan::of_view).
+//! An [`Expression`] is true of the records that are kept. The result of evaluating a view is a [`SampleSet`], the
+//! samples that the job delivers, or a [`ClassSampling`] of one, which says how often each comes. The order counts only those; see
+//! [`Plan::of_view`](crate::Plan::of_view).
 
 mod chunk;
 mod expression;
 mod sample_set;
+mod samples;
+mod sampling;
 
 pub use expression::{Expression, ExpressionError, Value};
 pub use sample_set::{SampleSet, SampleSetBuilder};
+pub use samples::ViewSamples;
+pub(crate) use sampling::EpochSamples;
+pub use sampling::{ClassSampling, MAX_SAMPLED, MAX_SAMPLED_CLASSES, SampledClass};
 
-/// The most bytes of an encoded [`SampleSet`]: 64 MiB, which hold any view of 500 million samples, and views of many more
-/// if the samples that they keep are few or neighbours.
+/// The most bytes of encoded [`ViewSamples`]: 64 MiB, which hold any view of 500 million samples, and views of many more
+/// if the samples that they keep are few or neighbours. A [`ClassSampling`] takes a byte more for each sample, and two with more than 256 classes.
 pub const MAX_VIEW_BYTES: usize = 64 << 20;
 
-/// Why there is no [`SampleSet`].
+/// Why there are no [`ViewSamples`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SetError {

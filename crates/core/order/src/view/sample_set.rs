@@ -168,16 +168,22 @@ pub struct SampleSetBuilder {
     /// The lowest id that may follow.
     next: u64,
     encoded_bytes: usize,
+    most_bytes: usize,
 }
 
 impl Default for SampleSetBuilder {
     fn default() -> Self {
         let bits = Box::new([0; (CHUNK_SAMPLES / 64) as usize]);
-        Self { chunks: Vec::new(), bits, samples: 0, next: 0, encoded_bytes: HEAD_BYTES }
+        Self { chunks: Vec::new(), bits, samples: 0, next: 0, encoded_bytes: HEAD_BYTES, most_bytes: MAX_VIEW_BYTES }
     }
 }
 
 impl SampleSetBuilder {
+    /// Creates the builder of a set that is never encoded, of any length.
+    pub(super) fn unlimited() -> Self {
+        Self { most_bytes: usize::MAX, ..Self::default() }
+    }
+
     /// Adds a sample, which has a higher id than those before.
     ///
     /// # Errors
@@ -224,7 +230,7 @@ impl SampleSetBuilder {
         while (self.chunks.len() as u64) < chunk {
             let finished = Chunk::of(&self.bits);
             self.encoded_bytes += finished.encoded_bytes();
-            if self.encoded_bytes > MAX_VIEW_BYTES {
+            if self.encoded_bytes > self.most_bytes {
                 return Err(SetError::TooLong);
             }
             self.chunks.push(finished);

@@ -2,16 +2,13 @@
 //! implementation in Python must agree, and each source keeps the properties that it has alone.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "a test reads files")]
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-};
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use spdl_order::{
     BLEND_PERIOD, BatchParams, BlendSource, BlendStage, EpochEnd, OrderParams, Plan, PlanError, blend_weights,
-    view::SampleSetBuilder,
+    view::{SampleSetBuilder, ViewSamples},
 };
 use spdl_types::{Position, SampleId};
 
@@ -309,7 +306,7 @@ fn ranks_read_blocks_of_their_own_and_the_owner_of_a_block_reads_it() {
 fn a_view_of_a_source_has_the_ids_of_its_dataset() {
     let mut set = SampleSetBuilder::default();
     (100..150).for_each(|id| set.keep(SampleId(id)).unwrap());
-    let set = Arc::new(set.finish(200).unwrap());
+    let set = ViewSamples::from(set.finish(200).unwrap());
     let half = BLEND_PERIOD / 2;
     let view = BlendSource { view: Some(&set), ..source(1, half, 4) };
     let plan = Plan::of_sources(&[view, source(2, half, 3)], &[], 100, 5).unwrap();

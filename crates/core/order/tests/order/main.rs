@@ -8,6 +8,7 @@ mod locality;
 mod memory;
 mod mix;
 mod properties;
+mod sampling;
 mod stream;
 mod twin;
 mod view;

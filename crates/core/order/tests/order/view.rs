@@ -1,18 +1,18 @@
 //! The stream of a view: that of a dataset which has only the view's samples.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::collections::BTreeSet;
 
 use proptest::prelude::*;
 use spdl_order::{
     BatchParams, EpochEnd, ItemKind, OrderParams, Plan, PlanError,
-    view::{SampleSet, SampleSetBuilder},
+    view::{SampleSetBuilder, ViewSamples},
 };
 use spdl_types::{Position, SampleId};
 
-fn set(ids: &[u64], universe: u64) -> Arc<SampleSet> {
+fn set(ids: &[u64], universe: u64) -> ViewSamples {
     let mut builder = SampleSetBuilder::default();
     ids.iter().for_each(|id| builder.keep(SampleId(*id)).unwrap());
-    Arc::new(builder.finish(universe).unwrap())
+    builder.finish(universe).unwrap().into()
 }
 
 /// A dataset's blocks, and for each sample whether it is in the view.
@@ -107,7 +107,7 @@ fn a_view_of_all_samples_has_the_stream_of_its_dataset() {
 #[test]
 fn an_empty_view_and_a_view_of_another_dataset_are_refused() {
     let params = OrderParams { version: 1, lanes: 1, window: 8, shuffle: true };
-    let error = |view: &Arc<SampleSet>| Plan::of_view(&[10, 10], view, 1, params).unwrap_err();
+    let error = |view: &ViewSamples| Plan::of_view(&[10, 10], view, 1, params).unwrap_err();
     assert_eq!(error(&set(&[], 20)), PlanError::Empty);
     assert_eq!(error(&set(&[3], 21)), PlanError::OtherView { view: 21, samples: 20 });
 }

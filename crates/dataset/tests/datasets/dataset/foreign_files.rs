@@ -5,7 +5,7 @@ use proptest::{
     prelude::*,
     sample::{select, subsequence},
 };
-use spdl_order::view::SampleSetBuilder;
+use spdl_order::view::{SampleSetBuilder, ViewSamples};
 use spdl_shard::{
     manifest::MetadataPlace,
     view::{open_view, save_view},
@@ -122,7 +122,7 @@ async fn files_about_a_dataset_are_read_beside_its_shards_and_leave_when_it_is_i
     let made = indexed(set, &IndexOptions::default()).await.unwrap();
     let mut kept = SampleSetBuilder::default();
     [0, 2].into_iter().for_each(|sample| kept.keep(SampleId(sample)).unwrap());
-    let kept = kept.finish(3).unwrap();
+    let kept = ViewSamples::from(kept.finish(3).unwrap());
     let manifest = at(set).manifest().await.unwrap();
     save_view(&at(set), &manifest, &kept).await.unwrap();
     moved_beside(set);
@@ -134,7 +134,7 @@ async fn files_about_a_dataset_are_read_beside_its_shards_and_leave_when_it_is_i
     let manifest = at(set).manifest().await.unwrap();
     assert_eq!((manifest.place(), manifest.fingerprint()), (MetadataPlace::Beside, made.fingerprint));
     assert_eq!(verified(set).await.faults, []);
-    assert_eq!(*open_view(&at(set), &manifest, kept.fingerprint()).await.unwrap(), kept);
+    assert_eq!(open_view(&at(set), &manifest, kept.fingerprint()).await.unwrap(), kept);
     let refused = indexed(set, &IndexOptions::default()).await.unwrap_err();
     assert!(matches!(refused, DatasetError::InUse { .. }), "{refused}");
 
@@ -147,7 +147,7 @@ async fn files_about_a_dataset_are_read_beside_its_shards_and_leave_when_it_is_i
     assert_eq!(at(set).index(&manifest.shard(1)).await.unwrap().record_count(), 1);
     let manifest = at(set).manifest().await.unwrap();
     assert_eq!(manifest.place(), MetadataPlace::Hidden);
-    assert_eq!(*open_view(&at(set), &manifest, kept.fingerprint()).await.unwrap(), kept);
+    assert_eq!(open_view(&at(set), &manifest, kept.fingerprint()).await.unwrap(), kept);
 }
 
 #[tokio::test]
