@@ -5,7 +5,7 @@ use std::cell::Cell;
 use crate::messages::{FromCoordinator, Join, RankHeartbeat, Refusal, RunName, Session, Start, StartReason};
 use spdl_job::{Job, is_name};
 use spdl_types::{
-    Fingerprint, Position, SessionId,
+    Position, SessionId,
     mutations::{Mutation, mutated},
 };
 
@@ -21,7 +21,7 @@ const MAX_UNREACHABLE: usize = 64;
 
 impl CoordinatorCore {
     pub(super) fn join(&mut self, join: &Join) -> Result<FromCoordinator, Refusal> {
-        self.check_join(join)?;
+        let job = self.check_join(join)?;
         let id = match self.join_target(join)? {
             JoinTarget::Member(id) => id,
             JoinTarget::Open(id) => self.add_rank(id, join),
@@ -31,15 +31,30 @@ impl CoordinatorCore {
         let rank = session.ranks.get_mut(&join.rank).expect("it has just joined");
         rank.heard_ms = self.now_ms;
         rank.promise = None;
+        // A first join that is repeated may be an old one, and the rank may have heard of changes since.
+        if join.session.is_some() || rank.job.is_none() {
+            rank.job = Some(job.fingerprint());
+        }
+        if let Some(changes) = &join.changes {
+            rank.handed = rank.handed.max(changes.handed);
+            rank.brought = changes.hold.map(|hold| hold.change);
+        }
         if rank.left || rank.node != join.node {
             rank.left = false;
             rank.node = join.node.clone();
             session.changed.insert(join.rank);
         }
+        if join.session.is_some() {
+            self.learn(join, job.clone());
+        }
+        let session = &self.sessions[&id];
+        if session.is_outdated {
+            return Err(self.outdated(join, id));
+        }
         let reason = session.reason;
         let session = Session {
             id,
-            job: Job { epochs: session.epochs, ..self.jobs[&join.job].job.clone() },
+            job: Job { epochs: session.epochs, ..job },
             world: session.world,
             global_batch: session.global_batch,
             start: session.start,
@@ -58,8 +73,8 @@ impl CoordinatorCore {
             && matches!(self.join_target(join), Ok(JoinTarget::Open(_) | JoinTarget::NewSession))
     }
 
-    /// Refuses a join that no session of the job could accept.
-    fn check_join(&self, join: &Join) -> Result<(), Refusal> {
+    /// Refuses a join that no session of the job could accept, and returns the job that the rank goes by.
+    fn check_join(&self, join: &Join) -> Result<Job, Refusal> {
         super::limits::check_join(join)?;
         let state = self.job(&join.job)?;
         let Join { rank, world, .. } = *join;
@@ -76,32 +91,19 @@ impl CoordinatorCore {
         if world > MAX_WORLD {
             return Err(over_limit("world", world, MAX_WORLD));
         }
-        // A client that takes part in a session has the fingerprint of its whole job, a saved state that of what comes before it.
-        let saved_at = match join.start {
-            Start::At(at) if join.session.is_none() => at,
-            _ => Position::START,
-        };
-        let is_other = |theirs: &Fingerprint| match join.session {
-            _ if *theirs == state.fingerprint => false,
-            None => !state.job.continues(*theirs, saved_at),
-            Some(_) => !state.job.is_identified_by(*theirs),
-        };
-        if let Some(theirs) = join.fingerprint.filter(is_other) {
-            let ours = if join.session.is_none() { state.job.fingerprint_up_to(saved_at) } else { state.fingerprint };
-            return Err(Refusal::FingerprintDiffers { job: join.job.clone(), theirs, ours });
-        }
+        let of_rank = self.job_of_rank(join)?;
         let job = self.job_of_launch(join)?;
         if let Err(error) = job.batches(global_batch).check(job.samples) {
             return Err(Refusal::NoBatch { job: join.job.clone(), cause: error.to_string() });
         }
-        let Start::At(start) = join.start else { return Ok(()) };
+        let Start::At(start) = join.start else { return Ok(of_rank) };
         // A position from a saved state is where a trainer stopped, so it may be the end of the epoch. A position that
         // a user typed must be one where a session can start.
         let problem = match join.fingerprint.is_some() || join.session.is_some() {
             true => job.offset_problem(start),
             false => job.start_problem(global_batch, start),
         };
-        problem.map_or(Ok(()), |cause| Err(Refusal::StartOutOfRange { job: join.job.clone(), start, cause }))
+        problem.map_or(Ok(of_rank), |cause| Err(Refusal::StartOutOfRange { job: join.job.clone(), start, cause }))
     }
 
     /// Returns the job with the number of epochs that this launch of the run asks for.
@@ -345,6 +347,10 @@ impl CoordinatorCore {
     }
 
     pub(super) fn on_rank_heartbeat(&mut self, heartbeat: &RankHeartbeat) -> Result<FromCoordinator, Refusal> {
+        // A rank that knows of another change joins again, and brings it along.
+        if self.jobs.get(&heartbeat.job).is_some_and(|state| !state.knows(heartbeat.fingerprint)) {
+            return Err(Refusal::UnknownSession { session: heartbeat.session });
+        }
         let left = self.hear_rank(heartbeat)?;
         let home = if left { None } else { self.place(heartbeat.session, heartbeat.rank) };
         let trace = self.trace_order_of_rank(heartbeat.session, heartbeat.rank);
@@ -355,6 +361,10 @@ impl CoordinatorCore {
 
     pub(super) fn leave_rank(&mut self, heartbeat: &RankHeartbeat) -> Result<FromCoordinator, Refusal> {
         self.hear_rank(heartbeat)?;
+        if !self.jobs[&heartbeat.job].knows(heartbeat.fingerprint) {
+            // What it knows of the job is lost with it, and the others cannot do the same.
+            self.outdate(heartbeat.session);
+        }
         let session = self.sessions.get_mut(&heartbeat.session).expect("it has just been looked up");
         let rank = session.ranks.get_mut(&heartbeat.rank).expect("it has just been looked up");
         if !rank.left {

@@ -13,6 +13,7 @@ mod events;
 mod history;
 mod jobs;
 mod joins;
+mod later_jobs;
 mod ledger;
 mod lending;
 mod limits;

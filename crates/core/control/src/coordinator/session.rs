@@ -8,7 +8,7 @@ use std::{
 };
 
 use crate::{
-    messages::{Holder, Join, RankHeartbeat, Refusal, RunName, Start, StartReason},
+    messages::{Holder, JobHold, Join, RankHeartbeat, Refusal, RunName, Start, StartReason},
     peers::PeerMap,
 };
 use spdl_insight::{Limit, Transport, recent::RecentEvents};
@@ -99,8 +99,12 @@ pub(super) struct RankState {
     pub(super) receipt: Option<Receipt>,
     /// The position after the last batch that was handed to the trainer, whether it has taken it or not.
     pub(super) handed: Position,
+    /// The fingerprint of the job that it goes by; `None` before it was heard.
+    pub(super) job: Option<Fingerprint>,
     /// The change of the job for whose outcome it waits at its position.
-    pub(super) promise: Option<Fingerprint>,
+    pub(super) promise: Option<JobHold>,
+    /// The change for which it has waited since it came: whoever proposed that may have made it.
+    pub(super) brought: Option<Fingerprint>,
     /// The number of the last heartbeat: one that comes later with a lower number is older.
     pub(super) heartbeats: u64,
     pub(super) left: bool,
@@ -164,7 +168,9 @@ impl RankState {
             acknowledged: start,
             receipt: Some(Receipt::default()),
             handed: start,
+            job: None,
             promise: None,
+            brought: None,
             heartbeats: 0,
             left: false,
             heard_ms: now_ms,
@@ -207,6 +213,11 @@ impl RankState {
         }
     }
 
+    /// Returns the position after the last batch that was handed to its trainer.
+    pub(super) fn furthest(&self) -> Position {
+        self.acknowledged.max(self.handed)
+    }
+
     /// Returns whether the rank takes part: it has not left and was heard within the liveness timeout.
     pub(super) fn is_alive(&self, now_ms: u64, liveness_ms: u64) -> bool {
         !self.left && now_ms.saturating_sub(self.heard_ms) <= liveness_ms
@@ -231,6 +242,9 @@ impl RankState {
         if heartbeat.number >= self.heartbeats {
             self.heartbeats = heartbeat.number;
             self.handed = heartbeat.handed.max(self.acknowledged);
+            let change = heartbeat.promise.map(|hold| hold.change);
+            self.brought = change.filter(|_| self.job.is_none() || self.brought == change);
+            self.job = Some(heartbeat.fingerprint);
             self.promise = heartbeat.promise;
         }
         self.recent.note(now_ms, &(self.acknowledged, self.waited_ms));
@@ -255,7 +269,9 @@ impl SessionState {
                     acknowledged: rank.acknowledged,
                     receipt: rank.receipt,
                     handed: rank.acknowledged,
+                    job: None,
                     promise: None,
+                    brought: None,
                     heartbeats: 0,
                     left: rank.left,
                     heard_ms: now_ms,
@@ -340,10 +356,9 @@ impl SessionState {
 
     /// Returns the last position that every rank has acknowledged; ranks that never joined count as at the start.
     pub(super) fn acknowledged(&self) -> Position {
-        let everyone = self.ranks.len() == self.world as usize;
         let acknowledged = self.ranks.values().map(|rank| rank.acknowledged);
         let of_all = if mutated(Mutation::ResumeAtFurthest) { acknowledged.max() } else { acknowledged.min() };
-        of_all.filter(|_| everyone).unwrap_or(self.start)
+        of_all.filter(|_| self.is_full()).unwrap_or(self.start)
     }
 
     /// Returns the last position that any rank has acknowledged.
@@ -353,12 +368,14 @@ impl SessionState {
 
     /// Returns the last position up to which batches were handed to the trainer of any rank.
     pub(super) fn furthest_handed(&self) -> Position {
-        self.ranks.values().map(|rank| rank.acknowledged.max(rank.handed)).max().unwrap_or(self.start)
+        self.ranks.values().map(RankState::furthest).max().unwrap_or(self.start)
     }
 
-    /// Iterates over the ranks that take part and have not promised to wait for this change.
+    /// Iterates over the ranks that take part, and have neither promised to wait for this change nor go by the changed job.
     pub(super) fn unpromised(&self, change: Fingerprint) -> impl Iterator<Item = &u32> {
-        let late = move |(_, rank): &(&u32, &RankState)| !rank.left && rank.promise != Some(change);
+        let late = move |(_, rank): &(&u32, &RankState)| {
+            !rank.left && rank.job != Some(change) && rank.promise.is_none_or(|hold| hold.change != change)
+        };
         self.ranks.iter().filter(late).map(|(rank, _)| rank)
     }
 
@@ -371,6 +388,11 @@ impl SessionState {
     pub(super) fn lasted_ms(&self) -> Option<u64> {
         let heard_ms = self.ranks.values().map(|rank| rank.heard_ms).max()?;
         (!self.is_restored).then(|| heard_ms.saturating_sub(self.opened_ms))
+    }
+
+    /// Returns whether all ranks have joined.
+    pub(super) fn is_full(&self) -> bool {
+        self.ranks.len() == self.world as usize
     }
 
     /// Returns whether no rank takes part any longer.
@@ -395,6 +417,10 @@ impl SessionState {
     pub(super) fn check_rejoin(&self, join: &Join) -> Result<(), Refusal> {
         if self.is_reset && join.session == Some(self.id) {
             return self.superseded();
+        }
+        if self.is_outdated && join.session == Some(self.id) {
+            let run = Box::new(self.run_name());
+            return Err(Refusal::SessionOutdated { run, session: self.id, rank: join.rank });
         }
         let Some(theirs) = join.session.filter(|theirs| *theirs < self.id && self.replaces != Some(*theirs)) else {
             return Ok(());
@@ -447,7 +473,7 @@ impl SessionState {
     }
 
     /// Returns the refusal for ranks that still take part in a session that has a successor, whose run was reset or whose job has other
-    /// stages since. Of these, a rank asks to join again, and its fingerprint is refused.
+    /// stages since. Of these, a rank asks to join again, and that is refused.
     pub(super) fn superseded(&self) -> Result<(), Refusal> {
         if self.is_reset {
             return Err(Refusal::RunReset { run: Box::new(self.run_name()), session: self.id });

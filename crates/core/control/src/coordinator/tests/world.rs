@@ -9,6 +9,7 @@ use crate::{
     messages::{FromCoordinator, Join, RankHeartbeat, Refusal, Session, ToCoordinator, WorkerHeartbeat},
 };
 use spdl_job::Job;
+use spdl_types::Fingerprint;
 
 /// A coordinator with its durable state and its clock.
 pub(crate) struct CoordinatorWorld {
@@ -37,6 +38,12 @@ impl CoordinatorWorld {
         let reply = self.core.handle_job(self.now_ms, Ok(job));
         self.carry_out();
         reply
+    }
+
+    /// Returns the fingerprint of a job as it is in the durable state.
+    pub(crate) fn fingerprint(&self, job: &str) -> Fingerprint {
+        let jobs = self.state.durable().jobs;
+        jobs.iter().find(|record| record.job.name == job).expect("it was created").fingerprint
     }
 
     /// Carries out the effects of the core.
