@@ -194,7 +194,13 @@ impl World {
                 self.coverage.count("worker_was_silent_for_longer_than_liveness");
             }
             ClusterNote::JobChangeProposed { .. } => self.coverage.count("change_proposed"),
-            ClusterNote::JobChangeFound { .. } => self.coverage.count("change_found_at_a_rank"),
+            ClusterNote::JobChangeFound { .. } => {
+                self.coverage.count("change_found_at_a_rank");
+                // A leader that was stopped may begin from an old state, which etcd has not any more.
+                if self.oracle.era() == 0 && self.etcd.is_none() {
+                    self.fail(format!("coordinator {at} has not made a change durable: {note}"));
+                }
+            }
             ClusterNote::JobChangeDropped { .. } => self.coverage.count("change_dropped"),
             ClusterNote::WorkerGone { cause: WorkerGone::Disconnected, .. } => {
                 self.coverage.count("worker_lost_its_connection");
@@ -383,7 +389,9 @@ impl World {
                 self.oracle.confirmed_changes(&job);
                 Ok(())
             }
-            (Asked::Join(job, ..), FromCoordinator::Refused(Refusal::UnknownJob { .. })) => self.oracle.on_unknown(&job),
+            (Asked::Join(job, ..), FromCoordinator::Refused(Refusal::UnknownJob { .. })) => {
+                self.oracle.on_unknown(&job)
+            }
             (Asked::Decided { job, is_removal, decision }, FromCoordinator::Done | FromCoordinator::Replaced(_)) => {
                 self.oracle.answered_admin(&job, is_removal, decision, self.now_us);
                 Ok(())

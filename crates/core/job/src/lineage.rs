@@ -3,7 +3,7 @@
 use spdl_order::{BlendStage, Redaction};
 use spdl_types::Fingerprint;
 
-use crate::Job;
+use crate::{Job, JobError, check::wrong};
 
 /// The most versions of a job that it remembers.
 pub const MAX_EARLIER: usize = 512;
@@ -20,6 +20,14 @@ impl Job {
             self.earlier.drain(..too_many);
         }
         self
+    }
+
+    /// Checks that the job remembers no more versions than it may.
+    pub(super) fn check_earlier(&self) -> Result<(), JobError> {
+        match self.earlier.len() {
+            0..=MAX_EARLIER => Ok(()),
+            many => Err(wrong(&self.name, "`earlier`", format!("has {many} versions; the most are {MAX_EARLIER}"))),
+        }
     }
 
     /// Returns whether this is a later version of the job with that fingerprint.
@@ -78,6 +86,10 @@ mod tests {
         job.earlier = (0..MAX_EARLIER as u128).map(Fingerprint).collect();
         let later = redacted(&job, 40, 5);
         assert_eq!(later.earlier.len(), MAX_EARLIER);
+        job.check().unwrap();
+        job.earlier.push(Fingerprint(0));
+        assert!(job.check().unwrap_err().to_string().contains("`earlier` has 513 versions"));
+        job.earlier.pop();
         assert!(later.comes_after(job.fingerprint()) && !later.comes_after(Fingerprint(0)));
     }
 }

@@ -7,7 +7,7 @@ use spdl_job::{BadSamples, Job, layout::entry_flags};
 use spdl_order::{EpochEnd, Item, ItemKind, Receipt};
 use spdl_types::{Position, SampleId};
 
-use super::{Cursor, Oracle, first_difference};
+use super::{Cursor, Oracle};
 use crate::{
     coverage::Coverage,
     scenario::{JobDataset, Scenario},
@@ -69,7 +69,7 @@ impl Oracle {
         let is_counted =
             cursor.stream.0 == self.era && self.kept.get(&cursor.stream.1).is_some_and(|kept| kept.goes_on());
         if let Some(stored) = self.stored.get(&cursor.job.name).filter(|_| is_counted)
-            && let Some(from) = first_difference(stored, &cursor.job)
+            && let Some(from) = stored.samples_in_common(&cursor.job)
             && from < reached
         {
             return Err(format!("it got to {next}, and its job is another one from sample {from} on"));
@@ -133,13 +133,13 @@ impl Oracle {
 
 /// Records that a rank of a stream has got to a sample by a version of its job, and checks that no rank has got past a change by another one.
 fn went_by(versions: &mut Vec<(Job, u64)>, job: &Job, reached: u64) -> Result<(), String> {
-    let is_same = |version: &(Job, u64)| first_difference(&version.0, job).is_none();
+    let is_same = |version: &(Job, u64)| version.0.samples_in_common(job).is_none();
     match versions.iter_mut().find(|version| is_same(version)) {
         Some((_, furthest)) => *furthest = reached.max(*furthest),
         None => versions.push((job.clone(), reached)),
     }
     for (other, furthest) in versions.iter() {
-        if let Some(from) = first_difference(other, job).filter(|from| reached > *from && *furthest > *from) {
+        if let Some(from) = other.samples_in_common(job).filter(|from| reached > *from && *furthest > *from) {
             return Err(format!("ranks got to samples {reached} and {furthest} by jobs that differ from {from} on"));
         }
     }

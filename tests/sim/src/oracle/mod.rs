@@ -244,7 +244,7 @@ impl Oracle {
         }
         // A rank that joins again has the job that it had, and others may have one that a coordinator before knew.
         let is_earlier = |job: &Job| {
-            first_difference(job, &session.job).is_some() && !session.job.comes_after(job.fingerprint()) && !is_again
+            job.samples_in_common(&session.job).is_some() && !session.job.comes_after(job.fingerprint()) && !is_again
         };
         if self.confirmed.get(&run.0).is_some_and(is_earlier) {
             let Job { stages, redactions, .. } = &session.job;
@@ -342,7 +342,7 @@ impl Oracle {
                 self.samples.insert(name.clone(), record.job.samples);
                 let was_durable = !self.durable_versions.insert(record.job.fingerprint());
                 let Some(before) = self.stored.insert(name.clone(), (*record.job).clone()) else { return };
-                let Some(from) = first_difference(&before, &record.job) else { return };
+                let Some(from) = before.samples_in_common(&record.job) else { return };
                 // Ranks that have gone on by it while the coordinator had lost it may be in a session that it ends.
                 if was_durable {
                     return;
@@ -366,7 +366,7 @@ impl Oracle {
         for change in changes {
             let Change::PutJob(record) = change else { continue };
             let name = &record.job.name;
-            if self.confirmed.get(name).is_some_and(|job| first_difference(job, &record.job).is_some()) {
+            if self.confirmed.get(name).is_some_and(|job| job.samples_in_common(&record.job).is_some()) {
                 self.confirmed.remove(name);
             }
             self.decided.insert(name.clone(), (*record.job).clone());
@@ -376,7 +376,7 @@ impl Oracle {
     /// Records that the admin got the answer that a job has changed. Another decision may have followed meanwhile.
     pub(crate) fn confirmed_changes(&mut self, name: &str) {
         let (Some(stored), Some(decided)) = (self.stored.get(name), self.decided.get(name)) else { return };
-        if self.fate(name) == Fate::There && first_difference(stored, decided).is_none() {
+        if self.fate(name) == Fate::There && stored.samples_in_common(decided).is_none() {
             self.confirmed.insert(name.to_owned(), stored.clone());
         }
     }
@@ -494,14 +494,4 @@ impl Oracle {
         });
         late.map_or(Ok(()), |late| Err(format!("{late:?} is not made durable at {now_ms}")))
     }
-}
-
-/// Returns the first sample for which two versions of a job have other weights or redactions.
-fn first_difference(one: &Job, other: &Job) -> Option<u64> {
-    fn first<T: PartialEq>(one: &[T], other: &[T], from: impl Fn(&T) -> u64) -> Option<u64> {
-        let common = one.iter().zip(other).take_while(|(one, other)| one == other).count();
-        one.get(common).into_iter().chain(other.get(common)).map(from).min()
-    }
-    let stages = first(&one.stages, &other.stages, |stage| stage.from);
-    stages.into_iter().chain(first(&one.redactions, &other.redactions, |redaction| redaction.from)).min()
 }

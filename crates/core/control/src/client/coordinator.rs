@@ -1,8 +1,8 @@
 //! The session's relation to the coordinator: joins, sends heartbeats, and processes the answers.
 
 use crate::messages::{
-    FromCoordinator, JobHold, JobNotice, Join, KnownChanges, RankHeartbeat, Refusal, RunName, Session, Start, StartReason, Started,
-    ToCoordinator,
+    FromCoordinator, JobHold, JobNotice, Join, KnownChanges, RankHeartbeat, Refusal, RunName, Session, Start,
+    StartReason, Started, ToCoordinator,
 };
 use spdl_job::Job;
 use spdl_types::{

@@ -187,12 +187,14 @@ impl CoordinatorCore {
             session.unpromised(proposed.fingerprint).map(late).collect::<Vec<_>>()
         });
         let missing: Vec<(&str, u32)> = missing.collect();
+        let absent = self.living(state).find(|session| !session.has_all_ranks());
         let waiting = match missing.first() {
             Some((run, rank)) if missing.len() > 1 => {
                 format!("rank {rank} of run `{run}` and {} more", missing.len() - 1)
             }
             Some((run, rank)) => format!("rank {rank} of run `{run}`"),
-            None => "nothing".to_owned(),
+            None => absent
+                .map_or_else(|| "nothing".to_owned(), |of| format!("ranks of run `{}` that are to join again", of.run)),
         };
         FromCoordinator::Changing { at: proposed.at(), waiting }
     }
@@ -309,14 +311,12 @@ impl CoordinatorCore {
         if notice.hold.is_some() { heartbeat_ms.min(often_ms) } else { heartbeat_ms }
     }
 
-    /// Returns whether all ranks of living sessions have promised to wait for a change, or go by the changed job. Of a session whose ranks
-    /// the coordinator may have lost, all must be there.
+    /// Returns whether all ranks of living sessions have promised to wait for a change, or go by the changed job.
     fn is_promised(&self, state: &JobState, proposed: &ProposedChange) -> bool {
         let change = proposed.fingerprint;
-        let is_whole = |session: &SessionState| {
-            !proposed.is_known() || session.is_full() || session.ranks.values().all(|rank| rank.job == Some(change))
-        };
-        self.living(state).all(|session| is_whole(session) && session.unpromised(change).next().is_none())
+        let has_it = |session: &SessionState| session.ranks.values().all(|rank| rank.job == Some(change));
+        self.living(state)
+            .all(|session| has_it(session) || (session.has_all_ranks() && session.unpromised(change).next().is_none()))
     }
 
     /// Returns the job of a session as it is now, for a rank that has heard that it changed.

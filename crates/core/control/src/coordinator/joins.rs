@@ -10,10 +10,8 @@ use spdl_types::{
 };
 
 use super::{
-    Change, ClusterNote, CoordinatorCore, Effect, MAX_RUNS, MAX_WORLD, SUPERSEDED_SESSIONS, Successor,
-    jobs::RunState,
-    over_limit,
-    session::{RankState, SessionState},
+    Change, ClusterNote, CoordinatorCore, Effect, MAX_RUNS, MAX_WORLD, SUPERSEDED_SESSIONS, Successor, jobs::RunState,
+    later_jobs::JobOfRank, over_limit, rank_state::RankState, session::SessionState,
 };
 
 /// The largest number of workers that one rank can report as unreachable at one time.
@@ -21,19 +19,20 @@ const MAX_UNREACHABLE: usize = 64;
 
 impl CoordinatorCore {
     pub(super) fn join(&mut self, join: &Join) -> Result<FromCoordinator, Refusal> {
-        let job = self.check_join(join)?;
+        let of_rank = self.check_join(join)?;
         let id = match self.join_target(join)? {
             JoinTarget::Member(id) => id,
             JoinTarget::Open(id) => self.add_rank(id, join),
             JoinTarget::NewSession => self.open_session(join)?,
         };
+        let (job, fingerprint) = self.jobs[&join.job].version(&of_rank);
         let session = self.sessions.get_mut(&id).expect("it was just found or made");
         let rank = session.ranks.get_mut(&join.rank).expect("it has just joined");
         rank.heard_ms = self.now_ms;
         rank.promise = None;
         // A first join that is repeated may be an old one, and the rank may have heard of changes since.
         if join.session.is_some() || rank.job.is_none() {
-            rank.job = Some(job.fingerprint());
+            rank.job = Some(fingerprint);
         }
         if let Some(changes) = &join.changes {
             rank.handed = rank.handed.max(changes.handed);
@@ -44,8 +43,8 @@ impl CoordinatorCore {
             rank.node = join.node.clone();
             session.changed.insert(join.rank);
         }
-        if join.session.is_some() {
-            self.learn(join, job.clone());
+        if let JobOfRank::Brought(job) = of_rank {
+            self.learn(join, *job);
         }
         let session = &self.sessions[&id];
         if session.is_outdated {
@@ -74,7 +73,7 @@ impl CoordinatorCore {
     }
 
     /// Refuses a join that no session of the job could accept, and returns the job that the rank goes by.
-    fn check_join(&self, join: &Join) -> Result<Job, Refusal> {
+    fn check_join(&self, join: &Join) -> Result<JobOfRank, Refusal> {
         super::limits::check_join(join)?;
         let state = self.job(&join.job)?;
         let Join { rank, world, .. } = *join;
@@ -168,7 +167,8 @@ impl CoordinatorCore {
     ///   of them finds its place taken and is refused or, if it takes over, supersedes the session. That is an error
     ///   for one launch or for both, but never two trainers with the same rank of one session.
     /// - The coordinator was restarted: a rank counts as late or dead only once it has been silent for that long since
-    ///   the new process started.
+    ///   the new process started. A rank that is new takes a place only after the others were heard, of whom one may go
+    ///   by a later version of the job.
     /// - The coordinator lost its state, or the end of it: ranks that continue send the id of their session, and the
     ///   session is opened again where it began. Such ranks never supersede a living session, however their launch was
     ///   started. If their session is older than the run's newest, and is not the one that the newest replaces, it was
@@ -197,7 +197,7 @@ impl CoordinatorCore {
         let goes_on = join.session.is_some();
         if is_free && is_same && (session.is_takeover || !join.takeover) {
             self.agree(session, join)?;
-            return match goes_on || session.is_punctual(now_ms, liveness_ms) {
+            return match goes_on || (session.is_punctual(now_ms, liveness_ms) && session.is_heard()) {
                 true => Ok(JoinTarget::Open(session.id)),
                 false => Err(self.in_use(session)),
             };
@@ -245,6 +245,7 @@ impl CoordinatorCore {
         let session = self.sessions.get_mut(&id).expect("a session with a free rank is there");
         let rank = RankState::joined(join, session.start, self.now_ms);
         session.ranks.insert(join.rank, rank);
+        session.may_lack_ranks |= join.session.is_some();
         session.changed.insert(join.rank);
         self.persist_session(id);
         id
@@ -293,6 +294,7 @@ impl CoordinatorCore {
             ranks: [(join.rank, RankState::joined(join, start, self.now_ms))].into(),
             opened_ms: self.now_ms,
             is_restored: false,
+            may_lack_ranks: join.session.is_some(),
             listed_homes: None,
             punctual_until_ms: Cell::new(0),
             recorded: Vec::new(),

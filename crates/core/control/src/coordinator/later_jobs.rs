@@ -17,12 +17,40 @@ use spdl_types::{
     mutations::{Mutation, mutated},
 };
 
-use super::{ClusterNote, CoordinatorCore, jobs::{JobState, differences}, proposed_change::ProposedChange, session::RankState};
+use super::{
+    ClusterNote, CoordinatorCore,
+    jobs::{JobState, differences},
+    proposed_change::ProposedChange,
+    rank_state::RankState,
+};
+
+/// The version of its job that a rank goes by which joins.
+pub(super) enum JobOfRank {
+    /// The latest that the coordinator has heard of.
+    Latest,
+    /// The one that the coordinator has.
+    Current,
+    /// Another one.
+    Brought(Box<Job>),
+}
 
 impl JobState {
     /// Returns the latest version of the job that the coordinator has heard of.
-    pub(super) fn latest(&self) -> &Job {
-        self.proposed.as_ref().filter(|proposed| proposed.is_known()).map_or(&self.job, |proposed| &proposed.job)
+    fn latest(&self) -> (&Job, Fingerprint) {
+        match self.proposed.as_deref().filter(|proposed| proposed.is_known()) {
+            Some(proposed) => (&proposed.job, proposed.fingerprint),
+            None => (&self.job, self.fingerprint),
+        }
+    }
+
+    /// Returns a version of the job.
+    pub(super) fn version(&self, of_rank: &JobOfRank) -> (Job, Fingerprint) {
+        let (job, fingerprint) = match of_rank {
+            JobOfRank::Latest => self.latest(),
+            JobOfRank::Current => (&self.job, self.fingerprint),
+            JobOfRank::Brought(job) => (&**job, job.fingerprint()),
+        };
+        (job.clone(), fingerprint)
     }
 
     /// Returns whether the job with this fingerprint is the one that the coordinator has, or an earlier version.
@@ -51,7 +79,7 @@ impl ProposedChange {
 impl CoordinatorCore {
     /// Returns the version of the job that a rank goes by which joins: the one that it brings along if it joins again, and otherwise the
     /// latest.
-    pub(super) fn job_of_rank(&self, join: &Join) -> Result<Job, Refusal> {
+    pub(super) fn job_of_rank(&self, join: &Join) -> Result<JobOfRank, Refusal> {
         let state = self.job(&join.job)?;
         let differs = |theirs: Fingerprint, ours: Fingerprint| Refusal::FingerprintDiffers {
             job: join.job.clone(),
@@ -59,18 +87,20 @@ impl CoordinatorCore {
             ours,
         };
         let (Some(session), Some(theirs)) = (join.session, join.fingerprint) else {
-            let job = state.latest();
+            let (job, fingerprint) = state.latest();
             let saved_at = match join.start {
                 Start::At(at) if join.session.is_none() => at,
                 _ => Position::START,
             };
             return match join.fingerprint {
-                Some(theirs) if !job.continues(theirs, saved_at) => Err(differs(theirs, job.fingerprint_up_to(saved_at))),
-                _ => Ok(job.clone()),
+                Some(theirs) if theirs != fingerprint && !job.continues(theirs, saved_at) => {
+                    Err(differs(theirs, job.fingerprint_up_to(saved_at)))
+                }
+                _ => Ok(JobOfRank::Latest),
             };
         };
-        if state.job.is_identified_by(theirs) {
-            return Ok(state.job.clone());
+        if theirs == state.fingerprint || state.job.is_identified_by(theirs) {
+            return Ok(JobOfRank::Current);
         }
         let Some(changes) = &join.changes else { return Err(differs(theirs, state.fingerprint)) };
         let (stages, redactions) = (changes.stages.clone(), changes.redactions.clone());
@@ -87,7 +117,7 @@ impl CoordinatorCore {
         // The change was made with its promise, and so with those of all ranks of its session.
         let is_promised = changes.hold.is_some_and(|hold| hold.change == state.fingerprint);
         if is_later || (is_promised && state.job.comes_after(theirs)) {
-            return Ok(job);
+            return Ok(JobOfRank::Brought(Box::new(job)));
         }
         Err(self.outdated(join, session))
     }
@@ -101,7 +131,7 @@ impl CoordinatorCore {
     pub(super) fn learn(&mut self, join: &Join, job: Job) {
         let state = &self.jobs[&join.job];
         let fingerprint = job.fingerprint();
-        if fingerprint == state.fingerprint || !job.comes_after(state.fingerprint) {
+        if !job.comes_after(state.fingerprint) {
             return;
         }
         if let Some(proposed) = &state.proposed {
@@ -121,8 +151,14 @@ impl CoordinatorCore {
             rank: join.rank,
             run: join.run.clone(),
         };
-        state.proposed =
-            Some(Box::new(ProposedChange { change: None, named: Some(from), from, batches_ahead: 0, job, fingerprint }));
+        state.proposed = Some(Box::new(ProposedChange {
+            change: None,
+            named: Some(from),
+            from,
+            batches_ahead: 0,
+            job,
+            fingerprint,
+        }));
         self.log(note);
         self.advance_change(&join.job);
     }

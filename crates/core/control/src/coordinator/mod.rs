@@ -25,6 +25,7 @@ mod peers;
 mod placement;
 mod progress;
 mod proposed_change;
+mod rank_state;
 mod runs;
 mod scale;
 mod sequence_status;

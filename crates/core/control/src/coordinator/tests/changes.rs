@@ -8,7 +8,8 @@ use crate::{
         tests::world::CoordinatorWorld,
     },
     messages::{
-        FromCoordinator, JobHold, JobNotice, JobReplacement, Join, KnownChanges, RankHeartbeat, Refusal, RunName, Start, ToCoordinator,
+        FromCoordinator, JobHold, JobNotice, JobReplacement, Join, KnownChanges, RankHeartbeat, Refusal, RunName,
+        Start, ToCoordinator,
     },
 };
 use spdl_job::Job;
@@ -24,17 +25,17 @@ fn job(stages: &[(u64, u32, u32)]) -> Job {
     staged(4.0, &(stages.iter().map(table).collect::<String>() + &table(&(800, 1, 1))))
 }
 
-fn of_two(join: Join) -> Join {
+pub(super) fn of_two(join: Join) -> Join {
     Join { job: "two".to_owned(), run: "first".to_owned(), ..join }
 }
 
 /// Returns the heartbeat of a rank that goes by the job `two` as it is.
-fn of_job(world: &CoordinatorWorld, says: RankHeartbeat) -> RankHeartbeat {
+pub(super) fn of_job(world: &CoordinatorWorld, says: RankHeartbeat) -> RankHeartbeat {
     RankHeartbeat { job: "two".to_owned(), fingerprint: world.fingerprint("two"), ..says }
 }
 
 /// Returns the join of a rank of a session that goes by a version of the job `two`.
-fn again(session: u64, job: &Job, handed: u64, join: Join) -> Join {
+pub(super) fn again(session: u64, job: &Job, handed: u64, join: Join) -> Join {
     let (stages, redactions, earlier) = (job.stages.clone(), job.redactions.clone(), job.earlier.clone());
     let changes = KnownChanges { stages, redactions, earlier, handed: Position::new(0, handed), hold: None };
     let (session, fingerprint) = (Some(SessionId(session)), Some(job.fingerprint()));
@@ -175,7 +176,7 @@ fn set(world: &mut CoordinatorWorld, from: Option<u64>, weights: [u32; 2]) -> Re
     request(world, ToCoordinator::SetWeights { job: "two".to_owned(), from, weights: weights.into() })
 }
 
-fn redact(world: &mut CoordinatorWorld, from: Option<u64>, ids: &[u64]) -> Result<FromCoordinator, Refusal> {
+pub(super) fn redact(world: &mut CoordinatorWorld, from: Option<u64>, ids: &[u64]) -> Result<FromCoordinator, Refusal> {
     let samples = RedactedSamples::new(ids.iter().copied().map(SampleId).collect());
     request(world, ToCoordinator::Redact { job: "two".to_owned(), from, samples })
 }
@@ -189,7 +190,7 @@ fn request(world: &mut CoordinatorWorld, request: ToCoordinator) -> Result<FromC
 }
 
 /// Sends the heartbeat of a rank of session 1 of the job `two`, and returns what it learns of changes.
-fn beat(world: &mut CoordinatorWorld, rank: u32, handed: u64, promise: Option<JobHold>) -> JobNotice {
+pub(super) fn beat(world: &mut CoordinatorWorld, rank: u32, handed: u64, promise: Option<JobHold>) -> JobNotice {
     let says = heartbeat(1, rank, 10 + u64::from(rank), handed);
     let number = world.now_ms;
     let says = RankHeartbeat { handed: Position::new(0, handed), promise, number, ..of_job(world, says) };
@@ -204,7 +205,7 @@ fn beat(world: &mut CoordinatorWorld, rank: u32, handed: u64, promise: Option<Jo
 }
 
 /// Creates a world in which two ranks train with the job `two`.
-fn training() -> CoordinatorWorld {
+pub(super) fn training() -> CoordinatorWorld {
     let mut world = CoordinatorWorld::new();
     assert_eq!(world.create(job(&[])), FromCoordinator::Done);
     for rank in [0, 1] {
@@ -213,7 +214,7 @@ fn training() -> CoordinatorWorld {
     world
 }
 
-fn at_of(reply: Result<FromCoordinator, Refusal>) -> u64 {
+pub(super) fn at_of(reply: Result<FromCoordinator, Refusal>) -> u64 {
     match reply {
         Ok(FromCoordinator::Changing { at, .. }) => at.epoch * 100 + at.offset,
         other => panic!("{other:?}"),

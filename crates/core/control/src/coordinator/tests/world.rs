@@ -66,6 +66,11 @@ impl CoordinatorWorld {
         answer
     }
 
+    /// Sends a request of a rank, and returns the reply.
+    pub(crate) fn ask(&mut self, request: ToCoordinator) -> FromCoordinator {
+        self.reply(Role::Client, 1 << 40, request)
+    }
+
     fn reply(&mut self, role: Role, connection: u64, request: ToCoordinator) -> FromCoordinator {
         match self.send_as(role, connection, request) {
             Answer::Reply(reply) => reply,
@@ -79,7 +84,7 @@ impl CoordinatorWorld {
     }
 
     pub(crate) fn try_join(&mut self, join: Join) -> Result<(Session, Option<u64>), Refusal> {
-        match self.reply(Role::Client, 1 << 40, ToCoordinator::Join(join)) {
+        match self.ask(ToCoordinator::Join(join)) {
             FromCoordinator::Joined { session, home, .. } => Ok((*session, home.map(|home| home.worker.0))),
             FromCoordinator::Refused(refusal) => Err(refusal),
             other => panic!("{other:?} is no answer to a join"),
@@ -100,7 +105,7 @@ impl CoordinatorWorld {
 
     /// Sends a rank's heartbeat and returns the rank's home.
     pub(crate) fn heartbeat(&mut self, heartbeat: RankHeartbeat) -> Result<Option<u64>, Refusal> {
-        match self.reply(Role::Client, 1 << 40, ToCoordinator::RankHeartbeat(heartbeat)) {
+        match self.ask(ToCoordinator::RankHeartbeat(heartbeat)) {
             FromCoordinator::RankAcknowledged { home, .. } => Ok(home.map(|home| home.worker.0)),
             FromCoordinator::Refused(refusal) => Err(refusal),
             other => panic!("{other:?} is no answer to a heartbeat"),
@@ -108,7 +113,7 @@ impl CoordinatorWorld {
     }
 
     pub(crate) fn leave(&mut self, heartbeat: RankHeartbeat) {
-        let reply = self.reply(Role::Client, 1 << 40, ToCoordinator::RankLeave(heartbeat));
+        let reply = self.ask(ToCoordinator::RankLeave(heartbeat));
         assert_eq!(reply, FromCoordinator::Done);
     }
 
@@ -133,6 +138,6 @@ impl CoordinatorWorld {
     }
 }
 
-fn core(durable: Durable, now_ms: u64) -> CoordinatorCore {
+pub(crate) fn core(durable: Durable, now_ms: u64) -> CoordinatorCore {
     CoordinatorCore::new(CoordinatorConfig::default(), Box::new(NearestThenLeastLoaded), durable, now_ms)
 }
