@@ -13,7 +13,7 @@ use spdl_control::{
     messages::{FromCoordinator, Join, RankHeartbeat, RankStats, ToCoordinator, WorkerHeartbeat},
 };
 use spdl_insight::Transport;
-use spdl_types::{NodeId, Position, SessionId, Stage, StageStats};
+use spdl_types::{Fingerprint, NodeId, Position, SessionId, Stage, StageStats};
 
 use crate::cost::{Cost, measure, resident_bytes};
 
@@ -72,6 +72,7 @@ struct Rank {
     rank: u32,
     session: u64,
     nonce: u64,
+    fingerprint: Fingerprint,
     has_home: bool,
 }
 
@@ -161,6 +162,8 @@ impl Cluster {
             let FromCoordinator::Joined { session, home, .. } = self.send(&client(), ToCoordinator::Join(sent)) else {
                 panic!("rank {rank} did not join")
             };
+            // All jobs are the same but for their names.
+            let fingerprint = self.ranks.first().map_or_else(|| session.job.fingerprint(), |rank| rank.fingerprint);
             let (session, has_home) = (session.id.0, home.is_some());
             if let Some(home) = home {
                 let served = RankStats {
@@ -174,16 +177,17 @@ impl Cluster {
                 };
                 self.peers[home.worker.0 as usize].1.ranks.push(served);
             }
-            self.ranks.push(Rank { job, rank, session, nonce, has_home });
+            self.ranks.push(Rank { job, rank, session, nonce, fingerprint, has_home });
         }
     }
 
     fn rank_heartbeats(&mut self) {
         let peer = client();
         for at in 0..self.ranks.len() {
-            let Rank { job, rank, session, nonce, .. } = &self.ranks[at];
+            let Rank { job, rank, session, nonce, fingerprint, .. } = &self.ranks[at];
             let sent = RankHeartbeat {
                 job: job.clone(),
+                fingerprint: *fingerprint,
                 acknowledged: Position::new(0, self.now_ms / 1_000 * 16_384),
                 ..heartbeat(*session, *rank, *nonce, 0)
             };

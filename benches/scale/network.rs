@@ -110,7 +110,8 @@ impl Peer {
                 let worker = home.expect("there are workers").worker.0;
                 self.known.served.lock().expect("no peer has panicked").entry(worker).or_default().push(stats);
                 let says = heartbeat(session.id.0, rank, says.nonce, 0);
-                self.says = ToCoordinator::RankHeartbeat(RankHeartbeat { job: JOB.to_owned(), ..says });
+                let fingerprint = session.job.fingerprint();
+                self.says = ToCoordinator::RankHeartbeat(RankHeartbeat { job: JOB.to_owned(), fingerprint, ..says });
             }
             (ToCoordinator::RankHeartbeat(says), FromCoordinator::RankAcknowledged { home, .. }) => {
                 assert!(home.is_some(), "rank {} has no home", says.rank);

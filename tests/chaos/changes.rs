@@ -1,6 +1,10 @@
 //! Weights of sources change and samples are redacted while ranks train, and everything is killed meanwhile.
 
-use std::{collections::BTreeSet, fs, path::Path};
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+};
 
 use serde_json::Value;
 use spdl_testkit::processes::{Cluster, Finished, ServerProcess, TestDataset, run};
@@ -75,12 +79,26 @@ fn check_traces(cluster: &Cluster, launches: &[(u32, u32)], (ids, from): (&BTree
     before
 }
 
-fn change_and_kill_over(transport: &str) {
+/// Makes two datasets, and the file of a job that blends them.
+fn living_job() -> ([TestDataset; 2], PathBuf) {
     let photos = (0..PHOTOS).map(|number| (vec![number as u8; 500], (number % 7).to_string()));
     let drawings = (0..60).map(|number| (vec![number; 300], (number % 7).to_string()));
     let datasets = [TestDataset::of_records(photos), TestDataset::of_records(drawings)];
     let job = datasets[0].path("living.toml");
     write_job(&job, &datasets);
+    (datasets, job)
+}
+
+/// Writes the keys of the photos that are to be redacted, and returns their ids.
+fn write_keys(path: &Path, further: &str) -> BTreeSet<u64> {
+    let redacted: BTreeSet<u64> = (0..PHOTOS as u64).filter(|id| id % 7 == 3).collect();
+    let keys: Vec<String> = redacted.iter().map(|id| format!("./{id:04}")).collect();
+    fs::write(path, keys.join("\n") + further).unwrap();
+    redacted
+}
+
+fn change_and_kill_over(transport: &str) {
+    let (datasets, job) = living_job();
     let mut cluster = Cluster::start_with(2, &["--liveness-ms", "1500"], Vec::new());
     cluster.submit(&job);
     let mut ranks: Vec<ServerProcess> = (0..2).map(|number| rank(&cluster, 1, (number, 2), "0:0", transport)).collect();
@@ -95,10 +113,8 @@ fn change_and_kill_over(transport: &str) {
     pass(&cluster, first);
 
     // The keys that a reader of the batches sees, of which one is in no dataset.
-    let redacted: BTreeSet<u64> = (0..PHOTOS as u64).filter(|id| id % 7 == 3).collect();
-    let keys: Vec<String> = redacted.iter().map(|id| format!("./{id:04}")).collect();
     let file = datasets[0].path("keys.txt");
-    fs::write(&file, keys.join("\n") + "\nnowhere\n").unwrap();
+    let redacted = write_keys(&file, "\nnowhere\n");
     let args = ["job", "redact", RUN, "--keys", file.to_str().unwrap()];
     let text = run(&mut cluster.ctl("admin", args))
         .error(&["has keys that no record of job `living` has: `nowhere`"])
@@ -137,4 +153,41 @@ fn weights_change_and_samples_are_redacted_in_a_living_run_over_the_local_queue(
 #[test]
 fn weights_change_and_samples_are_redacted_in_a_living_run_over_quic() {
     change_and_kill_over("quic");
+}
+
+#[test]
+fn a_coordinator_whose_disk_is_an_earlier_copy_learns_a_redaction_from_the_ranks() {
+    let (datasets, job) = living_job();
+    let mut cluster = Cluster::start(1);
+    cluster.submit(&job);
+    let mut ranks: Vec<ServerProcess> = (0..2).map(|number| rank(&cluster, 1, (number, 2), "0:0", "auto")).collect();
+    ranks.iter_mut().for_each(|rank| _ = rank.progress_to(120));
+    let (disk, copy) = (cluster.path("state/coordinator.redb"), cluster.path("earlier.redb"));
+    cluster.coordinator.as_mut().unwrap().kill();
+    fs::copy(&disk, &copy).unwrap();
+    cluster.start_coordinator();
+    let file = datasets[0].path("keys.txt");
+    let redacted = write_keys(&file, "\n");
+    change(&cluster, &["redact", RUN, "--keys", file.to_str().unwrap()]);
+    let from = last_from(&cluster, "redactions");
+    pass(&cluster, from);
+    cluster.coordinator.as_mut().unwrap().kill();
+    fs::copy(&copy, &disk).unwrap();
+    cluster.start_coordinator();
+
+    let is_made = |change: &Value| change["redacted"] == redacted.len() && change["is_proposed"] == false;
+    let status = cluster.wait_for("the redaction", |status| {
+        status["jobs"][0]["changes"].as_array().is_some_and(|changes| changes.iter().any(is_made))
+    });
+    assert_eq!(last_from(&cluster, "redactions"), from);
+    pass(&cluster, reached(&status));
+    let verdict = audit(&cluster);
+    assert_eq!((&verdict["equal"], &verdict["difference"]), (&Value::Bool(true), &Value::Null), "{verdict}");
+    // Ranks of the next launch have it, too.
+    ranks.iter_mut().for_each(ServerProcess::kill);
+    cluster.wait_for("the end", |status| status["jobs"][0]["runs"][0]["ranks_alive"] == 0);
+    let mut ranks: Vec<ServerProcess> = (0..3).map(|number| rank(&cluster, 2, (number, 3), "resume", "auto")).collect();
+    ranks.iter_mut().for_each(|rank| _ = rank.progress_to(60));
+    drop(ranks);
+    assert!(check_traces(&cluster, &[(1, 2), (2, 3)], (&redacted, from)) > 0, "they came before");
 }

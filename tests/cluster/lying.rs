@@ -140,6 +140,7 @@ async fn join(connection: &Connection, job: &str, rank: u32) {
         launch: Some("test".into()),
         takeover: false,
         session: None,
+        changes: None,
         node: NodeId("node-1".into()),
         client: "a rank of the liar".into(),
         since_unix_s: 1,

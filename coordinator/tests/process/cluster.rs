@@ -13,12 +13,12 @@ use serde_json::Value;
 use spdl_control::{
     Role,
     coordinator::testing,
-    messages::{FromCoordinator, Home, RankHeartbeat, ToCoordinator, WorkerHeartbeat},
+    messages::{FromCoordinator, Home, RankHeartbeat, Session, ToCoordinator, WorkerHeartbeat},
 };
 use spdl_order::Receipt;
 use spdl_shard::manifest::{BlockFacts, MANIFEST_NAME, ManifestBuilder, ShardFacts};
 use spdl_testkit::{http, ports, processes::ServerProcess};
-use spdl_types::{Fingerprint, SessionId};
+use spdl_types::Fingerprint;
 use spdl_wire::{
     certs::{ClusterCa, LEAF_VALIDITY},
     quic::{self, QuicError, QuicSettings},
@@ -192,9 +192,15 @@ pub(crate) fn join(rank: u32, world: u32, nonce: u64) -> ToCoordinator {
     ToCoordinator::Join(testing::join(rank, world, nonce))
 }
 
-pub(crate) fn heartbeat(session: SessionId, rank: u32, nonce: u64, offset: u64) -> ToCoordinator {
-    let heartbeat = testing::heartbeat(session.0, rank, nonce, offset);
-    ToCoordinator::RankHeartbeat(RankHeartbeat { receipt: Receipt(u128::MAX - 7), waited_ms: 17, ..heartbeat })
+pub(crate) fn heartbeat(session: &Session, rank: u32, nonce: u64, offset: u64) -> ToCoordinator {
+    let heartbeat = testing::heartbeat(session.id.0, rank, nonce, offset);
+    let fingerprint = session.job.fingerprint();
+    ToCoordinator::RankHeartbeat(RankHeartbeat {
+        receipt: Receipt(u128::MAX - 7),
+        waited_ms: 17,
+        fingerprint,
+        ..heartbeat
+    })
 }
 
 pub(crate) fn worker(id: u64) -> ToCoordinator {

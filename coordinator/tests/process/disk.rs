@@ -68,7 +68,7 @@ async fn while_the_disk_is_full_nothing_new_is_taken_on_running_ranks_go_on_and_
         assert!(matches!(refusal, Refusal::Unwritable { .. }), "{refusal}");
     }
     // A rank that has its place continues, and can join again.
-    assert!(matches!(client.ask(heartbeat(running.id, 0, 10, 8)).await, FromCoordinator::RankAcknowledged { .. }));
+    assert!(matches!(client.ask(heartbeat(&running, 0, 10, 8)).await, FromCoordinator::RankAcknowledged { .. }));
     assert_eq!(joined(&client, join(0, 1, 10)).await.0.id, running.id);
 
     fs::remove_file(filler).unwrap();
@@ -79,7 +79,7 @@ async fn while_the_disk_is_full_nothing_new_is_taken_on_running_ranks_go_on_and_
 
     let coordinator = CoordinatorProcess::start_at(&state, &address, &[]);
     let client = coordinator.connect(Role::Client).await;
-    assert!(matches!(client.ask(heartbeat(running.id, 0, 10, 16)).await, FromCoordinator::RankAcknowledged { .. }));
+    assert!(matches!(client.ask(heartbeat(&running, 0, 10, 16)).await, FromCoordinator::RankAcknowledged { .. }));
     assert_eq!(joined(&client, join_of("k", 20)).await.0.id, second.id);
     let (third, _) = joined(&client, join_of("l", 30)).await;
     assert!(third.id > second.id, "{:?} was given before", third.id);
@@ -109,7 +109,7 @@ async fn a_state_that_is_damaged_or_missing_is_refused_and_restored_from_its_bac
     let client = coordinator.connect(Role::Client).await;
     client.submit("j", &data).await;
     let (session, _) = joined(&client, join(0, 1, 10)).await;
-    client.ask(heartbeat(session.id, 0, 10, 64)).await;
+    client.ask(heartbeat(&session, 0, 10, 64)).await;
     coordinator.signal(rustix::process::Signal::TERM);
     coordinator.wait();
     let state_text = state.to_str().unwrap();
@@ -141,7 +141,7 @@ async fn a_state_that_is_damaged_or_missing_is_refused_and_restored_from_its_bac
     let status = coordinator.status();
     assert_eq!(status["jobs"][0]["acknowledged"]["offset"], 64);
     let client = coordinator.connect(Role::Client).await;
-    assert!(matches!(client.ask(heartbeat(session.id, 0, 10, 72)).await, FromCoordinator::RankAcknowledged { .. }));
+    assert!(matches!(client.ask(heartbeat(&session, 0, 10, 72)).await, FromCoordinator::RankAcknowledged { .. }));
     client.submit("k", &data).await;
     let (later, _) = joined(&client, join_of("k", 20)).await;
     assert!(later.id.0 > session.id.0 + 1, "sessions may have begun since the backup: {:?}", later.id);

@@ -6,7 +6,10 @@ use serde_json::Value;
 use spdl_control::{Role, messages::FromCoordinator};
 use spdl_testkit::http::{HttpAnswer, get_with};
 
-use crate::cluster::{CoordinatorProcess, TIME_LIMIT, dataset, heartbeat, join, refused, worker};
+use crate::{
+    cluster::{CoordinatorProcess, TIME_LIMIT, dataset, heartbeat, join, refused, worker},
+    joined,
+};
 
 const TOKEN: &str = "0123456789abcdef0123456789abcdef";
 
@@ -105,12 +108,12 @@ async fn history_and_events_show_what_was() {
     assert_eq!(client.submit("j", &data).await, FromCoordinator::Done);
     let serving = coordinator.connect(Role::Worker).await;
     serving.ask(worker(1)).await;
-    client.ask(join(0, 1, 10)).await;
+    let (session, _) = joined(&client, join(0, 1, 10)).await;
     let id = coordinator.status()["workers"][0]["worker"].as_str().unwrap().to_owned();
     let mut offset = 0;
     let history = loop {
         offset += 8;
-        client.ask(heartbeat(spdl_types::SessionId(1), 0, 10, offset)).await;
+        client.ask(heartbeat(&session, 0, 10, offset)).await;
         serving.ask(worker(1)).await;
         let (code, text) = coordinator.get(&format!("/history?session=1&ranks=0&workers={id}"));
         assert_eq!(code, 200, "{text}");

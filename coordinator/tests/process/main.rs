@@ -55,11 +55,11 @@ async fn ranks_get_a_home_and_another_one_when_its_connection_is_lost() {
     assert_eq!((session.world, session.global_batch, session.job.samples), (2, 8, 1_000));
     assert_eq!(home.unwrap().worker, WorkerId(1));
     second.ask(worker(2)).await;
-    assert_eq!(home_of(&client, heartbeat(session.id, 0, 10, 8)).await, Some(WorkerId(1)));
+    assert_eq!(home_of(&client, heartbeat(&session, 0, 10, 8)).await, Some(WorkerId(1)));
 
     drop(first);
     coordinator.wait_status(|status| status["workers"].as_array().unwrap().len() == 1);
-    assert_eq!(home_of(&client, heartbeat(session.id, 0, 10, 16)).await, Some(WorkerId(2)));
+    assert_eq!(home_of(&client, heartbeat(&session, 0, 10, 16)).await, Some(WorkerId(2)));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -73,10 +73,10 @@ async fn after_kill_9_jobs_sessions_and_positions_are_still_known() {
     let (session, _) = joined(&client, join(0, 2, 10)).await;
     joined(&client, join(1, 2, 11)).await;
     for rank in [0, 1] {
-        client.ask(heartbeat(session.id, rank, 10 + u64::from(rank), 96 + 8 * u64::from(rank))).await;
+        client.ask(heartbeat(&session, rank, 10 + u64::from(rank), 96 + 8 * u64::from(rank))).await;
     }
     // Rank 1 leaves, which persists what both ranks have acknowledged.
-    let ToCoordinator::RankHeartbeat(leave) = heartbeat(session.id, 1, 11, 104) else { unreachable!() };
+    let ToCoordinator::RankHeartbeat(leave) = heartbeat(&session, 1, 11, 104) else { unreachable!() };
     assert_eq!(client.ask(ToCoordinator::RankLeave(leave)).await, FromCoordinator::Done);
     coordinator.kill();
 
@@ -87,7 +87,7 @@ async fn after_kill_9_jobs_sessions_and_positions_are_still_known() {
         panic!("no job")
     };
     assert_eq!(*job, session.job);
-    assert!(matches!(client.ask(heartbeat(session.id, 0, 10, 96)).await, FromCoordinator::RankAcknowledged { .. }));
+    assert!(matches!(client.ask(heartbeat(&session, 0, 10, 96)).await, FromCoordinator::RankAcknowledged { .. }));
     let (again, _) = joined(&client, join(0, 4, 20)).await;
     assert_eq!(again.start, Position::new(0, 96), "the last position that both had acknowledged");
     assert!(again.id > session.id);
@@ -105,7 +105,7 @@ async fn http_answers_probes_prometheus_and_people() {
     let client = coordinator.connect(Role::Client).await;
     client.submit("j", &data).await;
     let (session, _) = joined(&client, join(0, 1, 10)).await;
-    client.ask(heartbeat(session.id, 0, 10, 64)).await;
+    client.ask(heartbeat(&session, 0, 10, 64)).await;
     let status = coordinator.status();
     assert_eq!(status["jobs"][0]["name"], "j");
     assert_eq!(status["jobs"][0]["acknowledged"]["offset"], 64);
@@ -200,7 +200,7 @@ async fn sigterm_and_sigint_stop_it_in_good_order_and_the_state_is_free_again() 
         let client = coordinator.connect(Role::Client).await;
         client.submit("j", &data).await;
         let (session, _) = joined(&client, join(0, 1, 10)).await;
-        client.ask(heartbeat(session.id, 0, 10, offset)).await;
+        client.ask(heartbeat(&session, 0, 10, offset)).await;
         coordinator.signal(signal);
         let reason = client.connection.closed().await.to_string();
         assert!(reason.contains("stopping"), "the peer gets the reason: {reason}");

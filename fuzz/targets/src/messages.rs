@@ -17,7 +17,7 @@ use spdl_insight::{
     CacheStats, Measured, RankWindow, SlowObject, Stall, Transport, WorkerWindow,
     tuning::{Tunable, TunedValue, TuningChange, TuningStatus},
 };
-use spdl_order::{Receipt, RedactedSamples};
+use spdl_order::{BlendStage, Receipt, RedactedSamples, Redaction};
 use spdl_types::{
     BadSample, BatchId, DType, Fingerprint, NodeId, Position, SampleId, SessionId, Stage, StageStats, WorkerId,
 };
@@ -167,7 +167,8 @@ fn rank_heartbeat() -> RankHeartbeat {
         waited_ms: 2,
         transport: Some(Transport::Quic),
         handed: Position::new(0, 16),
-        promise: Some(Fingerprint(7)),
+        fingerprint: Fingerprint(3),
+        promise: Some(JobHold { change: Fingerprint(7), from: 96 }),
         number: 5,
     }
 }
@@ -208,6 +209,13 @@ pub(crate) fn requests() -> Vec<ToCoordinator> {
         launch: Some("1234.0".into()),
         takeover: true,
         session: Some(SessionId(1)),
+        changes: Some(Box::new(KnownChanges {
+            stages: vec![BlendStage { from: 40, weights: vec![65_535, 1] }],
+            redactions: vec![Redaction { from: 8, samples: RedactedSamples::new(vec![SampleId(7)]) }],
+            earlier: vec![Fingerprint(3)],
+            handed: Position::new(0, 16),
+            hold: Some(JobHold { change: Fingerprint(7), from: 96 }),
+        })),
         since_unix_s: 1_795_309_262,
         node: NodeId("node-0".into()),
         client: "process 1".into(),

@@ -18,8 +18,6 @@ pub(crate) struct Admin {
     pub(crate) asking: Asking,
     /// The orders to carry out; the first is in progress.
     todo: Vec<AdminRequest>,
-    /// Whether a change was asked for while ranks may be alive.
-    pub(crate) changes_living: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,7 +49,7 @@ enum AdminRequest {
 
 impl Admin {
     pub(crate) fn new() -> Self {
-        Self { process: SimProcess::new(0), asking: Asking::default(), todo: Vec::new(), changes_living: false }
+        Self { process: SimProcess::new(0), asking: Asking::default(), todo: Vec::new() }
     }
 }
 
@@ -102,11 +100,7 @@ impl World {
     /// Gives the sources of a run's job other weights while its ranks train.
     pub(crate) fn change_weights(&mut self, launcher: usize) {
         let job = self.scenario.runs[launcher].0;
-        if self.oracle.era() > 0 {
-            return;
-        }
         if let Some(weights) = self.scenario.some_weights(job, &mut self.dice) {
-            self.admin.changes_living = true;
             let from = self.some_place(launcher);
             self.order(AdminRequest::Weights { job, from, weights });
         }
@@ -115,10 +109,9 @@ impl World {
     /// Redacts samples of a run's job while its ranks train.
     pub(crate) fn redact(&mut self, launcher: usize) {
         let job = self.scenario.runs[launcher].0;
-        if self.scenario.jobs[job].is_balanced() || self.oracle.era() > 0 {
+        if self.scenario.jobs[job].is_balanced() {
             return;
         }
-        self.admin.changes_living = true;
         let samples = self.scenario.some_samples(job, &mut self.dice);
         let from = self.some_place(launcher);
         self.order(AdminRequest::Redact { job, from, samples });
@@ -199,6 +192,8 @@ impl World {
             }
             (AdminRequest::Weights { .. } | AdminRequest::Redact { .. }, FromCoordinator::Changing { .. }) => {
                 self.coverage.count("change_waited_for_ranks");
+                // It may wait for long, and others have something else to ask for.
+                self.admin.todo.rotate_left(1);
                 return self.remind(CHANGING_US, Target::Admin, ProcessInput::AskAgain);
             }
             (AdminRequest::Weights { job, .. } | AdminRequest::Redact { job, .. }, FromCoordinator::Replaced(_)) => {

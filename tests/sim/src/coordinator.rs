@@ -194,6 +194,13 @@ impl World {
                 self.coverage.count("worker_was_silent_for_longer_than_liveness");
             }
             ClusterNote::JobChangeProposed { .. } => self.coverage.count("change_proposed"),
+            ClusterNote::JobChangeFound { .. } => {
+                self.coverage.count("change_found_at_a_rank");
+                // A leader that was stopped may begin from an old state, which etcd has not any more.
+                if self.oracle.era() == 0 && self.etcd.is_none() {
+                    self.fail(format!("coordinator {at} has not made a change durable: {note}"));
+                }
+            }
             ClusterNote::JobChangeDropped { .. } => self.coverage.count("change_dropped"),
             ClusterNote::WorkerGone { cause: WorkerGone::Disconnected, .. } => {
                 self.coverage.count("worker_lost_its_connection");
@@ -304,7 +311,7 @@ impl World {
             );
         }
         let mut asked = match *body {
-            ToCoordinator::Join(join) => Asked::Join(join.job, join.run),
+            ToCoordinator::Join(join) => Asked::Join(join.job, join.run, join.session.is_some()),
             ToCoordinator::SubmitJob { toml, .. } => Asked::Submit(toml),
             ToCoordinator::RemoveJob { name } => Asked::Remove(name),
             ToCoordinator::ReplaceJob { origin: version, .. } => {
@@ -371,8 +378,8 @@ impl World {
     /// Informs the oracle of a reply from the latest leader.
     fn on_reply(&mut self, asked: Asked, body: &FromCoordinator) -> Result<(), String> {
         match (asked, body) {
-            (Asked::Join(job, run), FromCoordinator::Joined { session, .. }) => {
-                self.oracle.answered_join(&(job, run), session)
+            (Asked::Join(job, run, is_again), FromCoordinator::Joined { session, .. }) => {
+                self.oracle.answered_join(&(job, run), session, is_again)
             }
             (Asked::Replace(job), FromCoordinator::Replaced(_)) => {
                 self.oracle.confirmed_changes(&job.name);
@@ -382,7 +389,9 @@ impl World {
                 self.oracle.confirmed_changes(&job);
                 Ok(())
             }
-            (Asked::Join(job, _), FromCoordinator::Refused(Refusal::UnknownJob { .. })) => self.oracle.on_unknown(&job),
+            (Asked::Join(job, ..), FromCoordinator::Refused(Refusal::UnknownJob { .. })) => {
+                self.oracle.on_unknown(&job)
+            }
             (Asked::Decided { job, is_removal, decision }, FromCoordinator::Done | FromCoordinator::Replaced(_)) => {
                 self.oracle.answered_admin(&job, is_removal, decision, self.now_us);
                 Ok(())

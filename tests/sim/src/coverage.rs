@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 /// The events that a few hundred seeds must reach, each at least once.
-pub const EXPECTED: [&str; 95] = [
+pub const EXPECTED: [&str; 96] = [
     "session_begun",
     "session_resumed_from_state",
     "session_resumed_without_state",
@@ -97,6 +97,7 @@ pub const EXPECTED: [&str; 95] = [
     "change_made",
     "change_refused",
     "change_dropped",
+    "change_found_at_a_rank",
     "rank_took_over_a_changed_job",
     "redacted_sample_substituted",
 ];

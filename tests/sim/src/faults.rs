@@ -147,8 +147,7 @@ impl World {
                     Fault::StopCoordinatorInOrder => self.stop_coordinator(coordinator),
                     _ => self.kill_coordinator(coordinator),
                 }
-                // Which of the ranks know of a change that the disk has lost is not modelled.
-                if fault == Fault::WipeCoordinator && !self.admin.changes_living {
+                if fault == Fault::WipeCoordinator {
                     match self.dice.percent(60) {
                         true => self.wipe_coordinator(),
                         false => self.roll_back_coordinator(),

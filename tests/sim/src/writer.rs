@@ -57,8 +57,8 @@ pub(crate) struct Reply {
 /// What a reply answers, as far as the oracle needs it.
 #[derive(Clone, Debug)]
 pub(crate) enum Asked {
-    /// A join, with the names of job and run.
-    Join(String, String),
+    /// A join, with the names of job and run, and whether the rank joins its session again.
+    Join(String, String, bool),
     Submit(String),
     Remove(String),
     /// The job with other stages.

@@ -3,6 +3,9 @@
 
 use spdl_sim::{any_seed, run};
 
+/// Seeds that have found something: a change of a job that is proposed to ranks which have it already; one that is made while the
+/// coordinator does not know all ranks of a session, after it has lost its disk or before they join again.
+const FOUND: [u64; 3] = [469653147977, 336998905416, 217038757099];
 /// The number of seeds. Raise it with `SPDL_SIM_SEEDS`, or use `tests/sim/run`.
 const SEEDS: u64 = 400;
 
@@ -31,6 +34,13 @@ fn nothing_is_lost_repeated_or_stuck() {
             });
         }
     });
+}
+
+#[test]
+fn seeds_that_have_failed_before_pass() {
+    for seed in FOUND {
+        assert_eq!(run(seed, false).failure, None, "seed {seed}");
+    }
 }
 
 #[test]

@@ -194,6 +194,7 @@ impl Job {
             return Err(wrong(name, "`epochs`", problem));
         }
         self.check_redactions()?;
+        self.check_earlier()?;
         self.batches(self.global_batch)
             .check(self.samples)
             .map_err(|source| JobError::NoBatch { job: name.clone(), source })?;

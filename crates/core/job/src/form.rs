@@ -36,6 +36,8 @@ pub(super) struct OrderForm {
     pub(super) stages: Vec<BlendStage>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) redactions: Vec<Redaction>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) earlier: Vec<Fingerprint>,
 }
 
 impl Serialize for Job {

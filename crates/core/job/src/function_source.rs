@@ -49,11 +49,12 @@ impl Job {
         }
     }
 
-    /// Returns whether the other job is the same one. A digest that only one of the two has makes no difference: the
-    /// other job was created where the function's source is not known.
+    /// Returns whether the other job is the same one, whatever it was before. A digest that only one of the two has makes no difference:
+    /// the other job was created where the function's source is not known.
     #[must_use]
     pub fn is_same_as(&self, other: &Self) -> bool {
-        let (one, other) = self.with_common_sources(other);
+        let (mut one, other) = self.with_common_sources(other);
+        one.earlier.clone_from(&other.earlier);
         one == other
     }
 

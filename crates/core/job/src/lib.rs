@@ -14,6 +14,7 @@ mod function;
 mod function_source;
 mod key;
 pub mod layout;
+mod lineage;
 mod mix;
 mod operation;
 mod reader;
@@ -41,6 +42,7 @@ pub use key::{
     BadSamples, CostName, CostTable, DEFAULT_BAD_FRACTION, DEFAULT_BAD_SAMPLES, Job, JobFile, MeasuredSize, SampleCost,
     SampleCostFile, SizeName, SizeSource,
 };
+pub use lineage::MAX_EARLIER;
 pub use mix::{Mix, MixFile};
 pub use operation::*;
 pub use reader::nearest_name;

@@ -56,6 +56,10 @@ pub enum Mutation {
     BreakPromise,
     /// The client goes on with the batches that its home made before a change of the job.
     KeepReadAhead,
+    /// The client says that it goes by the job as it was before the last change.
+    HideLaterJob,
+    /// The coordinator releases ranks that wait for a change of which it knows nothing.
+    ReleaseUnknown,
     /// The coordinator forgets the redactions of a job when it starts again.
     ForgetRedactions,
     /// A redacted sample is taken as a substitute.
@@ -122,7 +126,7 @@ pub enum Mutation {
 
 impl Mutation {
     /// All mutations.
-    pub const ALL: [Self; 56] = [
+    pub const ALL: [Self; 58] = [
         Self::ForgetAcknowledged,
         Self::ResumePlusOne,
         Self::ResumeAtFurthest,
@@ -148,6 +152,8 @@ impl Mutation {
         Self::ChangeUnpromised,
         Self::BreakPromise,
         Self::KeepReadAhead,
+        Self::HideLaterJob,
+        Self::ReleaseUnknown,
         Self::ForgetRedactions,
         Self::SubstituteRedacted,
         Self::CutWrites,

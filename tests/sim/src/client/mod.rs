@@ -306,7 +306,9 @@ impl World {
                 self.coverage.count("finished_run_not_resumed");
                 self.refused(client, refusal);
             }
-            RankError::Refused(Refusal::FingerprintDiffers { .. }) if self.scenario.asks_for_changes => {
+            RankError::Refused(Refusal::FingerprintDiffers { .. } | Refusal::SessionOutdated { .. })
+                if self.scenario.asks_for_changes =>
+            {
                 self.coverage.count("rank_ended_as_stages_changed");
                 self.forget_states(client);
             }

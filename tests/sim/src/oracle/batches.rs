@@ -7,7 +7,7 @@ use spdl_job::{BadSamples, Job, layout::entry_flags};
 use spdl_order::{EpochEnd, Item, ItemKind, Receipt};
 use spdl_types::{Position, SampleId};
 
-use super::{Cursor, Oracle, first_difference};
+use super::{Cursor, Oracle};
 use crate::{
     coverage::Coverage,
     scenario::{JobDataset, Scenario},
@@ -69,7 +69,7 @@ impl Oracle {
         let is_counted =
             cursor.stream.0 == self.era && self.kept.get(&cursor.stream.1).is_some_and(|kept| kept.goes_on());
         if let Some(stored) = self.stored.get(&cursor.job.name).filter(|_| is_counted)
-            && let Some(from) = first_difference(stored, &cursor.job)
+            && let Some(from) = stored.samples_in_common(&cursor.job)
             && from < reached
         {
             return Err(format!("it got to {next}, and its job is another one from sample {from} on"));
@@ -79,17 +79,10 @@ impl Oracle {
             cursor.receipt.add_sample(entry.at, SampleId(entry.id));
         }
         self.receipts.insert((rank, next, cursor.receipt.0));
-        if cursor.stream.0 != self.era {
-            let last = self.jobs_of_lost.entry(cursor.stream).or_insert_with(|| cursor.job.clone());
-            if first_difference(last, &cursor.job).is_some() {
-                self.split.insert(cursor.stream);
-                last.clone_from(&cursor.job);
-            }
-        }
-        let is_split = self.split.contains(&cursor.stream);
+        went_by(self.versions.entry(cursor.stream).or_default(), &cursor.job, reached)?;
         let delivered = self.delivered.entry(cursor.stream).or_default();
         for entry in entries.iter().filter(|entry| entry.flags & (entry_flags::INVALID | entry_flags::PADDING) == 0) {
-            if delivered.insert(entry.at, entry.id).is_some() && !is_split {
+            if delivered.insert(entry.at, entry.id).is_some() {
                 return Err(format!("{} is delivered twice", entry.at));
             }
         }
@@ -117,7 +110,7 @@ impl Oracle {
     pub(crate) fn finished(&self, clients: &[usize], session: &Session, receipts: Receipt) -> Result<(), String> {
         let cursors: Vec<&Cursor> = clients.iter().filter_map(|client| self.cursors.get(client)).collect();
         let Some(stream) = cursors.first().map(|cursor| cursor.stream) else { return Ok(()) };
-        if cursors.iter().any(|cursor| cursor.stream != stream) || self.split.contains(&stream) {
+        if cursors.iter().any(|cursor| cursor.stream != stream) {
             return Ok(());
         }
         let nothing = BTreeMap::new();
@@ -136,6 +129,21 @@ impl Oracle {
         }
         Ok(())
     }
+}
+
+/// Records that a rank of a stream has got to a sample by a version of its job, and checks that no rank has got past a change by another one.
+fn went_by(versions: &mut Vec<(Job, u64)>, job: &Job, reached: u64) -> Result<(), String> {
+    let is_same = |version: &(Job, u64)| version.0.samples_in_common(job).is_none();
+    match versions.iter_mut().find(|version| is_same(version)) {
+        Some((_, furthest)) => *furthest = reached.max(*furthest),
+        None => versions.push((job.clone(), reached)),
+    }
+    for (other, furthest) in versions.iter() {
+        if let Some(from) = other.samples_in_common(job).filter(|from| reached > *from && *furthest > *from) {
+            return Err(format!("ranks got to samples {reached} and {furthest} by jobs that differ from {from} on"));
+        }
+    }
+    Ok(())
 }
 
 /// Returns whether an entry has a sample that is redacted at its position.

@@ -14,7 +14,7 @@ use spdl_control::{
 };
 use spdl_job::Job;
 use spdl_order::{RankSteps, Receipt};
-use spdl_types::{Position, SessionId, WorkerId};
+use spdl_types::{Fingerprint, Position, SessionId, WorkerId};
 
 use self::neighbours::NeighbourView;
 
@@ -166,11 +166,10 @@ pub(crate) struct Oracle {
     receipts: BTreeSet<(u32, Position, u128)>,
     /// Every position that was delivered, and its sample.
     delivered: BTreeMap<(u32, SessionId), BTreeMap<Position, u64>>,
-    /// The job that a rank of a stream went by last, of streams from before the coordinator lost its disk.
-    jobs_of_lost: BTreeMap<(u32, SessionId), Job>,
-    /// The streams among these whose ranks went by different jobs: the coordinator did not know all of them when a job changed, and which
-    /// rank gets a sample is part of a blend.
-    split: BTreeSet<(u32, SessionId)>,
+    /// The versions of its job that the ranks of a stream went by, and up to which sample.
+    versions: BTreeMap<(u32, SessionId), Vec<(Job, u64)>>,
+    /// The versions of jobs that were ever durable.
+    durable_versions: BTreeSet<Fingerprint>,
 }
 
 impl Oracle {
@@ -238,12 +237,16 @@ impl Oracle {
     }
 
     /// Records the session that a rank was given; no other answer may describe the session differently.
-    pub(crate) fn answered_join(&mut self, run: &RunKey, session: &Session) -> Result<(), String> {
+    pub(crate) fn answered_join(&mut self, run: &RunKey, session: &Session, is_again: bool) -> Result<(), String> {
         let answer = (run.clone(), session.world, session.start);
         if matches!(self.fate(&run.0), Fate::Removed { .. }) {
             return Err(format!("session {} of {run:?} is joined, and its job was removed", session.id.0));
         }
-        if self.confirmed.get(&run.0).is_some_and(|job| first_difference(job, &session.job).is_some()) {
+        // A rank that joins again has the job that it had, and others may have one that a coordinator before knew.
+        let is_earlier = |job: &Job| {
+            job.samples_in_common(&session.job).is_some() && !session.job.comes_after(job.fingerprint()) && !is_again
+        };
+        if self.confirmed.get(&run.0).is_some_and(is_earlier) {
             let Job { stages, redactions, .. } = &session.job;
             return Err(format!("session {} has stages {stages:?} and {redactions:?}, not the latest", session.id.0));
         }
@@ -337,8 +340,13 @@ impl Oracle {
             Change::PutJob(record) => {
                 let name = &record.job.name;
                 self.samples.insert(name.clone(), record.job.samples);
+                let was_durable = !self.durable_versions.insert(record.job.fingerprint());
                 let Some(before) = self.stored.insert(name.clone(), (*record.job).clone()) else { return };
-                let Some(from) = first_difference(&before, &record.job) else { return };
+                let Some(from) = before.samples_in_common(&record.job) else { return };
+                // Ranks that have gone on by it while the coordinator had lost it may be in a session that it ends.
+                if was_durable {
+                    return;
+                }
                 for kept in self.kept.values_mut().filter(|kept| kept.job == *name && kept.is_outdated) {
                     kept.ends_before = Some(kept.ends_before.map_or(from, |end| end.min(from)));
                 }
@@ -358,7 +366,7 @@ impl Oracle {
         for change in changes {
             let Change::PutJob(record) = change else { continue };
             let name = &record.job.name;
-            if self.confirmed.get(name).is_some_and(|job| first_difference(job, &record.job).is_some()) {
+            if self.confirmed.get(name).is_some_and(|job| job.samples_in_common(&record.job).is_some()) {
                 self.confirmed.remove(name);
             }
             self.decided.insert(name.clone(), (*record.job).clone());
@@ -368,7 +376,7 @@ impl Oracle {
     /// Records that the admin got the answer that a job has changed. Another decision may have followed meanwhile.
     pub(crate) fn confirmed_changes(&mut self, name: &str) {
         let (Some(stored), Some(decided)) = (self.stored.get(name), self.decided.get(name)) else { return };
-        if self.fate(name) == Fate::There && first_difference(stored, decided).is_none() {
+        if self.fate(name) == Fate::There && stored.samples_in_common(decided).is_none() {
             self.confirmed.insert(name.to_owned(), stored.clone());
         }
     }
@@ -486,14 +494,4 @@ impl Oracle {
         });
         late.map_or(Ok(()), |late| Err(format!("{late:?} is not made durable at {now_ms}")))
     }
-}
-
-/// Returns the first sample for which two versions of a job have other weights or redactions.
-fn first_difference(one: &Job, other: &Job) -> Option<u64> {
-    fn first<T: PartialEq>(one: &[T], other: &[T], from: impl Fn(&T) -> u64) -> Option<u64> {
-        let common = one.iter().zip(other).take_while(|(one, other)| one == other).count();
-        one.get(common).into_iter().chain(other.get(common)).map(from).min()
-    }
-    let stages = first(&one.stages, &other.stages, |stage| stage.from);
-    stages.into_iter().chain(first(&one.redactions, &other.redactions, |redaction| redaction.from)).min()
 }

@@ -1,8 +1,8 @@
 //! The session's relation to the coordinator: joins, sends heartbeats, and processes the answers.
 
 use crate::messages::{
-    FromCoordinator, JobHold, JobNotice, Join, RankHeartbeat, Refusal, RunName, Session, Start, StartReason, Started,
-    ToCoordinator,
+    FromCoordinator, JobHold, JobNotice, Join, KnownChanges, RankHeartbeat, Refusal, RunName, Session, Start,
+    StartReason, Started, ToCoordinator,
 };
 use spdl_job::Job;
 use spdl_types::{
@@ -119,11 +119,28 @@ impl SessionCore {
             launch: join_request.launch.clone(),
             takeover: join_request.takeover,
             session: session.map(|session| session.id),
+            changes: session.map(|session| Box::new(self.known_changes(session))),
             node: join_request.node.clone(),
             client: join_request.client.clone(),
             since_unix_s: join_request.since_unix_s,
             nonce: join_request.nonce,
         }
+    }
+
+    fn known_changes(&self, Session { job, .. }: &Session) -> KnownChanges {
+        KnownChanges {
+            stages: job.stages.clone(),
+            redactions: job.redactions.clone(),
+            earlier: job.earlier.clone(),
+            handed: self.received().unwrap_or(self.progress.position),
+            hold: self.hold,
+        }
+    }
+
+    /// Returns the fingerprint of the job that the rank goes by.
+    fn told_fingerprint(&self, Session { job, .. }: &Session) -> Fingerprint {
+        let before = job.earlier.last().filter(|_| mutated(Mutation::HideLaterJob));
+        before.copied().unwrap_or(self.membership.fingerprint)
     }
 
     pub(super) fn rank_heartbeat(&self, session: &Session) -> RankHeartbeat {
@@ -138,7 +155,8 @@ impl SessionCore {
             waited_ms: self.progress.waited_ms,
             transport: self.link.attached().map(|(_, transport)| transport),
             handed: self.received().unwrap_or(self.progress.position),
-            promise: self.hold.map(|hold| hold.change),
+            fingerprint: self.told_fingerprint(session),
+            promise: self.hold,
             number: self.membership.heartbeats,
         }
     }

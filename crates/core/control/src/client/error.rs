@@ -74,6 +74,10 @@ impl RankError {
             Self::Refused(Refusal::RunFinished { .. }) => {
                 Some("start again at the beginning, or give more epochs to go on with (`epochs=`, SPDL_EPOCHS)")
             }
+            Self::Refused(Refusal::SessionOutdated { .. }) => Some(
+                "end the other ranks and start the trainer again, with `resume` or from a checkpoint: it goes by the job as it is now, \
+                 which `spdl-ctl job show` prints",
+            ),
             Self::Refused(Refusal::StartOutOfRange { .. }) => {
                 Some("a start is `beginning`, `resume`, an epoch, EPOCH:OFFSET, or the state of a checkpoint")
             }

@@ -5,14 +5,15 @@
 //! outcome. Once all ranks have promised, the change is made durable, and only then do ranks learn of it: each one fetches the job, and
 //! has all from its own position on made again by its home. If a rank was already past the position, another one is proposed. So no
 //! rank goes past a change by the job as it was before, whatever process or message is lost meanwhile, and nothing is taken back. What
-//! is lost with the coordinator is a proposal: the ranks then go on, and the admin proposes again.
+//! is lost with the coordinator is a proposal: the ranks then go on, and the admin proposes again. If more is lost, with its disk, the
+//! coordinator learns that from ranks: see [`later_jobs`](super::later_jobs).
 
 use crate::messages::{FromCoordinator, JobHold, JobNotice, JobReplacement, RankHeartbeat, Refusal};
 use serde::{Deserialize, Serialize};
 use spdl_job::Job;
 use spdl_order::{BLEND_PERIOD, BlendStage};
 use spdl_types::{
-    Fingerprint, Position, SessionId,
+    Position, SessionId,
     mutations::{Mutation, mutated},
 };
 
@@ -106,7 +107,7 @@ impl CoordinatorCore {
             return Ok(FromCoordinator::Replaced(JobReplacement::Unchanged));
         }
         if let Some(proposed) = &state.proposed {
-            return match proposed.change == change && proposed.named == named {
+            return match proposed.change.as_ref() == Some(&change) && proposed.named == named {
                 true => Ok(self.changing(state, proposed)),
                 false => {
                     Err(invalid("another change of it waits for the promises of its ranks; try again when it is made"))
@@ -160,8 +161,9 @@ impl CoordinatorCore {
         let Some((job, from)) = change.apply(&state.job, from)? else {
             return Ok(FromCoordinator::Replaced(JobReplacement::Unchanged));
         };
+        let job = job.after(&state.job);
         let fingerprint = job.fingerprint();
-        let proposed = ProposedChange { change, named, from, batches_ahead, job, fingerprint };
+        let proposed = ProposedChange { change: Some(change), named, from, batches_ahead, job, fingerprint };
         let note = ClusterNote::JobChangeProposed {
             job: name.to_owned(),
             differences: differences(&state.job, &proposed.job),
@@ -185,12 +187,14 @@ impl CoordinatorCore {
             session.unpromised(proposed.fingerprint).map(late).collect::<Vec<_>>()
         });
         let missing: Vec<(&str, u32)> = missing.collect();
+        let absent = self.living(state).find(|session| !session.has_all_ranks());
         let waiting = match missing.first() {
             Some((run, rank)) if missing.len() > 1 => {
                 format!("rank {rank} of run `{run}` and {} more", missing.len() - 1)
             }
             Some((run, rank)) => format!("rank {rank} of run `{run}`"),
-            None => "nothing".to_owned(),
+            None => absent
+                .map_or_else(|| "nothing".to_owned(), |of| format!("ranks of run `{}` that are to join again", of.run)),
         };
         FromCoordinator::Changing { at: proposed.at(), waiting }
     }
@@ -204,11 +208,20 @@ impl CoordinatorCore {
             return self.drop_change(name, "the job has failed");
         }
         let is_at_rest = self.living(state).next().is_none();
+        let Some(change) = proposed.change.clone() else {
+            if !is_at_rest && self.end_divided(name, &proposed) {
+                return self.advance_change(name);
+            }
+            if self.is_promised(&self.jobs[name], &proposed) {
+                self.make_change(name, *proposed);
+            }
+            return;
+        };
         let (furthest, _) = self.furthest_of_living(state);
-        let is_promised = self.is_promised(state, proposed.fingerprint);
+        let is_promised = self.is_promised(state, &proposed);
         if is_at_rest {
             self.withdraw(name);
-            if let Err(refusal) = self.change_at_rest(name, proposed.named, &proposed.change) {
+            if let Err(refusal) = self.change_at_rest(name, proposed.named, &change) {
                 self.drop_change(name, &refusal.to_string());
             }
             return;
@@ -216,8 +229,7 @@ impl CoordinatorCore {
         if furthest > proposed.from {
             self.withdraw(name);
             let batches_ahead = proposed.batches_ahead.saturating_mul(2);
-            let (named, change) = (proposed.named, proposed.change);
-            if let Err(refusal) = self.propose(name, named, batches_ahead, change) {
+            if let Err(refusal) = self.propose(name, proposed.named, batches_ahead, change) {
                 self.drop_change(name, &refusal.to_string());
             }
             return;
@@ -233,7 +245,7 @@ impl CoordinatorCore {
         }
     }
 
-    fn drop_change(&mut self, name: &str, cause: &str) {
+    pub(super) fn drop_change(&mut self, name: &str, cause: &str) {
         self.withdraw(name);
         self.log(ClusterNote::JobChangeDropped { job: name.to_owned(), cause: cause.to_owned() });
     }
@@ -246,10 +258,7 @@ impl CoordinatorCore {
         let others: Vec<SessionId> =
             state.runs.values().flat_map(|run| run.sessions.clone()).filter(|id| !living.contains(id)).collect();
         let differences = differences(&state.job, &proposed.job);
-        for id in others {
-            self.sessions.get_mut(&id).expect("a run has its sessions").is_outdated = true;
-            self.persist_session(id);
-        }
+        others.into_iter().for_each(|id| self.outdate(id));
         let state = self.jobs.get_mut(name).expect("it was just found");
         state.proposed = None;
         (state.fingerprint, state.job) = (proposed.fingerprint, proposed.job);
@@ -262,19 +271,36 @@ impl CoordinatorCore {
 
     /// Records what a rank's heartbeat says of changes, and returns what the rank has to know of them.
     pub(super) fn notice(&mut self, heartbeat: &RankHeartbeat) -> JobNotice {
-        let state = &self.jobs[&heartbeat.job];
-        if let Some(proposed) = &state.proposed {
-            let is_past = state.job.samples_before(heartbeat.handed) > proposed.from;
-            let promises = heartbeat.promise == Some(proposed.fingerprint);
+        let theirs = heartbeat.fingerprint;
+        let state = self.jobs.get_mut(&heartbeat.job).expect("a session's job is there");
+        if let Some(proposed) = &mut state.proposed {
+            let has_it = theirs == proposed.fingerprint;
+            if has_it {
+                // It was made before the coordinator lost it, and is proposed once more.
+                proposed.change = None;
+            }
+            let is_past = !has_it && state.job.samples_before(heartbeat.handed) > proposed.from;
+            let promises = has_it || heartbeat.promise.is_some_and(|hold| hold.change == proposed.fingerprint);
             // Of many ranks, most have no say in it: one that has not promised yet is found soon.
-            if is_past || (promises && self.is_promised(state, proposed.fingerprint)) {
+            let state = &self.jobs[&heartbeat.job];
+            let is_promised = |proposed: &ProposedChange| promises && self.is_promised(state, proposed);
+            if is_past || state.proposed.as_deref().is_some_and(is_promised) {
                 self.advance_change(&heartbeat.job);
             }
         }
+        let unknown = self.unknown_promise(heartbeat);
         let state = &self.jobs[&heartbeat.job];
-        let hold =
-            state.proposed.as_ref().map(|proposed| JobHold { change: proposed.fingerprint, from: proposed.from });
-        JobNotice { fingerprint: state.fingerprint, hold }
+        let fingerprint = state.fingerprint;
+        let Some(proposed) = &state.proposed else { return JobNotice { fingerprint, hold: unknown } };
+        if theirs == proposed.fingerprint {
+            return JobNotice { fingerprint: theirs, hold: None };
+        }
+        let hold = Some(JobHold { change: proposed.fingerprint, from: proposed.from });
+        if !proposed.is_known() {
+            return JobNotice { fingerprint, hold: unknown.or(hold) };
+        }
+        // A version between the two stays until the later one is made.
+        JobNotice { fingerprint: if state.is_or_was(theirs) { fingerprint } else { theirs }, hold }
     }
 
     /// Returns the interval of the heartbeats of a session's ranks: many ranks report no more often than they do otherwise.
@@ -285,9 +311,12 @@ impl CoordinatorCore {
         if notice.hold.is_some() { heartbeat_ms.min(often_ms) } else { heartbeat_ms }
     }
 
-    /// Returns whether all ranks of living sessions have promised to wait for a change.
-    fn is_promised(&self, state: &JobState, change: Fingerprint) -> bool {
-        self.living(state).all(|session| session.unpromised(change).next().is_none())
+    /// Returns whether all ranks of living sessions have promised to wait for a change, or go by the changed job.
+    fn is_promised(&self, state: &JobState, proposed: &ProposedChange) -> bool {
+        let change = proposed.fingerprint;
+        let has_it = |session: &SessionState| session.ranks.values().all(|rank| rank.job == Some(change));
+        self.living(state)
+            .all(|session| has_it(session) || (session.has_all_ranks() && session.unpromised(change).next().is_none()))
     }
 
     /// Returns the job of a session as it is now, for a rank that has heard that it changed.
@@ -318,7 +347,7 @@ impl CoordinatorCore {
     }
 
     /// Iterates over the sessions of a job with ranks that are alive.
-    fn living<'c>(&'c self, state: &'c JobState) -> impl Iterator<Item = &'c SessionState> {
+    pub(super) fn living<'c>(&'c self, state: &'c JobState) -> impl Iterator<Item = &'c SessionState> {
         let newest = state.runs.values().filter_map(|run| run.sessions.last());
         let sessions = newest.filter_map(|id| self.sessions.get(id));
         sessions.filter(|session| !session.is_over(self.now_ms, self.config.liveness_ms))
@@ -361,11 +390,10 @@ impl CoordinatorCore {
         changes.extend(job.redactions.iter().map(|of| change(of.from, &[], of.samples.len(), false)));
         changes.sort_by_key(|change| change.from);
         if let Some(proposed) = &state.proposed {
-            let (weights, redacted) = match &proposed.change {
-                JobChange::Weights(weights) => (&weights[..], 0),
-                JobChange::Redaction(samples) => (&[][..], samples.len()),
-            };
-            changes.push(change(proposed.from, weights, redacted, true));
+            let stage = proposed.job.stages.iter().find(|stage| stage.from == proposed.from);
+            let redaction = proposed.job.redactions.iter().find(|of| of.from == proposed.from);
+            let weights = stage.map_or(&[][..], |stage| &stage.weights);
+            changes.push(change(proposed.from, weights, redaction.map_or(0, |of| of.samples.len()), true));
         }
         if changes.len() == 1 { Vec::new() } else { changes }
     }

@@ -6,10 +6,7 @@ use crate::messages::{FromCoordinator, RankStats, Refusal};
 use spdl_insight::{Diagnosis, Measured, Presence, RankWindow, WorkerWindow, diagnose};
 use spdl_types::{SessionId, WorkerId};
 
-use super::{
-    CoordinatorCore,
-    session::{RankState, SessionState},
-};
+use super::{CoordinatorCore, rank_state::RankState, session::SessionState};
 
 /// A rank that misses this many heartbeats is silent.
 const MISSED_HEARTBEATS: u64 = 3;

@@ -165,11 +165,12 @@ impl CoordinatorCore {
             {
                 return Err(position_reached(&job, at, run));
             }
-            let job = job.redacted_from_the_beginning();
+            let job = Job { earlier: Vec::new(), ..job.redacted_from_the_beginning() };
             self.remove_job(&name)?;
             self.create_job(job)?;
             return Ok(JobReplacement::New { differences });
         }
+        let job = job.after(&existing.job);
         let is_outdated = !existing.job.is_identified_by(job.fingerprint());
         let (before, now) = (existing.job.epochs, job.epochs);
         let state = self.jobs.get_mut(&name).expect("it was just found");
@@ -180,8 +181,7 @@ impl CoordinatorCore {
         let sessions: Vec<SessionId> = state.runs.values().flat_map(|run| run.sessions.clone()).collect();
         // Before the job: a rank that was only silent must not go on in a session of the job with other stages.
         for id in sessions.iter().filter(|_| is_outdated) {
-            self.sessions.get_mut(id).expect("a run has its sessions").is_outdated = true;
-            self.persist_session(*id);
+            self.outdate(*id);
         }
         if !is_outdated || !mutated(Mutation::ForgetStages) {
             self.effects.push_back(Effect::Persist(Change::PutJob(record)));

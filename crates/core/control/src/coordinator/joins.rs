@@ -5,15 +5,13 @@ use std::cell::Cell;
 use crate::messages::{FromCoordinator, Join, RankHeartbeat, Refusal, RunName, Session, Start, StartReason};
 use spdl_job::{Job, is_name};
 use spdl_types::{
-    Fingerprint, Position, SessionId,
+    Position, SessionId,
     mutations::{Mutation, mutated},
 };
 
 use super::{
-    Change, ClusterNote, CoordinatorCore, Effect, MAX_RUNS, MAX_WORLD, SUPERSEDED_SESSIONS, Successor,
-    jobs::RunState,
-    over_limit,
-    session::{RankState, SessionState},
+    Change, ClusterNote, CoordinatorCore, Effect, MAX_RUNS, MAX_WORLD, SUPERSEDED_SESSIONS, Successor, jobs::RunState,
+    later_jobs::JobOfRank, over_limit, rank_state::RankState, session::SessionState,
 };
 
 /// The largest number of workers that one rank can report as unreachable at one time.
@@ -21,25 +19,41 @@ const MAX_UNREACHABLE: usize = 64;
 
 impl CoordinatorCore {
     pub(super) fn join(&mut self, join: &Join) -> Result<FromCoordinator, Refusal> {
-        self.check_join(join)?;
+        let of_rank = self.check_join(join)?;
         let id = match self.join_target(join)? {
             JoinTarget::Member(id) => id,
             JoinTarget::Open(id) => self.add_rank(id, join),
             JoinTarget::NewSession => self.open_session(join)?,
         };
+        let (job, fingerprint) = self.jobs[&join.job].version(&of_rank);
         let session = self.sessions.get_mut(&id).expect("it was just found or made");
         let rank = session.ranks.get_mut(&join.rank).expect("it has just joined");
         rank.heard_ms = self.now_ms;
         rank.promise = None;
+        // A first join that is repeated may be an old one, and the rank may have heard of changes since.
+        if join.session.is_some() || rank.job.is_none() {
+            rank.job = Some(fingerprint);
+        }
+        if let Some(changes) = &join.changes {
+            rank.handed = rank.handed.max(changes.handed);
+            rank.brought = changes.hold.map(|hold| hold.change);
+        }
         if rank.left || rank.node != join.node {
             rank.left = false;
             rank.node = join.node.clone();
             session.changed.insert(join.rank);
         }
+        if let JobOfRank::Brought(job) = of_rank {
+            self.learn(join, *job);
+        }
+        let session = &self.sessions[&id];
+        if session.is_outdated {
+            return Err(self.outdated(join, id));
+        }
         let reason = session.reason;
         let session = Session {
             id,
-            job: Job { epochs: session.epochs, ..self.jobs[&join.job].job.clone() },
+            job: Job { epochs: session.epochs, ..job },
             world: session.world,
             global_batch: session.global_batch,
             start: session.start,
@@ -58,8 +72,8 @@ impl CoordinatorCore {
             && matches!(self.join_target(join), Ok(JoinTarget::Open(_) | JoinTarget::NewSession))
     }
 
-    /// Refuses a join that no session of the job could accept.
-    fn check_join(&self, join: &Join) -> Result<(), Refusal> {
+    /// Refuses a join that no session of the job could accept, and returns the job that the rank goes by.
+    fn check_join(&self, join: &Join) -> Result<JobOfRank, Refusal> {
         super::limits::check_join(join)?;
         let state = self.job(&join.job)?;
         let Join { rank, world, .. } = *join;
@@ -76,32 +90,19 @@ impl CoordinatorCore {
         if world > MAX_WORLD {
             return Err(over_limit("world", world, MAX_WORLD));
         }
-        // A client that takes part in a session has the fingerprint of its whole job, a saved state that of what comes before it.
-        let saved_at = match join.start {
-            Start::At(at) if join.session.is_none() => at,
-            _ => Position::START,
-        };
-        let is_other = |theirs: &Fingerprint| match join.session {
-            _ if *theirs == state.fingerprint => false,
-            None => !state.job.continues(*theirs, saved_at),
-            Some(_) => !state.job.is_identified_by(*theirs),
-        };
-        if let Some(theirs) = join.fingerprint.filter(is_other) {
-            let ours = if join.session.is_none() { state.job.fingerprint_up_to(saved_at) } else { state.fingerprint };
-            return Err(Refusal::FingerprintDiffers { job: join.job.clone(), theirs, ours });
-        }
+        let of_rank = self.job_of_rank(join)?;
         let job = self.job_of_launch(join)?;
         if let Err(error) = job.batches(global_batch).check(job.samples) {
             return Err(Refusal::NoBatch { job: join.job.clone(), cause: error.to_string() });
         }
-        let Start::At(start) = join.start else { return Ok(()) };
+        let Start::At(start) = join.start else { return Ok(of_rank) };
         // A position from a saved state is where a trainer stopped, so it may be the end of the epoch. A position that
         // a user typed must be one where a session can start.
         let problem = match join.fingerprint.is_some() || join.session.is_some() {
             true => job.offset_problem(start),
             false => job.start_problem(global_batch, start),
         };
-        problem.map_or(Ok(()), |cause| Err(Refusal::StartOutOfRange { job: join.job.clone(), start, cause }))
+        problem.map_or(Ok(of_rank), |cause| Err(Refusal::StartOutOfRange { job: join.job.clone(), start, cause }))
     }
 
     /// Returns the job with the number of epochs that this launch of the run asks for.
@@ -166,7 +167,8 @@ impl CoordinatorCore {
     ///   of them finds its place taken and is refused or, if it takes over, supersedes the session. That is an error
     ///   for one launch or for both, but never two trainers with the same rank of one session.
     /// - The coordinator was restarted: a rank counts as late or dead only once it has been silent for that long since
-    ///   the new process started.
+    ///   the new process started. A rank that is new takes a place only after the others were heard, of whom one may go
+    ///   by a later version of the job.
     /// - The coordinator lost its state, or the end of it: ranks that continue send the id of their session, and the
     ///   session is opened again where it began. Such ranks never supersede a living session, however their launch was
     ///   started. If their session is older than the run's newest, and is not the one that the newest replaces, it was
@@ -195,7 +197,7 @@ impl CoordinatorCore {
         let goes_on = join.session.is_some();
         if is_free && is_same && (session.is_takeover || !join.takeover) {
             self.agree(session, join)?;
-            return match goes_on || session.is_punctual(now_ms, liveness_ms) {
+            return match goes_on || (session.is_punctual(now_ms, liveness_ms) && session.is_heard()) {
                 true => Ok(JoinTarget::Open(session.id)),
                 false => Err(self.in_use(session)),
             };
@@ -243,6 +245,7 @@ impl CoordinatorCore {
         let session = self.sessions.get_mut(&id).expect("a session with a free rank is there");
         let rank = RankState::joined(join, session.start, self.now_ms);
         session.ranks.insert(join.rank, rank);
+        session.may_lack_ranks |= join.session.is_some();
         session.changed.insert(join.rank);
         self.persist_session(id);
         id
@@ -291,6 +294,7 @@ impl CoordinatorCore {
             ranks: [(join.rank, RankState::joined(join, start, self.now_ms))].into(),
             opened_ms: self.now_ms,
             is_restored: false,
+            may_lack_ranks: join.session.is_some(),
             listed_homes: None,
             punctual_until_ms: Cell::new(0),
             recorded: Vec::new(),
@@ -345,6 +349,10 @@ impl CoordinatorCore {
     }
 
     pub(super) fn on_rank_heartbeat(&mut self, heartbeat: &RankHeartbeat) -> Result<FromCoordinator, Refusal> {
+        // A rank that knows of another change joins again, and brings it along.
+        if self.jobs.get(&heartbeat.job).is_some_and(|state| !state.knows(heartbeat.fingerprint)) {
+            return Err(Refusal::UnknownSession { session: heartbeat.session });
+        }
         let left = self.hear_rank(heartbeat)?;
         let home = if left { None } else { self.place(heartbeat.session, heartbeat.rank) };
         let trace = self.trace_order_of_rank(heartbeat.session, heartbeat.rank);
@@ -355,6 +363,10 @@ impl CoordinatorCore {
 
     pub(super) fn leave_rank(&mut self, heartbeat: &RankHeartbeat) -> Result<FromCoordinator, Refusal> {
         self.hear_rank(heartbeat)?;
+        if !self.jobs[&heartbeat.job].knows(heartbeat.fingerprint) {
+            // What it knows of the job is lost with it, and the others cannot do the same.
+            self.outdate(heartbeat.session);
+        }
         let session = self.sessions.get_mut(&heartbeat.session).expect("it has just been looked up");
         let rank = session.ranks.get_mut(&heartbeat.rank).expect("it has just been looked up");
         if !rank.left {

@@ -13,7 +13,7 @@ use spdl_types::{SessionId, WorkerId};
 
 #[cfg(test)]
 use super::session::SessionState;
-use super::{ConnectionId, CoordinatorCore, WorkerGone, members::WorkerRecord, session::RankState};
+use super::{ConnectionId, CoordinatorCore, WorkerGone, members::WorkerRecord, rank_state::RankState};
 
 /// The workers by address and by connection, and when to check for silent peers.
 #[derive(Clone, Debug)]

@@ -15,7 +15,7 @@ use spdl_types::{
 
 use super::{
     Candidate, ClusterNote, ConnectionId, CoordinatorCore, MAX_WORKERS, WorkerGone, over_limit, peers::PeerNews,
-    session::RankState,
+    rank_state::RankState,
 };
 
 /// A worker that is alive.

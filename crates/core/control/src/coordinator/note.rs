@@ -48,6 +48,19 @@ pub enum ClusterNote {
         /// From where on.
         at: Position,
     },
+    /// A rank goes by a later version of a job than the coordinator, which has lost it.
+    JobChangeFound {
+        /// Its name.
+        job: String,
+        /// What differs, in words.
+        differences: String,
+        /// From where on.
+        at: Position,
+        /// The rank.
+        rank: u32,
+        /// Its run.
+        run: String,
+    },
     /// A change of a job that was proposed is not made.
     JobChangeDropped {
         /// Its name.
@@ -224,6 +237,7 @@ impl ClusterNote {
             Self::JobCreated { .. } => "job_created",
             Self::JobReplaced { .. } => "job_replaced",
             Self::JobChangeProposed { .. } => "job_change_proposed",
+            Self::JobChangeFound { .. } => "job_change_found",
             Self::JobChangeDropped { .. } => "job_change_dropped",
             Self::JobRemoved { .. } => "job_removed",
             Self::JobFailed { .. } => "job_failed",
@@ -252,6 +266,7 @@ impl ClusterNote {
             | Self::BadSample { .. }
             | Self::BadSamplesMuted { .. }
             | Self::RunReset { .. }
+            | Self::JobChangeFound { .. }
             | Self::JobChangeDropped { .. }
             | Self::SessionSuperseded { alive: 1.., .. }
             // A worker that leaves regularly may close its connection before its leave request is handled.
@@ -274,6 +289,11 @@ impl fmt::Display for ClusterNote {
             Self::JobChangeProposed { job, differences, at } => {
                 write!(f, "job `{job}` is to change at {at} in {differences}; its ranks are asked to wait there")
             }
+            Self::JobChangeFound { job, differences, at, rank, run } => write!(
+                f,
+                "rank {rank} of run `{run}` goes by job `{job}` as it was changed at {at} in {differences}, which this coordinator's state has \
+                 lost; the change is made again"
+            ),
             Self::JobChangeDropped { job, cause } => write!(f, "the change of job `{job}` is not made: {cause}"),
             Self::JobRemoved { job } => write!(f, "job `{job}` removed"),
             Self::JobFailed { job, cause } => write!(f, "job `{job}` has failed: {cause}"),

@@ -11,7 +11,8 @@ use spdl_types::{
 
 use super::{
     CoordinatorCore,
-    session::{Homes, ListedHomes, RankState, SessionState},
+    rank_state::RankState,
+    session::{Homes, ListedHomes, SessionState},
 };
 
 /// The least time between two listings of a session's homes, in milliseconds: the ranks of a launch join one by one.

@@ -16,7 +16,8 @@ pub(super) enum JobChange {
 /// A change that waits for the promises of ranks.
 #[derive(Clone, Debug)]
 pub(super) struct ProposedChange {
-    pub(super) change: JobChange,
+    /// What the admin asked for; `None` if ranks go by the changed job already, and the coordinator has lost it.
+    pub(super) change: Option<JobChange>,
     /// The sample that the admin named.
     pub(super) named: Option<u64>,
     /// The number of samples before the change.

@@ -3,7 +3,7 @@
 use crate::messages::{BAD_SAMPLES_PAGE, FromCoordinator, Refusal, RunName};
 use spdl_types::SampleId;
 
-use super::{ClusterNote, CoordinatorCore, session::RankState};
+use super::{ClusterNote, CoordinatorCore, rank_state::RankState};
 
 /// The number of runs that a refusal names.
 const NAMED_RUNS: usize = 10;

@@ -8,21 +8,19 @@ use std::{
 };
 
 use crate::{
-    messages::{Holder, Join, RankHeartbeat, Refusal, RunName, Start, StartReason},
+    messages::{Holder, Join, Refusal, RunName, Start, StartReason},
     peers::PeerMap,
 };
-use spdl_insight::{Limit, Transport, recent::RecentEvents};
 use spdl_job::Job;
-use spdl_order::Receipt;
 use spdl_types::{
-    Fingerprint, NodeId, Position, SessionId, WorkerId,
+    Fingerprint, Position, SessionId, WorkerId,
     mutations::{Mutation, mutated},
 };
 
-use super::effect::{RankRecord, SessionRecord, Successor};
-
-/// The number of earlier homes of a rank that are kept.
-const MAX_HOMES_BEFORE: usize = 2;
+use super::{
+    effect::{RankRecord, SessionRecord, Successor},
+    rank_state::RankState,
+};
 
 /// A session as the coordinator tracks it.
 #[derive(Clone, Debug)]
@@ -52,6 +50,8 @@ pub(super) struct SessionState {
     pub(super) opened_ms: u64,
     /// Whether it was restored, from the durable state.
     pub(super) is_restored: bool,
+    /// Whether ranks may have joined it of which the coordinator has lost the record.
+    pub(super) may_lack_ranks: bool,
     /// The homes of its ranks, for the workers.
     pub(super) listed_homes: Option<ListedHomes>,
     /// Until this time, in milliseconds, no rank is late, except for ranks that have left.
@@ -87,196 +87,13 @@ pub(super) struct Homes {
     pub(super) workers: Vec<Option<WorkerId>>,
 }
 
-/// A rank that has joined.
-#[derive(Clone, Debug)]
-pub(super) struct RankState {
-    pub(super) nonce: u64,
-    pub(super) client: String,
-    pub(super) since_unix_s: u64,
-    pub(super) node: NodeId,
-    pub(super) acknowledged: Position,
-    /// The receipt of the samples taken up to `acknowledged`; records of earlier builds lack it.
-    pub(super) receipt: Option<Receipt>,
-    /// The position after the last batch that was handed to the trainer, whether it has taken it or not.
-    pub(super) handed: Position,
-    /// The change of the job for whose outcome it waits at its position.
-    pub(super) promise: Option<Fingerprint>,
-    /// The number of the last heartbeat: one that comes later with a lower number is older.
-    pub(super) heartbeats: u64,
-    pub(super) left: bool,
-    pub(super) heard_ms: u64,
-    pub(super) waited_ms: u64,
-    /// The position, and the time spent waiting, of a few seconds ago.
-    pub(super) recent: RecentEvents<(Position, u64)>,
-    pub(super) transport: Option<Transport>,
-    /// The resource that was named last as its limit.
-    pub(super) named_limit: Cell<Option<Limit>>,
-    pub(super) home: Option<WorkerId>,
-    /// Workers alive that were its home before, the latest first.
-    pub(super) homes_before: Vec<WorkerId>,
-    /// The name of its home, or of the last one that it had.
-    pub(super) last_home: Option<String>,
-    /// When a home was last chosen, or the current one last compared with others.
-    pub(super) looked_ms: u64,
-    /// When the home was last compared with all other workers.
-    pub(super) compared_ms: Option<u64>,
-    /// When the rank joined, was restored or got another home.
-    pub(super) home_since_ms: u64,
-    /// The workers that the rank reported as unreachable, and until when each report counts.
-    pub(super) unreachable: BTreeMap<WorkerId, u64>,
-    /// Whether the rank was read from the durable state, and no worker has yet reported that it serves the rank.
-    pub(super) is_settling: bool,
-    /// The worker that counts this rank as alive.
-    pub(super) counted_at: Option<WorkerId>,
-    /// Whether a check is scheduled for when the rank may have been silent for too long.
-    pub(super) is_watched: bool,
-}
-
-/// The progress of a rank in the last seconds.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct RankProgress {
-    /// Seconds for which this was observed.
-    pub(super) seconds: f64,
-    /// Samples that the whole job took, as this rank observed it.
-    pub(super) samples: u64,
-    /// Seconds in which the trainer waited for batches.
-    pub(super) waited_s: f64,
-}
-
-impl RankState {
-    /// Returns the rank's recent progress, in a job of `samples` samples an epoch; `None` before its second heartbeat.
-    pub(super) fn progress(&self, samples: u64) -> Option<RankProgress> {
-        let (seconds, (position, waited_ms)) = self.recent.before(self.heard_ms)?;
-        let taken = self.acknowledged.samples(samples).saturating_sub(position.samples(samples));
-        Some(RankProgress {
-            seconds,
-            samples: u64::try_from(taken).unwrap_or(u64::MAX),
-            waited_s: self.waited_ms.saturating_sub(*waited_ms) as f64 / 1e3,
-        })
-    }
-
-    pub(super) fn joined(join: &Join, start: Position, now_ms: u64) -> Self {
-        Self {
-            nonce: join.nonce,
-            client: join.client.clone(),
-            since_unix_s: join.since_unix_s,
-            node: join.node.clone(),
-            acknowledged: start,
-            receipt: Some(Receipt::default()),
-            handed: start,
-            promise: None,
-            heartbeats: 0,
-            left: false,
-            heard_ms: now_ms,
-            waited_ms: 0,
-            recent: RecentEvents::default(),
-            transport: None,
-            named_limit: Cell::default(),
-            home: None,
-            homes_before: Vec::new(),
-            last_home: None,
-            looked_ms: now_ms,
-            compared_ms: None,
-            home_since_ms: now_ms,
-            unreachable: BTreeMap::new(),
-            is_settling: false,
-            counted_at: None,
-            is_watched: false,
-        }
-    }
-
-    fn record(&self, rank: u32) -> RankRecord {
-        RankRecord {
-            rank,
-            nonce: self.nonce,
-            client: self.client.clone(),
-            since_unix_s: self.since_unix_s,
-            node: self.node.clone(),
-            acknowledged: self.acknowledged,
-            receipt: self.receipt,
-            left: self.left,
-        }
-    }
-
-    /// Removes the rank's home, and records it as an earlier home.
-    pub(super) fn leave_home(&mut self) {
-        if let Some(home) = self.home.take() {
-            self.homes_before.retain(|before| *before != home);
-            self.homes_before.insert(0, home);
-            self.homes_before.truncate(MAX_HOMES_BEFORE);
-        }
-    }
-
-    /// Returns whether the rank takes part: it has not left and was heard within the liveness timeout.
-    pub(super) fn is_alive(&self, now_ms: u64, liveness_ms: u64) -> bool {
-        !self.left && now_ms.saturating_sub(self.heard_ms) <= liveness_ms
-    }
-
-    /// Records a heartbeat and returns whether the durable state has changed.
-    pub(super) fn hear(&mut self, heartbeat: &RankHeartbeat, samples: u64, now_ms: u64) -> bool {
-        self.heard_ms = now_ms;
-        self.waited_ms = self.waited_ms.max(heartbeat.waited_ms);
-        if heartbeat.transport.is_some() {
-            self.transport = heartbeat.transport;
-        }
-        let is_ahead = heartbeat.acknowledged > self.acknowledged || mutated(Mutation::TakeBackAcknowledged);
-        let is_new = is_ahead && heartbeat.acknowledged.offset <= samples && !mutated(Mutation::ForgetAcknowledged);
-        if is_new {
-            self.acknowledged = heartbeat.acknowledged;
-        }
-        // The receipt belongs to the position: a heartbeat that arrives out of order carries an older one.
-        if heartbeat.acknowledged == self.acknowledged {
-            self.receipt = Some(heartbeat.receipt);
-        }
-        if heartbeat.number >= self.heartbeats {
-            self.heartbeats = heartbeat.number;
-            self.handed = heartbeat.handed.max(self.acknowledged);
-            self.promise = heartbeat.promise;
-        }
-        self.recent.note(now_ms, &(self.acknowledged, self.waited_ms));
-        is_new
-    }
-}
-
 impl SessionState {
     /// Restores a session of `job` from a record of this version or of a version without runs.
     pub(super) fn restored(record: SessionRecord, job: &Job, now_ms: u64) -> Self {
         let mut recorded = record.ranks.clone();
         recorded.sort_unstable_by_key(|rank| rank.rank);
-        let ranks = record
-            .ranks
-            .into_iter()
-            .map(|rank| {
-                let state = RankState {
-                    nonce: rank.nonce,
-                    client: rank.client.clone(),
-                    since_unix_s: rank.since_unix_s,
-                    node: rank.node.clone(),
-                    acknowledged: rank.acknowledged,
-                    receipt: rank.receipt,
-                    handed: rank.acknowledged,
-                    promise: None,
-                    heartbeats: 0,
-                    left: rank.left,
-                    heard_ms: now_ms,
-                    waited_ms: 0,
-                    recent: RecentEvents::default(),
-                    transport: None,
-                    named_limit: Cell::default(),
-                    home: None,
-                    homes_before: Vec::new(),
-                    last_home: None,
-                    looked_ms: now_ms,
-                    compared_ms: None,
-                    home_since_ms: now_ms,
-                    unreachable: BTreeMap::new(),
-                    is_settling: true,
-                    counted_at: None,
-                    is_watched: false,
-                };
-                (rank.rank, state)
-            })
-            .collect();
+        let restored = |rank: &Arc<RankRecord>| (rank.rank, RankState::restored(rank, now_ms));
+        let ranks = record.ranks.iter().map(restored).collect();
         Self {
             id: record.id,
             run: if record.run.is_empty() { job.name.clone() } else { record.run },
@@ -295,6 +112,7 @@ impl SessionState {
             ranks,
             opened_ms: now_ms,
             is_restored: true,
+            may_lack_ranks: true,
             listed_homes: None,
             punctual_until_ms: Cell::new(0),
             recorded,
@@ -340,10 +158,9 @@ impl SessionState {
 
     /// Returns the last position that every rank has acknowledged; ranks that never joined count as at the start.
     pub(super) fn acknowledged(&self) -> Position {
-        let everyone = self.ranks.len() == self.world as usize;
         let acknowledged = self.ranks.values().map(|rank| rank.acknowledged);
         let of_all = if mutated(Mutation::ResumeAtFurthest) { acknowledged.max() } else { acknowledged.min() };
-        of_all.filter(|_| everyone).unwrap_or(self.start)
+        of_all.filter(|_| self.is_full()).unwrap_or(self.start)
     }
 
     /// Returns the last position that any rank has acknowledged.
@@ -353,12 +170,14 @@ impl SessionState {
 
     /// Returns the last position up to which batches were handed to the trainer of any rank.
     pub(super) fn furthest_handed(&self) -> Position {
-        self.ranks.values().map(|rank| rank.acknowledged.max(rank.handed)).max().unwrap_or(self.start)
+        self.ranks.values().map(RankState::furthest).max().unwrap_or(self.start)
     }
 
-    /// Iterates over the ranks that take part and have not promised to wait for this change.
+    /// Iterates over the ranks that take part, and have neither promised to wait for this change nor go by the changed job.
     pub(super) fn unpromised(&self, change: Fingerprint) -> impl Iterator<Item = &u32> {
-        let late = move |(_, rank): &(&u32, &RankState)| !rank.left && rank.promise != Some(change);
+        let late = move |(_, rank): &(&u32, &RankState)| {
+            !rank.left && rank.job != Some(change) && rank.promise.is_none_or(|hold| hold.change != change)
+        };
         self.ranks.iter().filter(late).map(|(rank, _)| rank)
     }
 
@@ -371,6 +190,16 @@ impl SessionState {
     pub(super) fn lasted_ms(&self) -> Option<u64> {
         let heard_ms = self.ranks.values().map(|rank| rank.heard_ms).max()?;
         (!self.is_restored).then(|| heard_ms.saturating_sub(self.opened_ms))
+    }
+
+    /// Returns whether all ranks have joined.
+    pub(super) fn is_full(&self) -> bool {
+        self.ranks.len() == self.world as usize
+    }
+
+    /// Returns whether the coordinator has the record of all ranks that have joined.
+    pub(super) fn has_all_ranks(&self) -> bool {
+        self.is_full() || !self.may_lack_ranks
     }
 
     /// Returns whether no rank takes part any longer.
@@ -390,11 +219,20 @@ impl SessionState {
         now_ms <= self.punctual_until_ms.get()
     }
 
+    /// Returns whether every rank that has not left was heard since the coordinator has started.
+    pub(super) fn is_heard(&self) -> bool {
+        !self.is_restored || self.ranks.values().all(|rank| rank.left || rank.job.is_some())
+    }
+
     /// Refuses a rank that continues a session which this one, the run's newest, has superseded, and which the
     /// coordinator no longer keeps.
     pub(super) fn check_rejoin(&self, join: &Join) -> Result<(), Refusal> {
         if self.is_reset && join.session == Some(self.id) {
             return self.superseded();
+        }
+        if self.is_outdated && join.session == Some(self.id) {
+            let run = Box::new(self.run_name());
+            return Err(Refusal::SessionOutdated { run, session: self.id, rank: join.rank });
         }
         let Some(theirs) = join.session.filter(|theirs| *theirs < self.id && self.replaces != Some(*theirs)) else {
             return Ok(());
@@ -447,7 +285,7 @@ impl SessionState {
     }
 
     /// Returns the refusal for ranks that still take part in a session that has a successor, whose run was reset or whose job has other
-    /// stages since. Of these, a rank asks to join again, and its fingerprint is refused.
+    /// stages since. Of these, a rank asks to join again, and that is refused.
     pub(super) fn superseded(&self) -> Result<(), Refusal> {
         if self.is_reset {
             return Err(Refusal::RunReset { run: Box::new(self.run_name()), session: self.id });

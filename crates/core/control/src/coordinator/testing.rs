@@ -1,5 +1,7 @@
 //! A job, and the messages of workers and ranks, for tests.
 
+use std::sync::LazyLock;
+
 use crate::{
     messages::{Home, Join, RankHeartbeat, Start, WorkerHeartbeat},
     trace::{SpanState, TracePart, TraceSource, UnitSpan},
@@ -7,6 +9,8 @@ use crate::{
 use spdl_job::{Column, ColumnKind, IntColumn, Job, testing};
 use spdl_order::{OrderParams, Receipt};
 use spdl_types::{BadSample, BatchId, DType, Fingerprint, NodeId, Position, SessionId, Stage, WorkerId};
+
+static FINGERPRINT: LazyLock<Fingerprint> = LazyLock::new(|| job("j").fingerprint());
 
 /// Returns a job of 10,000 samples with one column.
 #[must_use]
@@ -39,6 +43,7 @@ pub fn join(rank: u32, world: u32, nonce: u64) -> Join {
         launch: Some("launch".to_owned()),
         takeover: false,
         session: None,
+        changes: None,
         since_unix_s: 0,
         node: NodeId(format!("node-{rank}")),
         client: format!("client-{nonce}"),
@@ -60,6 +65,7 @@ pub fn heartbeat(session: u64, rank: u32, nonce: u64, offset: u64) -> RankHeartb
         waited_ms: 0,
         transport: None,
         handed: Position::new(0, offset),
+        fingerprint: *FINGERPRINT,
         promise: None,
         number: 0,
     }

@@ -127,7 +127,7 @@ impl CoordinatorCore {
     fn trace_sources(&self, job: &str) -> Vec<TraceSource> {
         let mut sources = Vec::new();
         for session in self.sessions.values().filter(|session| session.job == job && session.superseded_by.is_none()) {
-            let is_alive = |rank: &&super::session::RankState| rank.is_alive(self.now_ms, self.config.liveness_ms);
+            let is_alive = |rank: &&super::rank_state::RankState| rank.is_alive(self.now_ms, self.config.liveness_ms);
             for (&rank, state) in session.ranks.iter().filter(|(_, rank)| is_alive(rank)) {
                 sources.push(TraceSource::Rank { session: session.id, rank });
                 sources.extend(state.home.filter(|id| self.workers.contains_key(id)).map(TraceSource::Worker));

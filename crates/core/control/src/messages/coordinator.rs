@@ -212,9 +212,9 @@ pub enum FromCoordinator {
 /// What a rank has to know of changes of its job.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobNotice {
-    /// The fingerprint of the job as it is. A rank with another one requests the job.
+    /// The fingerprint of the job that the rank is to go by. A rank with another one requests the job.
     pub fingerprint: Fingerprint,
-    /// The change that is proposed.
+    /// The change that is proposed, or the one for which the rank waits and whose outcome the coordinator does not know.
     pub hold: Option<JobHold>,
 }
 

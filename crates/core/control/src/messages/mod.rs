@@ -19,7 +19,7 @@ pub use coordinator::{
 pub use group::{FromLeader, MemberAttach, ToLeader};
 pub use home::{FromHome, ToHome};
 pub use peer::PeerRequest;
-pub use rank::{Join, RankHeartbeat, Session};
+pub use rank::{Join, KnownChanges, RankHeartbeat, Session};
 pub use refusal::Refusal;
 pub use worker::{Home, RankStats, WorkerHeartbeat};
 

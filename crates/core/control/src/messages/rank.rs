@@ -3,10 +3,10 @@
 use serde::{Deserialize, Serialize};
 use spdl_insight::Transport;
 use spdl_job::Job;
-use spdl_order::Receipt;
+use spdl_order::{BlendStage, Receipt, Redaction};
 use spdl_types::{Fingerprint, NodeId, Position, SessionId, WorkerId};
 
-use super::Start;
+use super::{JobHold, Start};
 
 /// Everything that a worker must know to serve a rank of a session. With it any worker can serve the rank, without the
 /// coordinator.
@@ -50,6 +50,8 @@ pub struct Join {
     pub takeover: bool,
     /// The session that the rank already takes part in, if the coordinator no longer knows it.
     pub session: Option<SessionId>,
+    /// What the rank knows of that session's job, which the coordinator may have lost.
+    pub changes: Option<Box<KnownChanges>>,
     /// The rank's node.
     pub node: NodeId,
     /// Process id and host of the client, for errors.
@@ -58,6 +60,22 @@ pub struct Join {
     pub since_unix_s: u64,
     /// Random for each client, so that a repeated join of the same client is not mistaken for a restart.
     pub nonce: u64,
+}
+
+/// The changes of a job that a rank knows which joins its session again. With the rest of the job as the coordinator has it, they make the
+/// job that the rank goes by.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct KnownChanges {
+    /// The stages of its sources.
+    pub stages: Vec<BlendStage>,
+    /// Its redactions.
+    pub redactions: Vec<Redaction>,
+    /// The fingerprints of the job as it was before each of its changes.
+    pub earlier: Vec<Fingerprint>,
+    /// The position after the last batch that was handed to the trainer.
+    pub handed: Position,
+    /// The change for whose outcome the rank waits.
+    pub hold: Option<JobHold>,
 }
 
 /// A rank's heartbeat.
@@ -83,8 +101,10 @@ pub struct RankHeartbeat {
     pub transport: Option<Transport>,
     /// The position after the last batch that was handed to the trainer, whether it has taken it or not.
     pub handed: Position,
-    /// The fingerprint of the changed job for which the rank waits: see [`JobHold`](super::JobHold).
-    pub promise: Option<Fingerprint>,
+    /// The fingerprint of the job that the rank goes by.
+    pub fingerprint: Fingerprint,
+    /// The change for whose outcome the rank waits.
+    pub promise: Option<JobHold>,
     /// The number of the heartbeat of this client.
     pub number: u64,
 }

@@ -71,4 +71,6 @@ pub enum Refusal {
     NoTrace { trace: u64, cause: String },
     #[error("the classes of job `{job}` are not known: {cause}")]
     ClassesUnknown { job: String, cause: String },
+    #[error("{session} of {run} is over: its job has changed, and rank {rank} goes by it as it was")]
+    SessionOutdated { run: Box<RunName>, session: SessionId, rank: u32 },
 }

@@ -138,6 +138,8 @@ macro_rules! job_keys {
             pub stages: Vec<BlendStage>,
             /// Samples that do not come, each list from a sample on, in this order; none is in two of them.
             pub redactions: Vec<Redaction>,
+            /// The fingerprints of the job as it was before each of its last changes, in this order.
+            pub earlier: Vec<Fingerprint>,
             /// The columns of a batch, in order.
             pub columns: Vec<Column>,
         }
@@ -158,8 +160,8 @@ macro_rules! job_keys {
         impl From<Job> for JobForm {
             fn from(job: Job) -> Self {
                 let OrderParams { version, lanes, window, shuffle } = job.order;
-                let Job { name, dataset, dataset_fingerprint, view, samples, $($key,)* mix, sequence, sources, stages, redactions, columns, .. } = job;
-                let order = OrderForm { version, lanes, window, shuffle, view, mix, sequence, sources, stages, redactions };
+                let Job { name, dataset, dataset_fingerprint, view, samples, $($key,)* mix, sequence, sources, stages, redactions, earlier, columns, .. } = job;
+                let order = OrderForm { version, lanes, window, shuffle, view, mix, sequence, sources, stages, redactions, earlier };
                 Self { name, dataset, dataset_fingerprint, samples, $($key,)* order, columns }
             }
         }
@@ -167,9 +169,9 @@ macro_rules! job_keys {
         impl From<JobForm> for Job {
             fn from(form: JobForm) -> Self {
                 let JobForm { name, dataset, dataset_fingerprint, samples, $($key,)* order, columns } = form;
-                let OrderForm { version, lanes, window, shuffle, view, mix, sequence, sources, stages, redactions } = order;
+                let OrderForm { version, lanes, window, shuffle, view, mix, sequence, sources, stages, redactions, earlier } = order;
                 let order = OrderParams { version, lanes, window, shuffle };
-                Self { name, dataset, dataset_fingerprint, view, samples, $($key,)* order, mix, sequence, sources, stages, redactions, columns }
+                Self { name, dataset, dataset_fingerprint, view, samples, $($key,)* order, mix, sequence, sources, stages, redactions, earlier, columns }
             }
         }
 
@@ -178,9 +180,9 @@ macro_rules! job_keys {
             pub(super) fn job(&self, dataset_fingerprint: Fingerprint, samples: u64, order: OrderParams) -> Job {
                 let (name, dataset) = (self.name.clone(), self.dataset.clone());
                 $(let $key = <$Key>::value(self, samples);)*
-                let (view, mix, sequence, sources, stages, columns) = Default::default();
+                let (view, mix, sequence, sources, stages, earlier, columns) = Default::default();
                 let redactions = self.redaction.clone();
-                Job { name, dataset, dataset_fingerprint, view, samples, $($key,)* order, mix, sequence, sources, stages, redactions, columns }
+                Job { name, dataset, dataset_fingerprint, view, samples, $($key,)* order, mix, sequence, sources, stages, redactions, earlier, columns }
             }
         }
 

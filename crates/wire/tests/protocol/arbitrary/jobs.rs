@@ -354,10 +354,10 @@ pub(super) fn job() -> impl Strategy<Value = Job> {
     let bad = prop_oneof![Just(BadSamples::Substitute), Just(BadSamples::Mask), Just(BadSamples::Fail)];
     let names = (text(), text(), any::<u128>(), any::<u64>(), any::<u64>());
     let numbers = (any::<u32>(), any::<u64>(), ends, bad, 0.0..1.0_f64, option::of(cost()));
-    let changes = (vec(stage(), 0..3), vec(redaction(), 0..3));
+    let changes = (vec(stage(), 0..3), vec(redaction(), 0..3), vec(any::<u128>().prop_map(Fingerprint), 0..3));
     let parts = (option::of(any::<u128>()), option::of(mix()), option::of(sequence()), vec(source(), 0..3), changes);
     (names, numbers, order(), vec(column(), 0..4), parts).prop_map(
-        |(names, numbers, order, columns, (view, mix, sequence, sources, (stages, redactions)))| Job {
+        |(names, numbers, order, columns, (view, mix, sequence, sources, (stages, redactions, earlier)))| Job {
             name: names.0,
             dataset: names.1,
             dataset_fingerprint: Fingerprint(names.2),
@@ -376,6 +376,7 @@ pub(super) fn job() -> impl Strategy<Value = Job> {
             sources,
             stages,
             redactions,
+            earlier,
             columns,
         },
     )

@@ -11,9 +11,13 @@ fn changed(from: u64) -> Job {
     Job { redactions: vec![Redaction { from, samples: RedactedSamples::new(vec![SampleId(1)]) }], ..job() }
 }
 
+/// Returns what a rank promises that waits for the job with that redaction.
+fn hold(from: u64) -> Option<JobHold> {
+    Some(JobHold { change: changed(from).fingerprint(), from })
+}
+
 fn proposed(from: u64) -> JobNotice {
-    let hold = JobHold { change: changed(from).fingerprint(), from };
-    JobNotice { fingerprint: job().fingerprint(), hold: Some(hold) }
+    JobNotice { fingerprint: job().fingerprint(), hold: hold(from) }
 }
 
 fn made(from: u64) -> JobNotice {
@@ -55,7 +59,7 @@ fn a_rank_promises_at_once_and_hands_over_nothing_past_the_change_before_it_has_
     assert_eq!(handed(&rank.filled(L0, 0, 0, 0)), [0]);
     rank.heard_of(Some(home(1)), proposed(60));
     let promise = next_heartbeat(&mut rank);
-    assert_eq!((promise.promise, promise.handed), (Some(changed(60).fingerprint()), at(24)));
+    assert_eq!((promise.promise, promise.handed), (hold(60), at(24)));
     assert!(promise.number > first.number);
 
     assert_eq!(handed(&rank.filled(L0, 1, 1, 24)), [1]);
@@ -92,7 +96,7 @@ fn a_rank_that_is_past_a_change_promises_nothing_and_one_that_is_released_goes_o
     assert_eq!((late.promise, late.handed), (None, at(48)));
     rank.heard_of(Some(home(1)), proposed(50));
     assert_eq!(handed(&rank.filled(L0, 2, 2, 48)), [0; 0]);
-    assert_eq!(next_heartbeat(&mut rank).promise, Some(changed(50).fingerprint()));
+    assert_eq!(next_heartbeat(&mut rank).promise, hold(50));
     let effects = rank.heard(Some(home(1)));
     assert_eq!(handed(&effects), [2], "the change is not made");
     assert_eq!(next_heartbeat(&mut rank).promise, None);
@@ -123,5 +127,5 @@ fn a_trainer_that_goes_to_a_position_past_a_change_waits_there_until_it_is_made(
     rank.heard_of(Some(home(1)), proposed(60));
     assert_eq!(next_heartbeat(&mut rank).handed, at(72), "so another position is proposed");
     rank.heard_of(Some(home(1)), proposed(200));
-    assert_eq!(next_heartbeat(&mut rank).promise, Some(changed(200).fingerprint()));
+    assert_eq!(next_heartbeat(&mut rank).promise, hold(200));
 }

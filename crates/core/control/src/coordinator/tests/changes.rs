@@ -8,12 +8,13 @@ use crate::{
         tests::world::CoordinatorWorld,
     },
     messages::{
-        FromCoordinator, JobNotice, JobReplacement, Join, RankHeartbeat, Refusal, RunName, Start, ToCoordinator,
+        FromCoordinator, JobHold, JobNotice, JobReplacement, Join, KnownChanges, RankHeartbeat, Refusal, RunName,
+        Start, ToCoordinator,
     },
 };
 use spdl_job::Job;
 use spdl_order::RedactedSamples;
-use spdl_types::{Fingerprint, Position, SampleId, SessionId};
+use spdl_types::{Position, SampleId, SessionId};
 
 /// Returns a job whose sources have these weights from these samples on.
 fn job(stages: &[(u64, u32, u32)]) -> Job {
@@ -24,14 +25,28 @@ fn job(stages: &[(u64, u32, u32)]) -> Job {
     staged(4.0, &(stages.iter().map(table).collect::<String>() + &table(&(800, 1, 1))))
 }
 
-fn of_two(join: Join) -> Join {
+pub(super) fn of_two(join: Join) -> Join {
     Join { job: "two".to_owned(), run: "first".to_owned(), ..join }
+}
+
+/// Returns the heartbeat of a rank that goes by the job `two` as it is.
+pub(super) fn of_job(world: &CoordinatorWorld, says: RankHeartbeat) -> RankHeartbeat {
+    RankHeartbeat { job: "two".to_owned(), fingerprint: world.fingerprint("two"), ..says }
+}
+
+/// Returns the join of a rank of a session that goes by a version of the job `two`.
+pub(super) fn again(session: u64, job: &Job, handed: u64, join: Join) -> Join {
+    let (stages, redactions, earlier) = (job.stages.clone(), job.redactions.clone(), job.earlier.clone());
+    let changes = KnownChanges { stages, redactions, earlier, handed: Position::new(0, handed), hold: None };
+    let (session, fingerprint) = (Some(SessionId(session)), Some(job.fingerprint()));
+    let start = Start::At(Position::START);
+    Join { session, fingerprint, changes: Some(Box::new(changes)), start, ..of_two(join) }
 }
 
 /// Lets the only rank of a launch leave at a position.
 fn leave(world: &mut CoordinatorWorld, session: u64, nonce: u64, at: Position) {
-    let last = heartbeat(session, 0, nonce, 0);
-    world.leave(RankHeartbeat { job: "two".to_owned(), acknowledged: at, ..last });
+    let last = of_job(world, heartbeat(session, 0, nonce, 0));
+    world.leave(RankHeartbeat { acknowledged: at, ..last });
 }
 
 #[test]
@@ -79,7 +94,8 @@ fn a_rank_that_was_silent_while_stages_changed_does_not_go_on_with_the_old_ones(
         let mut world = CoordinatorWorld::new();
         assert_eq!(world.create(job(&[])), FromCoordinator::Done);
         let id = world.join(of_two(join(0, 1, 10)));
-        let beat = |at: u64| RankHeartbeat { job: "two".to_owned(), ..heartbeat(id, 0, 10, at) };
+        let before = of_job(&world, heartbeat(id, 0, 10, 40));
+        let beat = |at: u64| RankHeartbeat { acknowledged: Position::new(0, at), ..before.clone() };
         world.heartbeat(beat(40)).unwrap();
         world.pass_ms(60_000);
         assert!(matches!(world.replace(job(&[(40, 1, 9)])), FromCoordinator::Replaced(JobReplacement::Changed { .. })));
@@ -87,9 +103,8 @@ fn a_rank_that_was_silent_while_stages_changed_does_not_go_on_with_the_old_ones(
             world.restart();
         }
         assert_eq!(world.heartbeat(beat(48)), Err(Refusal::UnknownSession { session: SessionId(id) }));
-        let again =
-            Join { session: Some(SessionId(id)), fingerprint: Some(job(&[]).fingerprint()), ..of_two(join(0, 1, 10)) };
-        assert!(matches!(world.try_join(again), Err(Refusal::FingerprintDiffers { .. })));
+        let refused = world.try_join(again(id, &job(&[]), 40, join(0, 1, 10))).unwrap_err();
+        assert!(matches!(refused, Refusal::SessionOutdated { .. }), "{refused:?}");
         let (session, _) = world.try_join(of_two(join(0, 1, 10))).unwrap();
         assert!(session.id.0 > id, "a join whose answer was lost opens a session with the new stages");
         assert_eq!((session.start, session.job.stages[0].from), (Position::new(0, 40), 40));
@@ -161,7 +176,7 @@ fn set(world: &mut CoordinatorWorld, from: Option<u64>, weights: [u32; 2]) -> Re
     request(world, ToCoordinator::SetWeights { job: "two".to_owned(), from, weights: weights.into() })
 }
 
-fn redact(world: &mut CoordinatorWorld, from: Option<u64>, ids: &[u64]) -> Result<FromCoordinator, Refusal> {
+pub(super) fn redact(world: &mut CoordinatorWorld, from: Option<u64>, ids: &[u64]) -> Result<FromCoordinator, Refusal> {
     let samples = RedactedSamples::new(ids.iter().copied().map(SampleId).collect());
     request(world, ToCoordinator::Redact { job: "two".to_owned(), from, samples })
 }
@@ -175,10 +190,10 @@ fn request(world: &mut CoordinatorWorld, request: ToCoordinator) -> Result<FromC
 }
 
 /// Sends the heartbeat of a rank of session 1 of the job `two`, and returns what it learns of changes.
-fn beat(world: &mut CoordinatorWorld, rank: u32, handed: u64, promise: Option<Fingerprint>) -> JobNotice {
+pub(super) fn beat(world: &mut CoordinatorWorld, rank: u32, handed: u64, promise: Option<JobHold>) -> JobNotice {
     let says = heartbeat(1, rank, 10 + u64::from(rank), handed);
     let number = world.now_ms;
-    let says = RankHeartbeat { job: "two".to_owned(), handed: Position::new(0, handed), promise, number, ..says };
+    let says = RankHeartbeat { handed: Position::new(0, handed), promise, number, ..of_job(world, says) };
     world.now_ms += 1;
     match world.send_as(Role::Client, 1 << 40, ToCoordinator::RankHeartbeat(says)) {
         Answer::Reply(FromCoordinator::RankAcknowledged { notice, heartbeat_ms, .. }) => {
@@ -190,7 +205,7 @@ fn beat(world: &mut CoordinatorWorld, rank: u32, handed: u64, promise: Option<Fi
 }
 
 /// Creates a world in which two ranks train with the job `two`.
-fn training() -> CoordinatorWorld {
+pub(super) fn training() -> CoordinatorWorld {
     let mut world = CoordinatorWorld::new();
     assert_eq!(world.create(job(&[])), FromCoordinator::Done);
     for rank in [0, 1] {
@@ -199,7 +214,7 @@ fn training() -> CoordinatorWorld {
     world
 }
 
-fn at_of(reply: Result<FromCoordinator, Refusal>) -> u64 {
+pub(super) fn at_of(reply: Result<FromCoordinator, Refusal>) -> u64 {
     match reply {
         Ok(FromCoordinator::Changing { at, .. }) => at.epoch * 100 + at.offset,
         other => panic!("{other:?}"),
@@ -215,11 +230,11 @@ fn a_change_is_made_once_all_ranks_have_promised_and_is_durable_before_a_rank_ge
     assert!(from >= 32, "two batches of 8 ahead of the furthest rank: {from}");
     let hold = beat(&mut world, 0, 24, None).hold.unwrap();
     assert_eq!(hold.from, from);
-    beat(&mut world, 0, 24, Some(hold.change));
+    beat(&mut world, 0, 24, Some(hold));
     assert_eq!(at_of(set(&mut world, None, [1, 65_535])), from, "rank 1 has not promised");
     assert!(set(&mut world, None, [2, 65_534]).unwrap_err().to_string().contains("another change of it waits"));
     let before = world.changes.len();
-    let notice = beat(&mut world, 1, 16, Some(hold.change));
+    let notice = beat(&mut world, 1, 16, Some(hold));
     assert_eq!((notice.fingerprint, notice.hold), (hold.change, None));
     assert!(world.changes[before..].iter().any(|change| matches!(change, Change::PutJob(_))));
     let asked = ToCoordinator::SessionJob { session: SessionId(1), job: "two".to_owned(), rank: 1, nonce: 11 };
@@ -244,8 +259,8 @@ fn another_position_is_proposed_if_a_rank_is_past_it_and_a_position_that_the_adm
     let from = at_of(redact(&mut world, None, &[5]));
     let hold = beat(&mut world, 0, from + 8, None).hold.unwrap();
     assert!(hold.from > from + 8, "{hold:?}");
-    beat(&mut world, 0, from + 8, Some(hold.change));
-    assert_eq!(beat(&mut world, 1, from, Some(hold.change)).fingerprint, hold.change);
+    beat(&mut world, 0, from + 8, Some(hold));
+    assert_eq!(beat(&mut world, 1, from, Some(hold)).fingerprint, hold.change);
 
     let named = Some(hold.from + 40);
     assert_eq!(at_of(redact(&mut world, named, &[6])), hold.from + 40);
@@ -263,13 +278,13 @@ fn a_change_waits_for_a_silent_rank_and_is_made_without_the_session_once_all_are
     let hold = beat(&mut world, 0, 16, None).hold.unwrap();
     for _ in 0..60 {
         world.pass_ms(200);
-        beat(&mut world, 0, 16, Some(hold.change));
+        beat(&mut world, 0, 16, Some(hold));
     }
     let Ok(FromCoordinator::Changing { waiting, .. }) = redact(&mut world, None, &[5, 6]) else { panic!("it is made") };
     assert_eq!(waiting, "rank 1 of run `first`");
     world.pass_ms(60_000);
     assert_eq!(redact(&mut world, None, &[5, 6]), Ok(FromCoordinator::Replaced(JobReplacement::Unchanged)));
-    let says = RankHeartbeat { job: "two".to_owned(), ..heartbeat(1, 1, 11, 16) };
+    let says = of_job(&world, heartbeat(1, 1, 11, 16));
     assert_eq!(world.heartbeat(says), Err(Refusal::UnknownSession { session: SessionId(1) }));
     let (session, _) = world.try_join(of_two(join(0, 1, 30))).unwrap();
     let [redaction] = &session.job.redactions[..] else { panic!("{:?}", session.job.redactions) };
@@ -283,7 +298,9 @@ fn a_proposal_that_is_lost_with_the_coordinator_releases_the_ranks() {
     at_of(set(&mut world, None, [1, 65_535]));
     let hold = beat(&mut world, 0, 16, None).hold.unwrap();
     world.restart();
-    let notice = beat(&mut world, 0, 16, Some(hold.change));
+    assert_eq!(beat(&mut world, 0, 16, Some(hold)).hold, Some(hold), "rank 1 may know that it was made");
+    beat(&mut world, 1, 16, None);
+    let notice = beat(&mut world, 0, 16, Some(hold));
     assert_eq!((notice.hold, notice.fingerprint), (None, job(&[]).fingerprint()));
     at_of(set(&mut world, None, [1, 65_535]));
 }

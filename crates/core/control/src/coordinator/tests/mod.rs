@@ -6,6 +6,7 @@ mod diagnosis;
 mod heartbeats;
 mod history;
 mod jobs;
+mod later_jobs;
 mod launches;
 mod limits;
 mod membership;

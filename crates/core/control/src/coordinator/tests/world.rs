@@ -9,6 +9,7 @@ use crate::{
     messages::{FromCoordinator, Join, RankHeartbeat, Refusal, Session, ToCoordinator, WorkerHeartbeat},
 };
 use spdl_job::Job;
+use spdl_types::Fingerprint;
 
 /// A coordinator with its durable state and its clock.
 pub(crate) struct CoordinatorWorld {
@@ -39,6 +40,12 @@ impl CoordinatorWorld {
         reply
     }
 
+    /// Returns the fingerprint of a job as it is in the durable state.
+    pub(crate) fn fingerprint(&self, job: &str) -> Fingerprint {
+        let jobs = self.state.durable().jobs;
+        jobs.iter().find(|record| record.job.name == job).expect("it was created").fingerprint
+    }
+
     /// Carries out the effects of the core.
     pub(crate) fn carry_out(&mut self) {
         while let Some(effect) = self.core.poll_effect() {
@@ -59,6 +66,11 @@ impl CoordinatorWorld {
         answer
     }
 
+    /// Sends a request of a rank, and returns the reply.
+    pub(crate) fn ask(&mut self, request: ToCoordinator) -> FromCoordinator {
+        self.reply(Role::Client, 1 << 40, request)
+    }
+
     fn reply(&mut self, role: Role, connection: u64, request: ToCoordinator) -> FromCoordinator {
         match self.send_as(role, connection, request) {
             Answer::Reply(reply) => reply,
@@ -72,7 +84,7 @@ impl CoordinatorWorld {
     }
 
     pub(crate) fn try_join(&mut self, join: Join) -> Result<(Session, Option<u64>), Refusal> {
-        match self.reply(Role::Client, 1 << 40, ToCoordinator::Join(join)) {
+        match self.ask(ToCoordinator::Join(join)) {
             FromCoordinator::Joined { session, home, .. } => Ok((*session, home.map(|home| home.worker.0))),
             FromCoordinator::Refused(refusal) => Err(refusal),
             other => panic!("{other:?} is no answer to a join"),
@@ -93,7 +105,7 @@ impl CoordinatorWorld {
 
     /// Sends a rank's heartbeat and returns the rank's home.
     pub(crate) fn heartbeat(&mut self, heartbeat: RankHeartbeat) -> Result<Option<u64>, Refusal> {
-        match self.reply(Role::Client, 1 << 40, ToCoordinator::RankHeartbeat(heartbeat)) {
+        match self.ask(ToCoordinator::RankHeartbeat(heartbeat)) {
             FromCoordinator::RankAcknowledged { home, .. } => Ok(home.map(|home| home.worker.0)),
             FromCoordinator::Refused(refusal) => Err(refusal),
             other => panic!("{other:?} is no answer to a heartbeat"),
@@ -101,7 +113,7 @@ impl CoordinatorWorld {
     }
 
     pub(crate) fn leave(&mut self, heartbeat: RankHeartbeat) {
-        let reply = self.reply(Role::Client, 1 << 40, ToCoordinator::RankLeave(heartbeat));
+        let reply = self.ask(ToCoordinator::RankLeave(heartbeat));
         assert_eq!(reply, FromCoordinator::Done);
     }
 
@@ -126,6 +138,6 @@ impl CoordinatorWorld {
     }
 }
 
-fn core(durable: Durable, now_ms: u64) -> CoordinatorCore {
+pub(crate) fn core(durable: Durable, now_ms: u64) -> CoordinatorCore {
     CoordinatorCore::new(CoordinatorConfig::default(), Box::new(NearestThenLeastLoaded), durable, now_ms)
 }
