@@ -6,11 +6,10 @@
 //! `cargo bench --bench cache [-- --epochs N] [--records N]`
 
 mod arguments;
+mod rank;
 
 use std::{
     collections::{BTreeSet, HashMap},
-    fs,
-    path::Path,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering::Relaxed},
@@ -18,25 +17,19 @@ use std::{
     time::Duration,
 };
 
-use spdl_control::messages::Session;
-use spdl_dataset::{PackOptions, PackSource, pack};
 use spdl_insight::tuning::{Setting, TuningSettings};
-use spdl_job::{Job, JobFile};
+use spdl_job::Job;
 use spdl_order::Plan;
-use spdl_shard::{manifest::Manifest, store::DatasetStore};
 use spdl_testkit::{
     proxy::{Proxy, RangesRead},
     s3::S3Server,
 };
-use spdl_types::{Position, SessionId};
-use spdl_worker::{
-    budget::Budget,
-    feed::{Access, FeedEvent, FeedRequest, RankFeed, Resources, SlabKind},
-};
+use spdl_types::Position;
+use spdl_worker::feed::{Access, RankFeed};
 
 const RECORD_BYTES: usize = 16_000;
 const BLOCK_BYTES: u64 = 64 << 10;
-const GLOBAL_BATCH: u32 = 32;
+const GLOBAL_BATCH: usize = 32;
 /// Steps read ahead.
 const READ_AHEAD: u32 = 4;
 /// The fractions of the dataset that fit into the memory, beside the blocks in use.
@@ -51,48 +44,14 @@ struct Measured {
     limit_bytes: u64,
 }
 
-/// Packs records into a folder.
-async fn dataset(folder: &Path, records: u64) -> Manifest {
-    let files = folder.join("files");
-    fs::create_dir_all(&files).expect("a folder");
-    let mut list = String::new();
-    for record in 0..records as usize {
-        let name = format!("{record:06}.bin");
-        let bytes: Vec<u8> = (0..RECORD_BYTES).map(|at| (record * 31 + at * 7) as u8).collect();
-        fs::write(files.join(&name), bytes).expect("a file");
-        list.push_str(&format!("{name}\t{}\n", record % 10));
-    }
-    fs::write(files.join("list.txt"), list).expect("a file");
-    let path = folder.join("dataset");
-    let store = DatasetStore::create_with(path.to_str().expect("UTF-8"), &Default::default()).expect("a folder");
-    let options =
-        PackOptions { block_bytes: BLOCK_BYTES, ..PackOptions::new(PackSource::FileList(files.join("list.txt"))) };
-    pack(&store, &options, &|_| {}).await.expect("files are packed");
-    store.manifest().await.expect("the manifest just written")
-}
-
-fn job(url: &str, manifest: &Manifest) -> Job {
-    let text = format!(
-        "name = \"bench\"\ndataset = \"{url}\"\nglobal_batch = {GLOBAL_BATCH}\nepochs = 1000000\n\
-         [[column]]\nname = \"bytes\"\nfrom = \"bin\"\ndecode = \"bytes\"\nmax_bytes = {RECORD_BYTES}\n"
-    );
-    JobFile::parse(&text, "bench").and_then(|file| file.freeze(&manifest.facts())).expect("a valid job")
-}
-
 /// Pulls `epochs` epochs with room for `block_bytes` of blocks.
 async fn pull(job: &Job, samples: u64, proxy: &Proxy, block_bytes: u64, epochs: u64) -> Measured {
-    let cores = std::thread::available_parallelism().map_or(1.0, |cores| cores.get() as f64);
     let tuning = TuningSettings { requests: Setting::Pinned(16), read_ahead: Setting::Pinned(READ_AHEAD) };
-    let (global_batch, start) = (job.global_batch, Position::START);
-    let session = Session { id: SessionId(1), job: job.clone(), world: 1, global_batch, start };
     // Find by trial how much memory leaves this room for blocks, because a part of it has other uses.
     let mut memory_bytes = block_bytes;
     let (resources, mut feed) = loop {
-        let budget = Budget { cores, memory_bytes, disk: None };
-        let access = Access { tuning, ..Access::default() };
-        let resources = Resources::with_access("bench", budget, access).expect("threads");
-        let request = FeedRequest { session: session.clone(), rank: 0, from: start, slots: 2, slab: SlabKind::Private };
-        if let Ok(feed) = RankFeed::start(&resources, request)
+        let resources = rank::resources(memory_bytes, Access { tuning, ..Access::default() });
+        if let Ok(feed) = RankFeed::start(&resources, rank::request(job, 1, 0, 2))
             && resources.cache_stats().limit_bytes >= block_bytes
         {
             break (resources, feed);
@@ -109,9 +68,8 @@ async fn pull(job: &Job, samples: u64, proxy: &Proxy, block_bytes: u64, epochs: 
     });
     let mut at_ends = Vec::new();
     for _ in 0..epochs {
-        for _ in 0..samples / u64::from(global_batch) {
-            let FeedEvent::Filled { slot, .. } = feed.next().await.expect("a good dataset") else { panic!("it ended") };
-            feed.free(slot).expect("a lent slot");
+        for _ in 0..samples / u64::from(job.global_batch) {
+            assert!(rank::take(&mut feed).await, "it ended");
         }
         at_ends.push(proxy.read_of(".tar"));
     }
@@ -165,7 +123,9 @@ async fn main() {
     }
     let (records, epochs) = (arguments::number("--records", 16_384), arguments::number("--epochs", 10).max(3));
     let folder = tempfile::tempdir().expect("a directory for temporary files");
-    let manifest = dataset(folder.path(), records).await;
+    let store = rank::pack_records(folder.path(), records as usize, RECORD_BYTES, BLOCK_BYTES).await;
+    let manifest = store.manifest().await.expect("the manifest just written");
+    let job = |url: &str| rank::job_of_records(url, &manifest.facts(), GLOBAL_BATCH, RECORD_BYTES);
     let server = S3Server::start_open();
     server.upload(&folder.path().join("dataset"), "records").await;
     let url = |proxy: &Proxy| proxy.before(&server.web_url("records"));
@@ -178,12 +138,12 @@ async fn main() {
         "fraction", "room, MB", "in use", "hits", "of it", "LRU", "Belady", "requests", "MB"
     );
     let proxy = Proxy::start(server.address());
-    let probe = pull(&job(&url(&proxy), &manifest), samples, &proxy, bytes / 2, epochs).await;
+    let probe = pull(&job(&url(&proxy)), samples, &proxy, bytes / 2, epochs).await;
     // The blocks in use, and the part of the room that decoding takes once it has begun.
     let beside = probe.window_bytes + (bytes / 2).saturating_sub(probe.limit_bytes);
     for fraction in FRACTIONS {
         let proxy = Proxy::start(server.address());
-        let job = job(&url(&proxy), &manifest);
+        let job = job(&url(&proxy));
         let room = (fraction * bytes as f64) as u64 + beside;
         let Measured { epoch, window_bytes, limit_bytes } = pull(&job, samples, &proxy, room, epochs).await;
         let plan = Plan::new(&manifest.block_samples(), job.seed, job.order).expect("a plan");

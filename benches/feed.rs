@@ -7,28 +7,24 @@
 mod arguments;
 mod bare;
 mod columns;
+mod rank;
 
 use std::{
     alloc::{GlobalAlloc, Layout, System},
     path::Path,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::atomic::{AtomicU64, Ordering},
     time::Instant,
 };
 
 use bare::Bare;
 use columns::COLUMNS;
 use spdl_cli::pictures::write_image_folder;
-use spdl_control::messages::Session;
 use spdl_dataset::{PackOptions, PackSource, pack};
-use spdl_job::{Job, JobFile};
+use spdl_job::Job;
 use spdl_shard::store::DatasetStore;
-use spdl_types::{Position, SessionId};
 use spdl_worker::{
     budget::Budget,
-    feed::{FeedEvent, FeedRequest, RankFeed, Resources, SlabKind},
+    feed::{FeedEvent, RankFeed, Resources},
 };
 
 /// Counts the allocations of all threads.
@@ -87,7 +83,7 @@ async fn main() {
         "name = \"bench\"\ndataset = \"{}\"\nseed = 1\nglobal_batch = 64\nepochs = {epochs}\n{COLUMNS}",
         store.url()
     );
-    let job = JobFile::parse(&text, "bench").and_then(|file| file.freeze(&manifest.facts())).expect("a valid job");
+    let job = rank::job(&text, &manifest.facts());
     println!("{images} pictures, {threads} decoding threads, random_resized_crop 224, batch 64, u8");
     let bare = Bare::open(&store, &job, threads as usize).await;
     let mut before = bare.run(0..epochs);
@@ -125,47 +121,21 @@ async fn dataset(directory: &Path, images: u64) -> DatasetStore {
 /// Pulls the whole job with `world` ranks; returns images per second.
 async fn feed(job: &Job, cores: f64, memory_bytes: u64, world: u32) -> f64 {
     let resources = Resources::new("bench", Budget { cores, memory_bytes, disk: None }).expect("threads");
-    let session =
-        Session { id: SessionId(1), job: job.clone(), world, global_batch: job.global_batch, start: Position::START };
     let started = Instant::now();
-    let ranks = (0..world).map(|rank| tokio::spawn(drain(resources.clone(), session.clone(), rank)));
+    let rank = |rank| RankFeed::start(&resources, rank::request(job, world, rank, 0)).expect("memory for the slots");
+    let ranks: Vec<_> = (0..world).map(|number| tokio::spawn(rank::drain(rank(number)))).collect();
     let mut entries = 0;
-    for rank in ranks.collect::<Vec<_>>() {
+    for rank in ranks {
         entries += rank.await.expect("no panic");
     }
     entries as f64 / started.elapsed().as_secs_f64()
-}
-
-async fn drain(resources: Arc<Resources>, session: Session, rank: u32) -> u64 {
-    let request = FeedRequest { session, rank, from: Position::START, slots: 0, slab: SlabKind::Private };
-    let mut feed = RankFeed::start(&resources, request).expect("memory for the slots");
-    let mut entries = 0;
-    loop {
-        match feed.next().await.expect("a good dataset") {
-            FeedEvent::Filled { slot, used_bytes, .. } => {
-                let batch = feed.slab().read(slot).expect("a filled slot");
-                entries += feed.layout().read(&batch[..used_bytes as usize]).expect("a batch").len() as u64;
-                drop(batch);
-                feed.free(slot).expect("a lent slot");
-            }
-            FeedEvent::End { .. } => return entries,
-        }
-    }
 }
 
 /// Prints the allocations of a feed once all blocks are in memory: in all epochs but the first.
 async fn steady(job: &Job, cores: f64) {
     let budget = Budget { cores, memory_bytes: 1 << 30, disk: None };
     let resources = Resources::new("bench", budget).expect("threads");
-    let session = Session {
-        id: SessionId(1),
-        job: job.clone(),
-        world: 1,
-        global_batch: job.global_batch,
-        start: Position::START,
-    };
-    let request = FeedRequest { session, rank: 0, from: Position::START, slots: 0, slab: SlabKind::Private };
-    let mut feed = RankFeed::start(&resources, request).expect("memory for the slots");
+    let mut feed = rank::start(&resources, job, 0);
     let [mut batches, mut samples, mut allocations, mut bytes] = [0_u64; 4];
     loop {
         let before = [&ALLOCATIONS, &ALLOCATED_BYTES].map(|counter| counter.load(Ordering::Relaxed));

@@ -5,6 +5,7 @@
 
 mod arguments;
 mod bucket;
+mod rank;
 
 use std::{
     fs,
@@ -14,15 +15,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use spdl_control::messages::Session;
 use spdl_dataset::{IndexOptions, index};
-use spdl_job::{Job, JobFile};
+use spdl_job::Job;
 use spdl_shard::{format::format_called, store::DatasetStore};
-use spdl_types::{Position, SessionId};
-use spdl_worker::{
-    budget::Budget,
-    feed::{FeedEvent, FeedRequest, RankFeed, Resources, SlabKind},
-};
+use spdl_worker::{budget::Budget, feed::Access};
 
 const MB: u64 = 1_000_000;
 
@@ -56,23 +52,17 @@ async fn job(url: &str, bytes: u64, batch: u64) -> Job {
         "name = \"long\"\ndataset = \"{url}\"\nglobal_batch = {batch}\nepochs = 1000000\n\
          [[column]]\nname = \"x\"\nfrom = \"npy\"\ndecode = \"tensor\"\ndtype = \"u8\"\nshape = [{bytes}]\n"
     );
-    JobFile::parse(&text, "long").and_then(|file| file.freeze(&manifest.facts())).expect("a valid job")
+    rank::job(&text, &manifest.facts())
 }
 
 /// Pulls `rounds + 1` epochs within `memory_bytes`, and returns the measurements of all but the first.
 async fn pull(job: &Job, steps: u64, memory_bytes: u64, rounds: u64) -> Vec<Measured> {
-    let cores = std::thread::available_parallelism().map_or(1.0, |cores| cores.get() as f64);
-    let resources = Resources::new("bench", Budget { cores, memory_bytes, disk: None }).expect("threads");
-    let (global_batch, start) = (job.global_batch, Position::START);
-    let session = Session { id: SessionId(1), job: job.clone(), world: 1, global_batch, start };
-    let request = FeedRequest { session, rank: 0, from: start, slots: 2, slab: SlabKind::Private };
-    let mut feed = RankFeed::start(&resources, request).expect("a rank");
+    let mut feed = rank::start(&rank::resources(memory_bytes, Access::default()), job, 2);
     let mut measured = Vec::new();
     for _ in 0..=rounds {
         let (began, usage) = (Instant::now(), usage());
         for _ in 0..steps {
-            let FeedEvent::Filled { slot, .. } = feed.next().await.expect("a good dataset") else { panic!("it ended") };
-            feed.free(slot).expect("a lent slot");
+            assert!(rank::take(&mut feed).await, "it ended");
         }
         let after = self::usage();
         let cpu_s = (after.0 - usage.0).as_secs_f64();

@@ -7,6 +7,7 @@
 mod arguments;
 mod bucket;
 mod columns;
+mod rank;
 
 use std::{
     fs,
@@ -16,15 +17,10 @@ use std::{
 
 use columns::COLUMNS;
 use spdl_cli::pictures::write_image_folder;
-use spdl_control::messages::Session;
 use spdl_dataset::{IndexOptions, PackOptions, PackSource, index, pack};
-use spdl_job::{Job, JobFile};
+use spdl_job::Job;
 use spdl_shard::store::DatasetStore;
-use spdl_types::{Position, SessionId};
-use spdl_worker::{
-    budget::Budget,
-    feed::{FeedEvent, FeedRequest, RankFeed, Resources, SlabKind},
-};
+use spdl_worker::{budget::Budget, feed::Resources};
 
 /// Writes `files` pictures to folders of classes, of which `pictures` are different and the others are hard links.
 fn write_pictures(folder: &Path, files: u64, pictures: u64) {
@@ -49,34 +45,14 @@ async fn job_of(name: &str) -> Job {
     let url = format!("s3://{}/{name}", bucket::BUCKET);
     let manifest = DatasetStore::open(&url).expect("a bucket").manifest().await.expect("a dataset");
     let text = format!("name = \"{name}\"\ndataset = \"{url}\"\nseed = 1\nglobal_batch = 64\nepochs = 1\n{COLUMNS}");
-    JobFile::parse(&text, name).and_then(|file| file.freeze(&manifest.facts())).expect("a valid job")
+    rank::job(&text, &manifest.facts())
 }
 
 /// Pulls the whole job with one rank and empty caches; returns images per second.
 async fn pull(job: &Job, cores: f64) -> f64 {
     let resources = Resources::new("bench", Budget { cores, memory_bytes: 1 << 30, disk: None }).expect("threads");
-    let session = Session {
-        id: SessionId(1),
-        job: job.clone(),
-        world: 1,
-        global_batch: job.global_batch,
-        start: Position::START,
-    };
-    let request = FeedRequest { session, rank: 0, from: Position::START, slots: 0, slab: SlabKind::Private };
     let started = Instant::now();
-    let mut feed = RankFeed::start(&resources, request).expect("memory for the slots");
-    let mut entries = 0;
-    loop {
-        match feed.next().await.expect("a good dataset") {
-            FeedEvent::Filled { slot, used_bytes, .. } => {
-                let batch = feed.slab().read(slot).expect("a filled slot");
-                entries += feed.layout().read(&batch[..used_bytes as usize]).expect("a batch").entries().count();
-                drop(batch);
-                feed.free(slot).expect("a slot of ours");
-            }
-            FeedEvent::End { .. } => return entries as f64 / started.elapsed().as_secs_f64(),
-        }
-    }
+    rank::drain(rank::start(&resources, job, 0)).await as f64 / started.elapsed().as_secs_f64()
 }
 
 fn main() {

@@ -5,24 +5,20 @@
 //! `cargo bench --bench parts -- DATASET [--rounds N] [--latency-ms N] [--mb-per-s N]`, where DATASET is a folder that `spdl-ctl pack --scalable` has written
 
 mod arguments;
+mod rank;
 
 use std::{
     path::Path,
     time::{Duration, Instant},
 };
 
-use spdl_control::messages::Session;
-use spdl_job::{Job, JobFile};
+use spdl_job::Job;
 use spdl_shard::store::DatasetStore;
 use spdl_testkit::{
     proxy::{FaultScript, Proxy, RangesRead},
     s3::S3Server,
 };
-use spdl_types::{Position, SessionId};
-use spdl_worker::{
-    budget::Budget,
-    feed::{Access, FeedEvent, FeedRequest, RankFeed, Resources, SlabKind},
-};
+use spdl_worker::feed::Access;
 
 const GLOBAL_BATCH: u32 = 32;
 const MEMORY_BYTES: u64 = 1 << 30;
@@ -35,18 +31,10 @@ struct Epoch {
 
 /// Pulls the first epoch with nothing in memory.
 async fn epoch(job: &Job, proxy: &Proxy, reads_parts: bool) -> Epoch {
-    let access = Access { reads_parts, ..Access::default() };
-    let cores = std::thread::available_parallelism().map_or(1.0, |cores| cores.get() as f64);
-    let budget = Budget { cores, memory_bytes: MEMORY_BYTES, disk: None };
-    let resources = Resources::with_access("bench", budget, access).expect("threads");
-    let (global_batch, start) = (job.global_batch, Position::START);
-    let session = Session { id: SessionId(1), job: job.clone(), world: 1, global_batch, start };
-    let request = FeedRequest { session, rank: 0, from: start, slots: 4, slab: SlabKind::Private };
+    let resources = rank::resources(MEMORY_BYTES, Access { reads_parts, ..Access::default() });
     let (begin, before) = (Instant::now(), proxy.read_of(".tar"));
-    let mut feed = RankFeed::start(&resources, request).expect("memory");
-    while let FeedEvent::Filled { slot, .. } = feed.next().await.expect("a good dataset") {
-        feed.free(slot).expect("a lent slot");
-    }
+    let mut feed = rank::start(&resources, job, 4);
+    while rank::take(&mut feed).await {}
     let after = proxy.read_of(".tar");
     let read = RangesRead { requests: after.requests - before.requests, bytes: after.bytes - before.bytes };
     Epoch { seconds: begin.elapsed().as_secs_f64(), read }
@@ -74,7 +62,7 @@ async fn main() {
          [[column]]\nname = \"image\"\nfrom = \"jpg\"\ndecode = \"image\"\n\
          ops = [{{ random_resized_crop = {{ size = 224 }} }}, {{ random_flip = {{}} }}]\n"
     );
-    let job = JobFile::parse(&text, "bench").and_then(|file| file.freeze(&facts)).expect("a valid job");
+    let job = rank::job(&text, &facts);
     let pictures = facts.samples as f64;
     println!(
         "{pictures} pictures, {} MB/s after {} ms; medians of {rounds} rounds, for each picture",

@@ -5,6 +5,7 @@
 //! `cargo bench --bench sharing [-- --steps N] [--rounds N] [--pictures N] [--cases N]`: `--cases` measures only the first ones.
 
 mod arguments;
+mod rank;
 
 use std::{
     fs,
@@ -13,8 +14,6 @@ use std::{
     time::Duration,
 };
 
-use spdl_control::messages::Session;
-use spdl_job::{Job, JobFile};
 use spdl_shard::{manifest::Manifest, store::DatasetStore};
 use spdl_testkit::{
     median,
@@ -22,10 +21,10 @@ use spdl_testkit::{
     proxy::Proxy,
     s3::S3Server,
 };
-use spdl_types::{Position, SessionId};
+use spdl_types::SessionId;
 use spdl_worker::{
     budget::Budget,
-    feed::{FeedEvent, FeedRequest, RankFeed, Resources, SlabKind},
+    feed::{RankFeed, Resources},
 };
 
 const GLOBAL_BATCH: u32 = 64;
@@ -140,18 +139,15 @@ async fn reads(server: &S3Server, folder: &Path, jobs: &[(u32, &str)], memory_by
     let resources = Resources::new("bench", Budget { cores: 2.0, memory_bytes, disk: None }).expect("threads");
     let feed = |(number, (seed, columns)): (usize, &(u32, &str))| {
         let text = job_text(&format!("job-{number}"), &url, *seed, columns);
-        let job: Job = JobFile::parse(&text, "bench").and_then(|file| file.freeze(&facts)).expect("a valid job");
-        let (id, global_batch, start) = (SessionId(number as u64), job.global_batch, Position::START);
-        let session = Session { id, job, world: 1, global_batch, start };
-        let request = FeedRequest { session, rank: 0, from: start, slots: 2, slab: SlabKind::Private };
+        let mut request = rank::request(&rank::job(&text, &facts), 1, 0, 2);
+        request.session.id = SessionId(number as u64);
         RankFeed::start(&resources, request).expect("memory")
     };
     let mut feeds: Vec<RankFeed> = jobs.iter().enumerate().map(feed).collect();
     // One epoch.
     for _ in 0..facts.samples / u64::from(GLOBAL_BATCH) {
         for feed in &mut feeds {
-            let FeedEvent::Filled { slot, .. } = feed.next().await.expect("a good dataset") else { panic!("it ended") };
-            feed.free(slot).expect("a lent slot");
+            assert!(rank::take(feed).await, "it ended");
         }
     }
     drop(feeds);

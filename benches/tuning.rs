@@ -7,30 +7,20 @@
 //! `cargo bench --bench tuning [-- --rounds N] [--seconds N] [--warm-s N] [--settle-s N] [--only N]`
 
 mod arguments;
+mod rank;
 
-use std::{
-    fs,
-    path::Path,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
-use spdl_control::messages::Session;
-use spdl_dataset::{PackOptions, PackSource, pack};
 use spdl_insight::{
     StoreStats,
     tuning::{Setting, TuningChange, TuningSettings, TuningStatus},
 };
-use spdl_job::{Job, JobFile};
-use spdl_shard::store::DatasetStore;
+use spdl_job::Job;
 use spdl_testkit::{
     proxy::{FaultScript, Proxy},
     s3::S3Server,
 };
-use spdl_types::{Position, SessionId};
-use spdl_worker::{
-    budget::Budget,
-    feed::{Access, FeedEvent, FeedRequest, RankFeed, Resources, SlabKind},
-};
+use spdl_worker::feed::{Access, RankFeed};
 
 /// Records of the dataset, and their bytes.
 const RECORDS: usize = 8_000;
@@ -69,35 +59,6 @@ const CASES: [Case; 2] = [
 /// The values that tuning begins with.
 const INITIAL: (u32, u32) = (32, 16);
 
-/// Packs the records into a folder.
-async fn dataset(folder: &Path) -> DatasetStore {
-    let files = folder.join("files");
-    fs::create_dir_all(&files).expect("a folder");
-    let mut list = String::new();
-    for record in 0..RECORDS {
-        let name = format!("{record:05}.bin");
-        let bytes: Vec<u8> = (0..RECORD_BYTES).map(|at| (record * 31 + at * 7) as u8).collect();
-        fs::write(files.join(&name), bytes).expect("a file");
-        list.push_str(&format!("{name}\t{}\n", record % 10));
-    }
-    fs::write(files.join("list.txt"), list).expect("a file");
-    let path = folder.join("dataset");
-    let store = DatasetStore::create_with(path.to_str().expect("UTF-8"), &Default::default()).expect("a folder");
-    let options =
-        PackOptions { block_bytes: BLOCK_BYTES, ..PackOptions::new(PackSource::FileList(files.join("list.txt"))) };
-    pack(&store, &options, &|_| {}).await.expect("files are packed");
-    store
-}
-
-async fn job(url: &str) -> Job {
-    let text = format!(
-        "name = \"bench\"\ndataset = \"{url}\"\nglobal_batch = {GLOBAL_BATCH}\nepochs = 1000000\n\
-         [[column]]\nname = \"bytes\"\nfrom = \"bin\"\ndecode = \"bytes\"\nmax_bytes = {RECORD_BYTES}\n"
-    );
-    let manifest = DatasetStore::open(url).expect("a URL").manifest().await.expect("a dataset");
-    JobFile::parse(&text, "bench").and_then(|file| file.freeze(&manifest.facts())).expect("a valid job")
-}
-
 /// A measured run.
 struct Run {
     samples_per_s: f64,
@@ -113,14 +74,8 @@ struct Run {
 /// Pulls at least one epoch and as long as `settle`, in which nothing is measured, and then whole epochs for at least as long
 /// as `measured`.
 async fn pull(job: &Job, tuning: TuningSettings, settle: Duration, measured: Duration) -> Run {
-    let cores = std::thread::available_parallelism().map_or(1.0, |cores| cores.get() as f64);
-    let budget = Budget { cores, memory_bytes: MEMORY_BYTES, disk: None };
-    let access = Access { tuning, ..Access::default() };
-    let resources = Resources::with_access("bench", budget, access).expect("threads");
-    let (global_batch, start) = (job.global_batch, Position::START);
-    let session = Session { id: SessionId(1), job: job.clone(), world: 1, global_batch, start };
-    let request = FeedRequest { session, rank: 0, from: start, slots: 0, slab: SlabKind::Private };
-    let mut feed = RankFeed::start(&resources, request).expect("memory for the slots");
+    let resources = rank::resources(MEMORY_BYTES, Access { tuning, ..Access::default() });
+    let mut feed = rank::start(&resources, job, 0);
     pull_epochs(&mut feed, settle).await;
     let (began, before) = (Instant::now(), resources.store_stats());
     let epochs = pull_epochs(&mut feed, measured).await;
@@ -128,7 +83,7 @@ async fn pull(job: &Job, tuning: TuningSettings, settle: Duration, measured: Dur
     let counted = |value: fn(&StoreStats) -> u64| value(&store).saturating_sub(value(&before)) as f64;
     let TuningStatus { values, changes } = resources.tuning();
     Run {
-        samples_per_s: (epochs * STEPS_OF_EPOCH * u64::from(global_batch)) as f64 / seconds,
+        samples_per_s: (epochs * STEPS_OF_EPOCH * u64::from(job.global_batch)) as f64 / seconds,
         answers_per_s: counted(|store| store.answers) / seconds,
         retried: counted(|store| store.retries) / counted(|store| store.requests).max(1.0),
         values: [values[0].current, values[1].current],
@@ -141,8 +96,7 @@ async fn pull_epochs(feed: &mut RankFeed, for_at_least: Duration) -> u64 {
     let (began, mut epochs) = (Instant::now(), 0);
     while epochs == 0 || began.elapsed() < for_at_least {
         for _ in 0..STEPS_OF_EPOCH {
-            let FeedEvent::Filled { slot, .. } = feed.next().await.expect("a good dataset") else { panic!("it ended") };
-            feed.free(slot).expect("a lent slot");
+            assert!(rank::take(feed).await, "it ended");
         }
         epochs += 1;
     }
@@ -162,9 +116,11 @@ fn main() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     runtime.expect("a runtime").block_on(async {
         let folder = tempfile::tempdir().expect("a directory for temporary files");
-        dataset(folder.path()).await;
+        let store = rank::pack_records(folder.path(), RECORDS, RECORD_BYTES, BLOCK_BYTES).await;
+        let facts = store.manifest().await.expect("the manifest just written").facts();
         server.upload(&folder.path().join("dataset"), "records").await;
-        let job = job(&proxy.before(&server.web_url("records"))).await;
+        let url = proxy.before(&server.web_url("records"));
+        let job = rank::job_of_records(&url, &facts, GLOBAL_BATCH, RECORD_BYTES);
         for (number, case) in (1..).zip(&CASES) {
             if only != 0 && only != number {
                 continue;

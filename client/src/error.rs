@@ -8,50 +8,23 @@ use crate::{ColumnError, StateError};
 /// An error of the loader. The texts name their subject; [`ClientError::hint`] gives a remedy where one is known.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "the texts say what the fields are")]
 pub enum ClientError {
     /// A setting is missing or invalid.
     #[error("setting `{name}` {problem}")]
-    Setting {
-        /// The environment variable, such as `SPDL_JOB`.
-        name: &'static str,
-        /// What is wrong with it, and what would be valid.
-        problem: String,
-    },
+    Setting { name: &'static str, problem: String },
     /// The certificate, the key or the cluster's CA cannot be used.
     #[error("certificates in `{folder}`: {cause}")]
-    Certificates {
-        /// The folder.
-        folder: String,
-        /// What is wrong.
-        cause: String,
-    },
+    Certificates { folder: String, cause: String },
     /// The rank cannot take part in its session.
     #[error(transparent)]
     Rank(#[from] RankError),
     /// The process cannot be a member of the group that shares its rank, or cannot be one any longer.
     #[error("member {member} of the {members} of rank {rank}: {problem}")]
-    Group {
-        /// The rank.
-        rank: u32,
-        /// The member.
-        member: u32,
-        /// The number of members.
-        members: u32,
-        /// What happened.
-        problem: String,
-    },
+    Group { rank: u32, member: u32, members: u32, problem: String },
     /// No batch arrived in time. The next call waits for the same batch.
     #[error("rank {rank} has waited {waited_ms} ms for a batch at {position}: {explanation}")]
-    Timeout {
-        /// The rank.
-        rank: u32,
-        /// How long the trainer has waited, in milliseconds.
-        waited_ms: u64,
-        /// The position of the missing batch.
-        position: spdl_types::Position,
-        /// Which part of the system is waiting for what.
-        explanation: String,
-    },
+    Timeout { rank: u32, waited_ms: u64, position: spdl_types::Position, explanation: String },
     /// A slot does not hold a batch of this job.
     #[error(transparent)]
     Layout(#[from] LayoutError),
@@ -63,33 +36,19 @@ pub enum ClientError {
     State(#[from] StateError),
     /// The pipeline of an in-process loader failed.
     #[error("{message}")]
-    Pipeline {
-        /// What failed, naming the file, sample or setting.
-        message: String,
-    },
+    Pipeline { message: String },
     /// A blocking call inside an async runtime, where it would stop the runtime's thread.
     #[error("a blocking loader was used inside an async runtime")]
     InsideRuntime,
     /// The operating system refused what the loader needs.
     #[error("cannot {action}: {cause}")]
-    System {
-        /// The action that failed.
-        action: &'static str,
-        /// The operating system's message.
-        cause: String,
-    },
+    System { action: &'static str, cause: String },
     /// What limits the rank cannot be found out now. The loader goes on.
     #[error("what limits the rank is not known: {cause}")]
-    Undiagnosed {
-        /// Why.
-        cause: String,
-    },
+    Undiagnosed { cause: String },
     /// The names of the job's classes cannot be found out now.
     #[error("the names of the classes are not known: {cause}")]
-    ClassesUnknown {
-        /// Why.
-        cause: String,
-    },
+    ClassesUnknown { cause: String },
     /// The loader was closed, or has returned an error that ended it.
     #[error("the loader is closed")]
     Closed,

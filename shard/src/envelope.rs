@@ -16,68 +16,39 @@ pub(crate) struct FileKind {
     pub(crate) magic: [u8; 8],
     /// The newest version that this program reads.
     pub(crate) version: u32,
+    /// The bytes before the tables, at least.
+    pub(crate) header_bytes: usize,
 }
 
 /// Why a manifest or record index cannot be used. The caller that opened the file adds its URL.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "the texts say what the fields are")]
 pub enum FormatError {
     /// The file does not start with the bytes of its kind.
     #[error("is not a {kind}: it starts with `{found}`")]
-    WrongMagic {
-        /// `manifest` or `record index`.
-        kind: &'static str,
-        /// The first bytes, escaped.
-        found: String,
-    },
+    WrongMagic { kind: &'static str, found: String },
     /// The file has a version that this program does not know.
     #[error("was written by a newer spdl-cluster: {kind} version {version}, this program reads up to {known}")]
-    Newer {
-        /// `manifest` or `record index`.
-        kind: &'static str,
-        /// The file's version.
-        version: u32,
-        /// The newest version that this program reads.
-        known: u32,
-    },
+    Newer { kind: &'static str, version: u32, known: u32 },
     /// The file is shorter than its head states.
     #[error("is cut off: {found_bytes} bytes of {expected_bytes}")]
-    Truncated {
-        /// Number of bytes that were found.
-        found_bytes: u64,
-        /// Number of bytes that were expected.
-        expected_bytes: u64,
-    },
+    Truncated { found_bytes: u64, expected_bytes: u64 },
     /// The content differs from what was written.
     #[error("is damaged: its checksum does not match")]
     Checksum,
     /// The file is intact, but it is not the one that the manifest refers to.
     #[error("is not the {kind} that the manifest was made with: its hash is {found}, the manifest has {expected}")]
-    OtherFile {
-        /// `record index`.
-        kind: &'static str,
-        /// Hash of the file.
-        found: Fingerprint,
-        /// Hash in the manifest.
-        expected: Fingerprint,
-    },
+    OtherFile { kind: &'static str, found: Fingerprint, expected: Fingerprint },
     /// The manifest names a format that this program does not read.
     #[error("names the format `{format}`, which this program does not know: it was written by another spdl-cluster")]
-    UnknownFormat {
-        /// Its name, escaped.
-        format: String,
-    },
+    UnknownFormat { format: String },
     /// The checksum matches but the content contradicts itself.
     #[error("is invalid: {0}")]
     Malformed(String),
     /// The folder of a manifest's shards cannot be used.
     #[error("has its shards in `{base}`: {problem}")]
-    Base {
-        /// The base, as it is in the manifest.
-        base: String,
-        /// What is wrong with it.
-        problem: String,
-    },
+    Base { base: String, problem: String },
     /// The content to write does not fit the format.
     #[error("cannot be written: {0}")]
     Unwritable(String),
@@ -132,6 +103,9 @@ pub(crate) fn check(kind: &'static FileKind, bytes: &[u8]) -> Result<(), FormatE
     check_head(kind, bytes, bytes.len() as u64)?;
     if xxh3_128(&bytes[HEAD_BYTES..]) != u128_at(bytes, 24) {
         return Err(FormatError::Checksum);
+    }
+    if bytes.len() < kind.header_bytes {
+        return Err(wrong("it is shorter than its header"));
     }
     Ok(())
 }
@@ -209,6 +183,31 @@ pub(crate) fn section_offsets<const N: usize>(start: u64, lengths: [u64; N]) -> 
         at = at.checked_add(length)?;
     }
     Some((offsets, at))
+}
+
+/// Lays sections out like [`section_offsets`], up to the end of `bytes`.
+pub(crate) fn sections_of<const N: usize>(
+    start: usize,
+    lengths: [u64; N],
+    bytes: &[u8],
+) -> Result<[usize; N], FormatError> {
+    let sections = section_offsets(start as u64, lengths).filter(|(_, end)| *end == bytes.len() as u64);
+    sections.map(|(offsets, _)| offsets).ok_or_else(|| wrong("its sections do not add up to its size"))
+}
+
+/// Returns how many of the entries of a table `is_before` holds for: those from the first on, up to one of them.
+pub(crate) fn partition_point(entries: u32, is_before: impl Fn(u32) -> bool) -> u32 {
+    let (mut low, mut high) = (0, entries);
+    while low < high {
+        let middle = low + (high - low) / 2;
+        if is_before(middle) { low = middle + 1 } else { high = middle }
+    }
+    low
+}
+
+/// Returns the last entry of a table that `is_before` holds for, or the first entry.
+pub(crate) fn last_before(entries: u32, is_before: impl Fn(u32) -> bool) -> u32 {
+    partition_point(entries, is_before).saturating_sub(1)
 }
 
 /// Returns text from a table that was checked to be UTF-8 when the file was opened.

@@ -15,7 +15,8 @@ use crate::{
     store::DatasetStore,
 };
 
-static KIND: FileKind = FileKind { name: "table of sizes", magic: *b"SPDLSIZ\n", version: 1 };
+static KIND: FileKind =
+    FileKind { name: "table of sizes", magic: *b"SPDLSIZ\n", version: 1, header_bytes: TEXT_AT };
 const PREFIX: &str = "sizes-";
 const SUFFIX: &str = ".spdl";
 /// Bytes before the text that says what was measured: the envelope's head, the fingerprint of the dataset, the number of samples, and the
@@ -68,9 +69,6 @@ impl SizeTable {
         let found = Fingerprint::of(&file);
         if found != expected {
             return Err(FormatError::Malformed(format!("its fingerprint is {found}, and not that of its name")));
-        }
-        if file.len() < TEXT_AT {
-            return Err(wrong("it has no counts"));
         }
         let dataset = Fingerprint(u128_at(&file, HEAD_BYTES));
         let [samples, text_bytes] = [16, 24].map(|at| u64_at(&file, HEAD_BYTES + at));

@@ -29,6 +29,7 @@ pub struct VocObject {
 /// Why an annotation cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "the texts say what the fields are")]
 pub enum VocError {
     /// It is longer than [`MAX_ANNOTATION_BYTES`].
     #[error("annotation has {0} bytes, more than {MAX_ANNOTATION_BYTES}")]
@@ -47,14 +48,7 @@ pub enum VocError {
     OtherRoot(String),
     /// An object lacks a part or has an invalid one.
     #[error("object {object} (`{class}`): {problem}")]
-    Object {
-        /// Number of the object, from 0.
-        object: usize,
-        /// Its class; empty if it has none.
-        class: String,
-        /// What is wrong with it.
-        problem: String,
-    },
+    Object { object: usize, class: String, problem: String },
 }
 
 impl Annotation {

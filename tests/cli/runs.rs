@@ -1,12 +1,10 @@
 //! The output and the errors of `run list` and `run reset`.
 
-use spdl_testkit::processes::{Cluster, ServerProcess, TestDataset, run};
+use spdl_testkit::processes::{Cluster, ServerProcess, run};
 
 #[test]
 fn runs_are_listed_with_their_holders_and_an_idle_one_begins_again() {
-    let dataset = TestDataset::of_pictures(24, 8);
-    let cluster = Cluster::start(1);
-    cluster.submit(&dataset.job("first", "epochs = 1000000"));
+    let (dataset, cluster) = Cluster::with_job(1, [24, 8], "first", "epochs = 1000000");
     cluster.submit(&dataset.job("second", "epochs = 3"));
     let admin = |arguments: &[&str]| run(&mut cluster.ctl("admin", arguments));
     assert_eq!(admin(&["run", "list"]).stdout, "no runs; a job's first launch begins one\n");

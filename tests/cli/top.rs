@@ -16,9 +16,7 @@ struct Busy {
 }
 
 fn busy() -> Busy {
-    let dataset = TestDataset::of_pictures(24, 8);
-    let cluster = Cluster::start(1);
-    cluster.submit(&dataset.job("a-job", "epochs = 1000000"));
+    let (dataset, cluster) = Cluster::with_job(1, [24, 8], "a-job", "epochs = 1000000");
     let pull = ServerProcess::spawn(&mut cluster.pull("a-job", 0, 1, "node-0", &["--from", "0:0"]));
     cluster.wait_for("a verdict", |status| status["sessions"][0]["verdict"].is_string());
     Busy { cluster, _pull: pull, _dataset: dataset }

@@ -103,9 +103,7 @@ fn a_dataset_that_is_not_there_is_named() {
 
 #[test]
 fn a_job_that_was_never_submitted_is_refused_with_the_names_of_all_jobs() {
-    let dataset = TestDataset::of_pictures(10, 20);
-    let cluster = Cluster::start(0);
-    cluster.submit(&dataset.job("known", "epoch_end = \"exact\""));
+    let (_dataset, cluster) = Cluster::with_job(0, [10, 20], "known", "epoch_end = \"exact\"");
     run(&mut cluster.pull("unknown", 0, 1, "node-0", &[])).error(&["job `unknown`", "known", "hint:"]);
 }
 
@@ -141,9 +139,7 @@ fn a_certificate_of_the_wrong_role_is_refused() {
 
 #[test]
 fn a_rank_that_is_not_below_its_world_is_refused() {
-    let dataset = TestDataset::of_pictures(40, 20);
-    let cluster = Cluster::start(0);
-    cluster.submit(&dataset.job("ranks", ""));
+    let (_dataset, cluster) = Cluster::with_job(0, [40, 20], "ranks", "");
     run(&mut cluster.pull("ranks", 2, 2, "node-0", &[])).error(&["rank 2", "world 2"]);
 }
 

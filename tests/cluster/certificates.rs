@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use spdl_testkit::processes::{Cluster, ServerProcess, TestDataset, ctl, limit, run, sum};
+use spdl_testkit::processes::{Cluster, ServerProcess, ctl, limit, run, sum};
 
 /// Runs an attempt until it succeeds: programs look for renewed certificates every few seconds.
 fn until(what: &str, mut attempt: impl FnMut() -> bool) {
@@ -42,9 +42,7 @@ fn is_served(cluster: &Cluster, certs: &Path) -> bool {
 
 #[test]
 fn the_ca_is_replaced_in_steps_while_ranks_train_and_then_its_old_certificates_are_refused() {
-    let dataset = TestDataset::of_pictures(60, 20);
-    let mut cluster = Cluster::start(1);
-    cluster.submit(&dataset.job("certificates", ""));
+    let (dataset, mut cluster) = Cluster::with_job(1, [60, 20], "certificates", "");
     cluster.submit(&dataset.job("probe", "epochs = 1000000"));
     cluster.submit(&dataset.job("long", "epochs = 1000000"));
     let before = cluster.pull_all("certificates", 2, &["elsewhere"], &["--from", "0:0"]);

@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, fs, time::Duration};
 
 use rustix::process::Signal;
-use spdl_testkit::processes::{Cluster, ServerProcess, TestDataset, resident_bytes, run, sum};
+use spdl_testkit::processes::{Cluster, ServerProcess, resident_bytes, run, sum};
 
 fn shared_memory() -> BTreeSet<String> {
     let names = fs::read_dir("/dev/shm").into_iter().flatten().flatten();
@@ -19,9 +19,7 @@ fn leftovers(cluster: &Cluster) -> Vec<String> {
 
 #[test]
 fn a_killed_worker_and_coordinator_restart_on_the_same_addresses() {
-    let dataset = TestDataset::of_pictures(60, 20);
-    let mut cluster = Cluster::start(1);
-    cluster.submit(&dataset.job("kill", ""));
+    let (_dataset, mut cluster) = Cluster::with_job(1, [60, 20], "kill", "");
     let before = cluster.pull_all("kill", 2, &["node-0"], &["--from", "0:0"]);
 
     let socket = cluster.workers[0].socket.clone();
@@ -40,9 +38,7 @@ fn a_killed_worker_and_coordinator_restart_on_the_same_addresses() {
 
 #[test]
 fn a_killed_trainer_gives_its_slots_back_at_once() {
-    let dataset = TestDataset::of_pictures(60, 20);
-    let cluster = Cluster::start(1);
-    cluster.submit(&dataset.job("trainer", "epochs = 1000000"));
+    let (_dataset, cluster) = Cluster::with_job(1, [60, 20], "trainer", "epochs = 1000000");
     for node in ["node-0", "elsewhere"] {
         let mut rank = ServerProcess::spawn(&mut cluster.pull("trainer", 0, 1, node, &["--progress"]));
         assert!(rank.line()["progress"].is_u64());
@@ -75,9 +71,7 @@ const WORKER_LIMIT_BYTES: u64 = (256 + 96) << 20;
 
 #[test]
 fn memory_stays_within_the_budget_while_the_trainer_is_stopped() {
-    let dataset = TestDataset::of_pictures(400, 100);
-    let cluster = Cluster::start(1);
-    cluster.submit(&dataset.job("stopped", "epochs = 1000000"));
+    let (_dataset, cluster) = Cluster::with_job(1, [400, 100], "stopped", "epochs = 1000000");
     let mut ranks: Vec<ServerProcess> = ["node-0", "elsewhere"]
         .iter()
         .enumerate()

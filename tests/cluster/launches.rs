@@ -7,9 +7,7 @@ use serde_json::Value;
 use spdl_testkit::processes::{Cluster, ServerProcess, TestDataset, run};
 
 fn cluster(name: &str, keys: &str) -> (TestDataset, Cluster) {
-    let dataset = TestDataset::of_pictures(60, 20);
-    let cluster = Cluster::start(1);
-    cluster.submit(&dataset.job(name, keys));
+    let (dataset, cluster) = Cluster::with_job(1, [60, 20], name, keys);
     (dataset, cluster)
 }
 

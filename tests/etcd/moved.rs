@@ -2,15 +2,13 @@
 
 use spdl_testkit::{
     etcd::EtcdProcess,
-    processes::{Cluster, ServerProcess, TestDataset, ctl, run},
+    processes::{Cluster, ServerProcess, ctl, run},
 };
 
 #[test]
 fn a_state_moves_from_a_disk_into_etcd_and_replaces_none_that_is_there_unasked_or_in_use() {
     let Some(etcd) = EtcdProcess::start() else { return };
-    let dataset = TestDataset::of_pictures(24, 8);
-    let mut cluster = Cluster::start(0);
-    cluster.submit(&dataset.job("first", "epochs = 3"));
+    let (_dataset, mut cluster) = Cluster::with_job(0, [24, 8], "first", "epochs = 3");
     let (state, file) = (cluster.path("state"), cluster.path("state.jsonl"));
     cluster.coordinator = None;
     let of_state = |action: &str| {

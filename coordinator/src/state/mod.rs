@@ -82,83 +82,35 @@ fn restored(mut record: JobRecord) -> Result<JobRecord, String> {
 /// The reason why the state cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "the texts say what the fields are")]
 pub enum StateStoreError {
     /// Another process holds the lock.
     #[error("state `{}` is in use by another process; stop that one, or give this one its own directory", path.display())]
-    Locked {
-        /// The file.
-        path: PathBuf,
-    },
+    Locked { path: PathBuf },
     /// Another version of this program wrote the state.
     #[error("state `{}` has format {actual}; this program reads format {expected}", path.display())]
-    Format {
-        /// The file.
-        path: PathBuf,
-        /// The format of the file.
-        actual: u64,
-        /// The format that this program reads.
-        expected: u64,
-    },
+    Format { path: PathBuf, actual: u64, expected: u64 },
     /// A directory that was in use has no database.
     #[error("state folder `{}` was in use, and its `coordinator.redb` is missing", folder.display())]
-    Lost {
-        /// The directory.
-        folder: PathBuf,
-    },
+    Lost { folder: PathBuf },
     /// A dump file is not as it was written.
     #[error("state file `{}`, line {line}: {cause}", path.display())]
-    Dump {
-        /// The file.
-        path: PathBuf,
-        /// The line, counted from 1.
-        line: usize,
-        /// What is wrong.
-        cause: String,
-    },
+    Dump { path: PathBuf, line: usize, cause: String },
     /// A record does not read back as it was written.
     #[error("state `{}`: {subject} is damaged: {cause}", path.display())]
-    Damaged {
-        /// The file.
-        path: PathBuf,
-        /// The damaged record.
-        subject: String,
-        /// How it is damaged.
-        cause: String,
-    },
+    Damaged { path: PathBuf, subject: String, cause: String },
     /// A coordinator leads, and the import would replace its state while it runs.
     #[error("state `{}` is in use: coordinator `{leader}` leads", path.display())]
-    Led {
-        /// The place in etcd.
-        path: PathBuf,
-        /// The leader's name.
-        leader: String,
-    },
+    Led { path: PathBuf, leader: String },
     /// The import would replace an existing state.
     #[error("state `{}` is not empty: it has {jobs} job(s) and {sessions} session(s)", path.display())]
-    NotEmpty {
-        /// The place in etcd.
-        path: PathBuf,
-        /// The number of jobs in it.
-        jobs: usize,
-        /// The number of sessions in it.
-        sessions: usize,
-    },
+    NotEmpty { path: PathBuf, jobs: usize, sessions: usize },
     /// Another coordinator leads, or may lead.
     #[error("state `{}` can no longer be written by this coordinator: its lease has expired", path.display())]
-    LeadershipLost {
-        /// The place in etcd.
-        path: PathBuf,
-    },
+    LeadershipLost { path: PathBuf },
     /// An operation on the disk, or on etcd, failed.
     #[error("state `{}` cannot be {action}", path.display())]
-    Io {
-        /// The file, or the place in etcd.
-        path: PathBuf,
-        /// What was attempted: `opened`, `read`, `written` or `moved`.
-        action: &'static str,
-        /// The cause.
-        source: Box<dyn std::error::Error + Send + Sync>,
-    },
+    Io { path: PathBuf, action: &'static str, source: Box<dyn std::error::Error + Send + Sync> },
 }
 
 impl StateStoreError {

@@ -102,6 +102,7 @@ pub const DEFAULT_SHARD_BYTES: u64 = 256 << 20;
 /// Why a dataset cannot be made or checked.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "the texts say what the fields are")]
 pub enum DatasetError {
     /// The store reports an error.
     #[error(transparent)]
@@ -111,140 +112,55 @@ pub enum DatasetError {
     Tar(#[from] TarError),
     /// The format cannot hold the index or manifest.
     #[error("`{url}` {source}")]
-    Unwritable {
-        /// The shard, or the dataset.
-        url: String,
-        /// The problem.
-        source: FormatError,
-    },
+    Unwritable { url: String, source: FormatError },
     /// A file or folder cannot be packed.
     #[error("`{path}` {problem}")]
-    Source {
-        /// The file or folder, with the line if it is a list.
-        path: String,
-        /// What is wrong with it.
-        problem: String,
-    },
+    Source { path: String, problem: String },
     /// The value of an option is invalid.
     #[error("`{option}` {problem}")]
-    Option {
-        /// Its name.
-        option: &'static str,
-        /// What is wrong with it, and what would be right.
-        problem: String,
-    },
+    Option { option: &'static str, problem: String },
     /// An option would lose metadata of the manifest that is replaced.
     #[error("`{option}` {problem}")]
-    Loses {
-        /// The option's name.
-        option: &'static str,
-        /// What would be lost.
-        problem: String,
-    },
+    Loses { option: &'static str, problem: String },
     /// The place where the dataset should be written is occupied.
     #[error("`{url}` exists already")]
-    InUse {
-        /// URL of the object that occupies it.
-        url: String,
-    },
+    InUse { url: String },
     /// A shard would replace a file that belongs to no dataset.
     #[error("`{url}` is in the way: no dataset in the folder has it")]
-    NotOurs {
-        /// URL of the file.
-        url: String,
-    },
+    NotOurs { url: String },
     /// Another command is still writing a dataset to this folder, or was killed.
     #[error("a dataset in `{url}` was begun and is not finished")]
-    Unfinished {
-        /// The folder.
-        url: String,
-    },
+    Unfinished { url: String },
     /// The folder that a dataset should be unpacked to is not empty.
     #[error("`{path}` is not empty")]
-    NotEmpty {
-        /// The folder.
-        path: String,
-    },
+    NotEmpty { path: String },
     /// A record that a program makes cannot be written.
     #[error("sample {number} (key `{key}`) {problem}")]
-    Record {
-        /// Its number among the records that were written, from 0.
-        number: u64,
-        /// Its key.
-        key: String,
-        /// What is wrong with it.
-        problem: String,
-    },
+    Record { number: u64, key: String, problem: String },
     /// Two records of a shard have one key.
     #[error("`{url}`: two samples of a shard have the key `{key}`")]
-    KeyTwice {
-        /// URL of the dataset, whose files were removed again.
-        url: String,
-        /// The key.
-        key: String,
-    },
+    KeyTwice { url: String, key: String },
     /// A part of a pack cannot be used or merged.
     #[error("`{url}` {problem}")]
-    Parts {
-        /// The dataset's folder, or an object in it.
-        url: String,
-        /// What is wrong, and what to do about it.
-        problem: String,
-    },
+    Parts { url: String, problem: String },
     /// A record cannot be a file, or its bytes differ from those that were packed.
     #[error("`{url}`, record `{record}`: {problem}")]
-    Damaged {
-        /// Its shard.
-        url: String,
-        /// Its key.
-        record: String,
-        /// What is wrong with it.
-        problem: String,
-    },
+    Damaged { url: String, record: String, problem: String },
     /// The source holds nothing to make a dataset from.
     #[error("there is nothing in `{origin}`: {problem}")]
-    Nothing {
-        /// The source that was searched.
-        origin: String,
-        /// What was expected, and what was found instead.
-        problem: String,
-    },
+    Nothing { origin: String, problem: String },
     /// More shards are bad than may be left out, or all of them.
     #[error("`{url}`: shards that cannot be read: {bad}, and {allowed}; the last of them: {last}")]
-    BadShards {
-        /// The folder.
-        url: String,
-        /// Number of bad shards that were found.
-        bad: u32,
-        /// How many may be left out, in words.
-        allowed: String,
-        /// What is wrong with the last of them.
-        last: Box<DatasetError>,
-    },
+    BadShards { url: String, bad: u32, allowed: String, last: Box<DatasetError> },
     /// The shards are of several splits.
     #[error("`{url}` has several splits: {found}")]
-    Splits {
-        /// The folder.
-        url: String,
-        /// The splits, with the number of shards of each.
-        found: String,
-    },
+    Splits { url: String, found: String },
     /// The folders that would become classes have the names of splits.
     #[error("in `{url}`, folders that would be classes are called as splits: {folders}")]
-    SplitFolders {
-        /// The folder of folders.
-        url: String,
-        /// Their names.
-        folders: String,
-    },
+    SplitFolders { url: String, folders: String },
     /// Pictures of a tar are fields of few records, and look as if each were meant as a record.
     #[error("`{url}`: {found}")]
-    DottedKeys {
-        /// The folder.
-        url: String,
-        /// An example.
-        found: String,
-    },
+    DottedKeys { url: String, found: String },
     /// A temporary file for names or indexes, which do not fit into memory, cannot be used.
     #[error(transparent)]
     Temporary(#[from] TemporaryError),
@@ -253,50 +169,22 @@ pub enum DatasetError {
     Pipeline(#[from] BuildError),
     /// A key of a view is wrong.
     #[error("`view.{key}` {problem}")]
-    View {
-        /// The key.
-        key: &'static str,
-        /// What is wrong with it, and what would be right.
-        problem: String,
-    },
+    View { key: &'static str, problem: String },
     /// It cannot be decided whether a view keeps a record, because the record is damaged.
     #[error("shard `{shard}`, record `{record}`: {problem}")]
-    Undecided {
-        /// Its shard.
-        shard: String,
-        /// Its key.
-        record: String,
-        /// What is wrong with it.
-        problem: String,
-    },
+    Undecided { shard: String, record: String, problem: String },
     /// A document cannot be read, or has other tokens than are allowed.
     #[error("shard `{shard}`, document `{record}`: {problem}")]
-    Document {
-        /// Its shard.
-        shard: String,
-        /// Its key.
-        record: String,
-        /// What is wrong with it.
-        problem: String,
-    },
+    Document { shard: String, record: String, problem: String },
     /// The documents of a dataset cannot be packed into sequences.
     #[error("`sequence` {problem}")]
-    Sequence {
-        /// What is wrong, and what to do.
-        problem: String,
-    },
+    Sequence { problem: String },
     /// A view keeps nothing.
     #[error("`view` keeps none of the {samples} samples of the dataset")]
-    EmptyView {
-        /// The samples of the dataset.
-        samples: u64,
-    },
+    EmptyView { samples: u64 },
     /// The work ended before it was complete because it was asked to stop.
     #[error("`{url}` was not finished: it was stopped, and nothing of it is left")]
-    Stopped {
-        /// The dataset or folder that was not made.
-        url: String,
-    },
+    Stopped { url: String },
 }
 
 impl DatasetError {

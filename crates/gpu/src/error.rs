@@ -5,119 +5,49 @@ use spdl_client::{ClientError, ColumnError};
 /// An error of a device, or of the loader whose batches are put there. [`DeviceError::hint`] gives a remedy where one is known.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "the texts say what the fields are")]
 pub enum DeviceError {
     /// The text is not the name of a device.
     #[error("device `{name}` is none; there are `cpu`, `cuda` and `cuda:N`")]
-    Name {
-        /// The text.
-        name: String,
-    },
+    Name { name: String },
     /// The CUDA driver cannot be loaded.
     #[error("device `{device}` needs the NVIDIA driver, and `libcuda.so.1` cannot be loaded")]
-    DriverMissing {
-        /// The requested device.
-        device: String,
-    },
+    DriverMissing { device: String },
     /// The driver lacks a required function.
     #[error("the NVIDIA driver has no function `{symbol}`; it is older than 470 (CUDA 11.4)")]
-    DriverOld {
-        /// The function.
-        symbol: &'static str,
-    },
+    DriverOld { symbol: &'static str },
     /// The driver has no device with this number.
     #[error("device `cuda:{ordinal}` does not exist: the driver shows {devices} devices to this process")]
-    Index {
-        /// The requested number.
-        ordinal: u32,
-        /// The number of devices.
-        devices: u32,
-    },
+    Index { ordinal: u32, devices: u32 },
     /// `cuda` was given without a number, and the environment does not show which device is this rank's.
     #[error("device `cuda` needs a number: {problem}")]
-    Ambiguous {
-        /// What the environment and the driver show.
-        problem: String,
-    },
+    Ambiguous { problem: String },
     /// A variable of the environment is not a number.
     #[error("variable `{name}` is `{value}`, not a whole number")]
-    Variable {
-        /// The variable.
-        name: &'static str,
-        /// Its value.
-        value: String,
-    },
+    Variable { name: &'static str, value: String },
     /// The device has too little free memory.
     #[error(
         "device `{device}` has no {asked_bytes} bytes for {purpose}: {free_bytes} of its {total_bytes} bytes are free"
     )]
-    OutOfMemory {
-        /// The device.
-        device: String,
-        /// What the bytes are for.
-        purpose: &'static str,
-        /// The requested number of bytes.
-        asked_bytes: u64,
-        /// The number of free bytes just after the failure.
-        free_bytes: u64,
-        /// The total number of bytes.
-        total_bytes: u64,
-    },
+    OutOfMemory { device: String, purpose: &'static str, asked_bytes: u64, free_bytes: u64, total_bytes: u64 },
     /// The device, or a kernel on it, has failed fatally: nothing works on it in this process any more.
     #[error("device `{device}` is lost: `{call}` returned {name} ({meaning})")]
-    Lost {
-        /// The device.
-        device: String,
-        /// The driver's function.
-        call: &'static str,
-        /// Its result.
-        code: u32,
-        /// The name of the result.
-        name: String,
-        /// The driver's description of the result, and its compiler's words if it failed to compile.
-        meaning: String,
-    },
+    Lost { device: String, call: &'static str, code: u32, name: String, meaning: String },
     /// The system starts no thread for the copies.
     #[error("device `{device}`: the system starts no thread for the copies: {problem}")]
-    Thread {
-        /// The device.
-        device: String,
-        /// The system's error.
-        problem: String,
-    },
+    Thread { device: String, problem: String },
     /// The stream belongs to another device, or to another context on the device.
     #[error("the stream cannot use batches on device `{device}`: it belongs to another device or context")]
-    ForeignStream {
-        /// The device.
-        device: String,
-    },
+    ForeignStream { device: String },
     /// The stream captures a CUDA graph.
     #[error("the stream cannot wait for a batch on device `{device}`: it captures a CUDA graph, or its capture failed")]
-    Capturing {
-        /// The device.
-        device: String,
-    },
+    Capturing { device: String },
     /// A call of the driver failed.
     #[error("device `{device}`: `{call}` returned {name} ({meaning})")]
-    Call {
-        /// The device.
-        device: String,
-        /// The driver's function.
-        call: &'static str,
-        /// Its result.
-        code: u32,
-        /// The name of the result.
-        name: String,
-        /// The driver's description of the result, and its compiler's words if it failed to compile.
-        meaning: String,
-    },
+    Call { device: String, call: &'static str, code: u32, name: String, meaning: String },
     /// An option does not fit the job.
     #[error("option `{option}` {problem}")]
-    Option {
-        /// The option.
-        option: &'static str,
-        /// What is wrong with it, and what would be valid.
-        problem: String,
-    },
+    Option { option: &'static str, problem: String },
     /// The batch has no such column, or has it in another form.
     #[error(transparent)]
     Column(#[from] ColumnError),

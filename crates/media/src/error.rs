@@ -3,59 +3,32 @@
 /// Why a sound or video file cannot be read. The messages have no subject: `field wav` or a path comes before them.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "the texts say what the fields are")]
 pub enum MediaError {
     /// The file is no sound of a format that is known.
     #[error("is no WAV, FLAC, MP3, Ogg, AAC or MP4 file: it begins with \"{begins}\"")]
-    NotSound {
-        /// Its first bytes, escaped.
-        begins: String,
-    },
+    NotSound { begins: String },
     /// The file ends before its head or its samples do.
     #[error("ends at byte {bytes}, within {what}")]
-    Truncated {
-        /// Length of the file.
-        bytes: u64,
-        /// What is not complete.
-        what: &'static str,
-    },
+    Truncated { bytes: u64, what: &'static str },
     /// The file breaks the rules of its format.
     #[error("is damaged at byte {byte}: {problem}")]
-    Malformed {
-        /// Where, from the first byte of the file.
-        byte: u64,
-        /// What is wrong there.
-        problem: &'static str,
-    },
+    Malformed { byte: u64, problem: &'static str },
     /// The file is of a kind that is not decoded.
     #[error("has {what}, which is not supported; convert it to FLAC, or to WAV with PCM samples")]
-    Unsupported {
-        /// What it has.
-        what: String,
-    },
+    Unsupported { what: String },
     /// The file is no video of a format that is known.
     #[error("is no MP4, MOV, Matroska or WebM file: it begins with \"{begins}\"")]
-    NotVideo {
-        /// Its first bytes, escaped.
-        begins: String,
-    },
+    NotVideo { begins: String },
     /// The video is of a kind that is not read.
     #[error("has {what}, which is not supported; write it anew with a program such as FFmpeg")]
-    UnsupportedVideo {
-        /// What it has.
-        what: String,
-    },
+    UnsupportedVideo { what: String },
     /// The file of a still breaks the rules of its format.
     #[error("is a damaged AVIF or HEIC file: {problem}")]
-    DamagedStill {
-        /// What is wrong.
-        problem: &'static str,
-    },
+    DamagedStill { problem: &'static str },
     /// A value that is no number, or infinite.
     #[error("has a sample that is not a finite number, in frame {frame}")]
-    NotFinite {
-        /// The frame, from 0.
-        frame: u64,
-    },
+    NotFinite { frame: u64 },
 }
 
 impl MediaError {

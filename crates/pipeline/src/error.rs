@@ -8,44 +8,25 @@ pub type OpError = Box<dyn std::error::Error + Send + Sync>;
 /// The error of a pipeline that returns no item.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "the texts say what the fields are")]
 pub enum PipelineError {
     /// No item came in time. The pipeline is still running; the caller may try again.
     #[error("no item within {waited:?}: stage `{stage}` {doing}")]
-    Timeout {
-        /// The stage that the others wait for.
-        stage: String,
-        /// What the stage is doing.
-        doing: String,
-        /// The limit that was exceeded.
-        waited: Duration,
-    },
+    Timeout { stage: String, doing: String, waited: Duration },
     /// An operation failed, and the policy of its stage is to fail. The pipeline has stopped.
     #[error("stage `{stage}` failed: {source}")]
-    Failed {
-        /// Name of the stage.
-        stage: String,
-        /// The error of the operation.
-        source: OpError,
-    },
+    Failed { stage: String, source: OpError },
     /// More items failed than the policy of the stage lets pass. The pipeline has stopped.
     #[error("more than {max} items failed in stage `{stage}`, the limit of its `max_failures`; the last: {last}")]
     TooManyFailures {
-        /// Name of the stage.
         stage: String,
-        /// Number of failures that are let pass.
         max: u64,
-        /// The failure that was one too many.
         #[source]
         last: Box<PipelineError>,
     },
     /// An operation or the source panicked. The pipeline has stopped.
     #[error("stage `{stage}` panicked: {message}")]
-    Panicked {
-        /// Name of the stage.
-        stage: String,
-        /// The panic message.
-        message: String,
-    },
+    Panicked { stage: String, message: String },
 }
 
 impl PipelineError {
@@ -66,68 +47,40 @@ impl PipelineError {
 /// The error of a pipeline that cannot be built.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "the texts say what the fields are")]
 pub enum BuildError {
     /// A number is zero that must be at least 1.
     #[error("{what} is 0; it must be at least 1")]
-    Zero {
-        /// The number and its stage.
-        what: String,
-    },
+    Zero { what: String },
     /// Two stages have the same name; statistics and errors need distinct names.
     #[error("there are two stages `{stage}`")]
-    NameTwice {
-        /// Name of the stages.
-        stage: String,
-    },
+    NameTwice { stage: String },
     /// A stage gives results in the order of completion, in a branch whose results are put in the order of its inputs.
     #[error(
         "stage `{stage}` gives its results in the order of completion, but `{branches}` puts those of its branches in the \
          order of the inputs; give both the same order"
     )]
-    BranchOrder {
-        /// Name of the stage.
-        stage: String,
-        /// Name of the stage with the branches.
-        branches: String,
-    },
+    BranchOrder { stage: String, branches: String },
     /// A stage merges branches or pipelines, but none is given.
     #[error("stage `{stage}` has nothing to merge; it must have at least one branch or pipeline")]
-    NothingToMerge {
-        /// Name of the stage.
-        stage: String,
-    },
+    NothingToMerge { stage: String },
     /// The system starts no thread.
     #[error("cannot start threads: {source}")]
-    Threads {
-        /// The error of the operating system.
-        source: std::io::Error,
-    },
+    Threads { source: std::io::Error },
 }
 
 /// The error of a change of a stage's concurrency.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "the texts say what the fields are")]
 pub enum ConcurrencyError {
     /// The concurrency must be at least 1.
     #[error("a concurrency of 0 would stop stage `{stage}`; it must be at least 1")]
-    Zero {
-        /// Name of the stage.
-        stage: String,
-    },
+    Zero { stage: String },
     /// The pipeline has no pipe of this name. Other stages have no concurrency.
     #[error("the pipeline has no pipe `{stage}`; it has {pipes}")]
-    NoPipe {
-        /// The name that was given.
-        stage: String,
-        /// The names of the pipes.
-        pipes: String,
-    },
+    NoPipe { stage: String, pipes: String },
     /// The system starts no thread. The stage goes on with the threads that it has.
     #[error("cannot start threads for stage `{stage}`: {source}")]
-    Threads {
-        /// Name of the stage.
-        stage: String,
-        /// The error of the operating system.
-        source: std::io::Error,
-    },
+    Threads { stage: String, source: std::io::Error },
 }

@@ -23,127 +23,53 @@ pub(crate) fn is_of_manifest(url: &str) -> bool {
 /// Why a dataset's folder or something in it cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "the texts say what the fields are")]
 pub enum StoreError {
     /// The URL or path is invalid, or its options contradict each other.
     #[error("`{url}` cannot be opened: {problem}")]
-    BadLocation {
-        /// The URL or path as it was given.
-        url: String,
-        /// What is wrong with it.
-        problem: String,
-    },
+    BadLocation { url: String, problem: String },
     /// The URL contains something that may be secret.
     #[error("{problem}")]
-    Secret {
-        /// The problem, with the URL as it can be shown.
-        problem: String,
-    },
+    Secret { problem: String },
     /// A variable of the environment has a value from which no store can be made.
     #[error("environment variable `{name}` {problem}")]
-    Setting {
-        /// The variable.
-        name: String,
-        /// What is wrong with its value.
-        problem: String,
-    },
+    Setting { name: String, problem: String },
     /// A profile of AWS's own programs cannot be used.
     #[error("AWS profile `{profile}` cannot be used: {problem}")]
-    Profile {
-        /// The profile's name.
-        profile: String,
-        /// What is wrong with it.
-        problem: String,
-    },
+    Profile { profile: String, problem: String },
     /// There is no such object or folder.
     #[error("`{url}` does not exist")]
-    Missing {
-        /// The object.
-        url: String,
-        /// The store's error.
-        source: object_store::Error,
-    },
+    Missing { url: String, source: object_store::Error },
     /// There is no such bucket.
     #[error("the bucket of `{url}` does not exist")]
-    MissingBucket {
-        /// The object.
-        url: String,
-        /// The store's error.
-        source: object_store::Error,
-    },
+    MissingBucket { url: String, source: object_store::Error },
     /// The bucket is in another region than the one that was asked.
     #[error("the bucket of `{url}` is in {}", region(source).map_or("another region".to_owned(), |region| format!("region `{region}`")))]
-    WrongRegion {
-        /// The object.
-        url: String,
-        /// The store's error.
-        source: object_store::Error,
-    },
+    WrongRegion { url: String, source: object_store::Error },
     /// There are no credentials, so nothing was asked of the store.
     #[error("no credentials for `{url}` were found: {} ({})", sought(url).map_or("", |sought| sought.missing), cause(source))]
-    NoCredentials {
-        /// The object.
-        url: String,
-        /// The error of the last place where credentials could have been.
-        source: object_store::Error,
-    },
+    NoCredentials { url: String, source: object_store::Error },
     /// The store refuses the credentials, or they do not allow the access.
     #[error("access to `{url}` is denied: {}", cause(source))]
-    Denied {
-        /// The object.
-        url: String,
-        /// The store's error.
-        source: object_store::Error,
-    },
+    Denied { url: String, source: object_store::Error },
     /// The certificate of the store is not trusted.
     #[error("the certificate of the store of `{url}` is not accepted: {}", certificate_problem(source))]
-    Untrusted {
-        /// The object.
-        url: String,
-        /// The error of the attempt.
-        source: object_store::Error,
-    },
+    Untrusted { url: String, source: object_store::Error },
     /// Nothing answers at the store's address.
     #[error("the store of `{url}` cannot be reached: {}", cause(source))]
-    Unreachable {
-        /// The object.
-        url: String,
-        /// The error of the attempt.
-        source: object_store::Error,
-    },
+    Unreachable { url: String, source: object_store::Error },
     /// The store answered with an error of its own.
     #[error("the store failed at `{url}`: {}", cause(source))]
-    Failed {
-        /// The object.
-        url: String,
-        /// The store's error.
-        source: object_store::Error,
-    },
+    Failed { url: String, source: object_store::Error },
     /// The object is not the one that was opened, or not the one that the manifest refers to.
     #[error("`{url}` changed: {problem}")]
-    Changed {
-        /// The object.
-        url: String,
-        /// What differs.
-        problem: String,
-    },
+    Changed { url: String, problem: String },
     /// The object is longer than the limit.
     #[error("`{url}` has {bytes} bytes, more than {limit_bytes}")]
-    TooLarge {
-        /// The object.
-        url: String,
-        /// Its size.
-        bytes: u64,
-        /// The largest size that is read.
-        limit_bytes: u64,
-    },
+    TooLarge { url: String, bytes: u64, limit_bytes: u64 },
     /// The object was read, but its content is invalid.
     #[error("`{url}` {source}")]
-    Format {
-        /// The object.
-        url: String,
-        /// What is wrong with it.
-        source: ContentError,
-    },
+    Format { url: String, source: ContentError },
 }
 
 /// What is wrong with the content of an object that was read. The store knows no format: the reader of one makes the error.

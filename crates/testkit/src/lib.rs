@@ -4,6 +4,7 @@
 //! It depends on no crate whose unit tests use it.
 
 pub mod arguments;
+mod background;
 pub mod browser;
 pub mod certs;
 pub mod debian;

@@ -3,17 +3,17 @@
 
 use std::{
     collections::HashMap,
-    net::{Ipv4Addr, SocketAddr},
+    net::SocketAddr,
     sync::{Arc, Mutex},
-    thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
 
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
-    sync::oneshot,
 };
+
+use crate::background::{Background, listen};
 
 /// Bytes that a response sends at once where the bytes per second are limited.
 const PIECE_BYTES: usize = 16 << 10;
@@ -204,31 +204,16 @@ pub struct RangesRead {
 pub struct Proxy {
     address: SocketAddr,
     shared: Arc<Mutex<ProxyState>>,
-    stop: Option<oneshot::Sender<()>>,
-    thread: Option<JoinHandle<()>>,
+    _server: Background,
 }
 
 impl Proxy {
     /// Starts a proxy, without faults, before the server at `upstream`.
     pub fn start(upstream: SocketAddr) -> Self {
-        let (stop, stopped) = oneshot::channel();
-        let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free loopback port");
-        listener.set_nonblocking(true).expect("a socket that can be non-blocking");
-        let address = listener.local_addr().expect("a bound socket has an address");
+        let (listener, address) = listen();
         let shared = Arc::<Mutex<ProxyState>>::default();
-        let thread = {
-            let shared = shared.clone();
-            thread::spawn(move || {
-                let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-                runtime.block_on(async move {
-                    tokio::select! {
-                        () = accept(listener, upstream, shared) => {}
-                        _ = stopped => {}
-                    }
-                });
-            })
-        };
-        Self { address, shared, stop: Some(stop), thread: Some(thread) }
+        let server = Background::start(accept(listener, upstream, shared.clone()));
+        Self { address, shared, _server: server }
     }
 
     /// Returns the address that the proxy listens on.
@@ -286,16 +271,6 @@ impl Proxy {
     /// Returns all requests so far.
     pub fn requests(&self) -> Vec<ReceivedRequest> {
         self.state().requests.clone()
-    }
-}
-
-impl Drop for Proxy {
-    fn drop(&mut self) {
-        drop(self.stop.take());
-        if let Some(thread) = self.thread.take() {
-            // A panic of the thread has been printed. A second panic here would hide the test's own.
-            let _ = thread.join();
-        }
     }
 }
 

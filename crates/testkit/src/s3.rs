@@ -4,9 +4,8 @@
 //! variables instead, under a prefix of their own.
 
 use std::env;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::Path;
-use std::thread::{self, JoinHandle};
 
 use futures::TryStreamExt;
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -17,7 +16,8 @@ use s3s::auth::SimpleAuth;
 use s3s::service::{S3Service, S3ServiceBuilder};
 use s3s_fs::FileSystem;
 use tokio::net::TcpListener;
-use tokio::sync::oneshot;
+
+use crate::background::{Background, listen};
 
 const BUCKET: &str = "datasets";
 const ACCESS_KEY: &str = "test-access-key";
@@ -35,10 +35,9 @@ pub struct S3Server {
     _own: Option<OwnServer>,
 }
 
-/// A server that the test started, its thread and its files.
+/// A server that the test started, and its files.
 struct OwnServer {
-    stop: Option<oneshot::Sender<()>>,
-    thread: Option<JoinHandle<()>>,
+    _server: Background,
     _root: tempfile::TempDir,
 }
 
@@ -67,7 +66,8 @@ impl S3Server {
         if let Some(auth) = auth {
             service.set_auth(auth);
         }
-        let (address, stop, thread) = serve(service.build());
+        let (listener, address) = listen();
+        let server = Background::start(serve(listener, service.build()));
         Self {
             endpoint: format!("http://{address}"),
             bucket: BUCKET.to_owned(),
@@ -75,7 +75,7 @@ impl S3Server {
             access_key: ACCESS_KEY.to_owned(),
             secret_key: SECRET_KEY.to_owned(),
             is_open,
-            _own: Some(OwnServer { stop: Some(stop), thread: Some(thread), _root: root }),
+            _own: Some(OwnServer { _server: server, _root: root }),
         }
     }
 
@@ -161,40 +161,16 @@ impl S3Server {
     }
 }
 
-impl Drop for OwnServer {
-    fn drop(&mut self) {
-        drop(self.stop.take());
-        if let Some(thread) = self.thread.take() {
-            // A panic of the thread has been printed. A second panic here would hide the test's own.
-            let _ = thread.join();
-        }
-    }
-}
-
-/// Serves on its own thread until the sender is dropped.
-fn serve(service: S3Service) -> (SocketAddr, oneshot::Sender<()>, JoinHandle<()>) {
-    let (stop, mut stopped) = oneshot::channel::<()>();
-    let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free loopback port");
-    listener.set_nonblocking(true).expect("a socket that can be non-blocking");
-    let address = listener.local_addr().expect("a bound socket has an address");
-    let thread = thread::spawn(move || {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-        runtime.block_on(async move {
-            let listener = TcpListener::from_std(listener).expect("a socket of this runtime");
-            loop {
-                let (socket, _) = tokio::select! {
-                    accepted = listener.accept() => accepted.expect("a listening socket"),
-                    _ = &mut stopped => return,
-                };
-                // Without this, a body would wait for the delayed acknowledgement of its head: 40 ms for each request.
-                socket.set_nodelay(true).expect("a TCP socket");
-                let service = service.clone();
-                tokio::spawn(async move {
-                    // An error is a client that has disconnected, which is normal.
-                    let _ = Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(socket), service).await;
-                });
-            }
+async fn serve(listener: std::net::TcpListener, service: S3Service) {
+    let listener = TcpListener::from_std(listener).expect("a socket of this runtime");
+    loop {
+        let (socket, _) = listener.accept().await.expect("a listening socket");
+        // Without this, a body would wait for the delayed acknowledgement of its head: 40 ms for each request.
+        socket.set_nodelay(true).expect("a TCP socket");
+        let service = service.clone();
+        tokio::spawn(async move {
+            // An error is a client that has disconnected, which is normal.
+            let _ = Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(socket), service).await;
         });
-    });
-    (address, stop, thread)
+    }
 }

@@ -6,11 +6,12 @@ use std::{
     io,
     net::{Ipv4Addr, SocketAddr},
     sync::Arc,
-    thread::{self, JoinHandle},
     time::Duration,
 };
 
-use tokio::{net::UdpSocket, sync::oneshot, time::Instant};
+use tokio::{net::UdpSocket, time::Instant};
+
+use crate::background::Background;
 
 /// The largest UDP packet.
 const MAX_PACKET_BYTES: usize = 64 << 10;
@@ -18,42 +19,22 @@ const MAX_PACKET_BYTES: usize = 64 << 10;
 /// A running proxy.
 pub struct UdpLink {
     address: SocketAddr,
-    stop: Option<oneshot::Sender<()>>,
-    thread: Option<JoinHandle<()>>,
+    _server: Background,
 }
 
 impl UdpLink {
     /// Starts a proxy before the server at `server`.
     pub fn start(server: SocketAddr, bytes_per_s: u64) -> Self {
-        let (stop, stopped) = oneshot::channel();
         let socket = std::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free loopback port");
         socket.set_nonblocking(true).expect("a socket that can be non-blocking");
         let address = socket.local_addr().expect("a bound socket has an address");
-        let thread = thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-            runtime.block_on(async move {
-                tokio::select! {
-                    passed = pass(socket, server, bytes_per_s) => passed.expect("loopback sockets work"),
-                    _ = stopped => {}
-                }
-            });
-        });
-        Self { address, stop: Some(stop), thread: Some(thread) }
+        let pass = async move { pass(socket, server, bytes_per_s).await.expect("loopback sockets work") };
+        Self { address, _server: Background::start(pass) }
     }
 
     /// Returns the address that the proxy listens on.
     pub const fn address(&self) -> SocketAddr {
         self.address
-    }
-}
-
-impl Drop for UdpLink {
-    fn drop(&mut self) {
-        drop(self.stop.take());
-        if let Some(thread) = self.thread.take() {
-            // A panic of the thread has been printed. A second panic here would hide the test's own.
-            let _ = thread.join();
-        }
     }
 }
 

@@ -20,6 +20,7 @@ const SHORT_CLAIM_BYTES: usize = 2 << 20;
 /// A message cannot be encoded, or bytes cannot be decoded as one.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "the texts say what the fields are")]
 pub enum CodecError {
     /// The message cannot be encoded.
     #[error("does not encode: {0}")]
@@ -32,12 +33,7 @@ pub enum CodecError {
     Decode(#[source] Box<bincode::error::DecodeError>),
     /// Bytes follow the message.
     #[error("ends after {used} of {actual} bytes")]
-    LeftOver {
-        /// Bytes of the message.
-        used: usize,
-        /// Bytes that were given.
-        actual: usize,
-    },
+    LeftOver { used: usize, actual: usize },
 }
 
 const fn config<const CLAIM_BYTES: usize>() -> Configuration<LittleEndian, Varint, Limit<CLAIM_BYTES>> {
@@ -56,9 +52,6 @@ pub fn encode<T: Serialize>(message: &T, bytes: &mut Vec<u8>) -> Result<(), Code
 
 /// Decodes a message from `bytes`, which must hold nothing else. Allocates in proportion to the bytes given and at most
 /// 2 MiB more, whatever lengths they claim.
-///
-/// # Errors
-/// [`CodecError`].
 pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, CodecError> {
     let decoded = if bytes.len() <= SHORT_BYTES {
         bincode::serde::decode_from_slice(bytes, config::<SHORT_CLAIM_BYTES>())

@@ -34,51 +34,29 @@ pub trait Message: Serialize + DeserializeOwned {
     const MAX_BYTES: usize;
 }
 
-impl Message for ToCoordinator {
-    const NAME: &'static str = "request to the coordinator";
+/// Each line: a type, its name, and the most bytes of one message.
+macro_rules! messages {
+    ($($(#[$doc:meta])* $Type:ty = $name:literal, $max_bytes:expr;)*) => {
+        $(impl Message for $Type {
+            const NAME: &'static str = $name;
+            $(#[$doc])*
+            const MAX_BYTES: usize = $max_bytes;
+        })*
+    };
+}
+
+messages! {
     /// A job file with as many redactions as it can have takes most of it.
-    const MAX_BYTES: usize = 8 << 20;
-}
-
-impl Message for FromCoordinator {
-    const NAME: &'static str = "reply of the coordinator";
-    const MAX_BYTES: usize = MAX_MESSAGE_BYTES;
-}
-
-impl Message for ToHome {
-    const NAME: &'static str = "message to a home";
+    ToCoordinator = "request to the coordinator", 8 << 20;
+    FromCoordinator = "reply of the coordinator", MAX_MESSAGE_BYTES;
     /// A job with as many redactions as it can have takes most of it.
-    const MAX_BYTES: usize = 8 << 20;
-}
-
-impl Message for FromHome {
-    const NAME: &'static str = "message of a home";
-    const MAX_BYTES: usize = 64 << 10;
-}
-
-impl Message for ToLeader {
-    const NAME: &'static str = "message to the leader of a group";
-    const MAX_BYTES: usize = 64 << 10;
-}
-
-impl Message for FromLeader {
-    const NAME: &'static str = "message of the leader of a group";
-    const MAX_BYTES: usize = 1 << 20;
-}
-
-impl Message for PeerRequest {
-    const NAME: &'static str = "request of a worker";
-    const MAX_BYTES: usize = 8 << 20;
-}
-
-impl Message for BlockReply {
-    const NAME: &'static str = "reply to a request for a block";
-    const MAX_BYTES: usize = 64;
-}
-
-impl Message for HelpReply {
-    const NAME: &'static str = "reply of a helper";
-    const MAX_BYTES: usize = 128 << 10;
+    ToHome = "message to a home", 8 << 20;
+    FromHome = "message of a home", 64 << 10;
+    ToLeader = "message to the leader of a group", 64 << 10;
+    FromLeader = "message of the leader of a group", 1 << 20;
+    PeerRequest = "request of a worker", 8 << 20;
+    BlockReply = "reply to a request for a block", 64;
+    HelpReply = "reply of a helper", 128 << 10;
 }
 
 /// A frame that cannot be read or written.
@@ -158,9 +136,6 @@ fn decode<M: Message>(body: &[u8]) -> Result<M, FrameError> {
 }
 
 /// Writes one frame.
-///
-/// # Errors
-/// [`FrameError`].
 pub async fn write_frame<M: Message>(io: &mut (impl AsyncWrite + Unpin), message: &M) -> Result<(), FrameError> {
     let mut bytes = Vec::new();
     append_frame(message, &mut bytes)?;
@@ -169,9 +144,6 @@ pub async fn write_frame<M: Message>(io: &mut (impl AsyncWrite + Unpin), message
 
 /// Reads one frame and not a byte more; returns `None` if the stream ends before the frame. Allocates in proportion to
 /// the bytes that arrive.
-///
-/// # Errors
-/// [`FrameError`].
 pub async fn read_frame<M: Message>(io: &mut (impl AsyncRead + Unpin)) -> Result<Option<M>, FrameError> {
     let mut head = Vec::with_capacity(HEAD_BYTES);
     (&mut *io).take(HEAD_BYTES as u64).read_to_end(&mut head).await.map_err(FrameError::Io)?;
@@ -205,9 +177,6 @@ impl<R> FrameReader<R> {
 impl<R: AsyncRead + Unpin> FrameReader<R> {
     /// Returns the next message; `None` if the stream ends between two frames. Nothing is lost when the future is
     /// dropped.
-    ///
-    /// # Errors
-    /// [`FrameError`].
     pub async fn next<M: Message>(&mut self) -> Result<Option<M>, FrameError> {
         loop {
             if let Some(message) = take_frame(&mut self.bytes)? {
@@ -258,9 +227,6 @@ impl<W> FrameWriter<W> {
 
 impl<W: AsyncWrite + Unpin> FrameWriter<W> {
     /// Sends a message. If the future is dropped, the whole message stays queued and is sent with the next one.
-    ///
-    /// # Errors
-    /// [`FrameError`].
     pub async fn send<M: Message>(&mut self, message: &M) -> Result<(), FrameError> {
         append_frame(message, &mut self.bytes)?;
         self.flush().await

@@ -78,9 +78,6 @@ pub struct GroupListener {
 
 impl GroupListener {
     /// Listens at `path`, in place of whatever process listened there. Call it in a tokio runtime.
-    ///
-    /// # Errors
-    /// [`LocalChannelError`].
     pub fn start(path: &Path) -> Result<Self, LocalChannelError> {
         let listener = LocalListener::replace(path, Allow::default())?;
         let (requests, arrived) = mpsc::channel(AT_ONCE);

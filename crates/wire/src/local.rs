@@ -133,9 +133,6 @@ impl LocalListener {
     }
 
     /// Listens at `path` as [`bind`](Self::bind) does, also if another process listens there: nobody reaches that one any more.
-    ///
-    /// # Errors
-    /// [`LocalChannelError`].
     pub fn replace(path: &Path, allow: Allow) -> Result<Self, LocalChannelError> {
         Self::bind_after(path, allow, remove_socket)
     }
@@ -337,9 +334,6 @@ fn credentials(stream: &UnixStream) -> io::Result<Credentials> {
 
 /// Connects to a home's socket, and checks that it is served by a trusted user: our own, root, or one of `allow`; root
 /// trusts every user.
-///
-/// # Errors
-/// [`LocalChannelError`].
 pub async fn connect(path: &Path, allow: &Allow) -> Result<UnixStream, LocalChannelError> {
     check_path(path)?;
     let io = |source| LocalChannelError::Io { path: path.to_owned(), source };
@@ -352,9 +346,6 @@ pub async fn connect(path: &Path, allow: &Allow) -> Result<UnixStream, LocalChan
 }
 
 /// Sends a message with a descriptor.
-///
-/// # Errors
-/// [`FrameError`].
 pub async fn send_with_fd<M: Message>(stream: &UnixStream, message: &M, fd: BorrowedFd<'_>) -> Result<(), FrameError> {
     let mut bytes = Vec::new();
     frame::append_frame(message, &mut bytes)?;

@@ -108,10 +108,3 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
     };
     files.into_iter().map(first_block).collect()
 }
-
-pub(crate) fn index_seeds() -> Vec<Vec<u8>> {
-    vec![
-        include_bytes!("../../../crates/dataset/tests/golden/array_record-v1.idx").to_vec(),
-        include_bytes!("../../../crates/dataset/tests/golden/array_record-examples-v1.idx").to_vec(),
-    ]
-}

@@ -218,12 +218,3 @@ pub(crate) fn file_index(data: &[u8]) {
     }
     assert_eq!(end, index.shard_bytes());
 }
-
-pub(crate) fn file_index_seeds() -> Vec<Vec<u8>> {
-    vec![
-        include_bytes!("../../../crates/dataset/tests/golden/files-v1.idx").to_vec(),
-        include_bytes!("../../../crates/dataset/tests/golden/files-v2.idx").to_vec(),
-        include_bytes!("../../../crates/dataset/tests/golden/files-v3.idx").to_vec(),
-        include_bytes!("../../../crates/dataset/tests/golden/files-v3-tables.idx").to_vec(),
-    ]
-}

@@ -25,11 +25,6 @@ pub(crate) fn mds(data: &[u8]) {
     assert!(last.is_none_or(|last| index.locate(last) == (last, 0)));
 }
 
-pub(crate) fn mds_seeds() -> Vec<Vec<u8>> {
-    let plain = include_bytes!("../../../crates/dataset/tests/golden/mds-v1.idx").to_vec();
-    vec![plain, include_bytes!("../../../crates/dataset/tests/golden/mds-compressed-v1.idx").to_vec()]
-}
-
 /// Most bytes that an input is decompressed to.
 const MAX_SHARD_BYTES: u64 = 1 << 20;
 

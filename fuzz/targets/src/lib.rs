@@ -31,6 +31,9 @@ mod texts;
 mod tokens;
 mod video;
 
+use messages::{encoded, message};
+use spdl_control::{help::HelpReply, messages::*, peers::BlockReply};
+
 /// A reader of untrusted bytes.
 pub struct FuzzTarget {
     /// The name of the target and of its folder of inputs.
@@ -60,23 +63,36 @@ const fn target(name: &'static str, read: fn(&[u8]), seeds: fn() -> Vec<Vec<u8>>
     FuzzTarget { name, read, seeds, max_bytes: 4 << 20, max_bytes_per_byte: 128 }
 }
 
+/// Makes seeds of files that earlier versions wrote.
+macro_rules! golden {
+    ($($file:literal),+) => {
+        || vec![$(include_bytes!(concat!("../../../crates/dataset/tests/golden/", $file)).to_vec()),+]
+    };
+}
+
 /// All targets.
 pub const ALL: &[FuzzTarget] = &[
-    target("to_coordinator", messages::to_coordinator, messages::to_coordinator_seeds),
-    target("from_coordinator", messages::from_coordinator, messages::from_coordinator_seeds),
-    target("to_home", messages::to_home, messages::to_home_seeds),
-    target("from_home", messages::from_home, messages::from_home_seeds),
-    target("peer_request", messages::peer_request, messages::peer_request_seeds),
-    target("help_reply", messages::help_reply, messages::help_reply_seeds),
-    target("block_reply", messages::block_reply, messages::block_reply_seeds),
+    target("to_coordinator", message::<ToCoordinator>, || encoded(&messages::requests())),
+    target("from_coordinator", message::<FromCoordinator>, || encoded(&messages::replies())),
+    target("to_home", message::<ToHome>, || encoded(&messages::to_home())),
+    target("from_home", message::<FromHome>, || encoded(&messages::replies_of_home())),
+    target("peer_request", message::<PeerRequest>, messages::peer_request_seeds),
+    target("help_reply", message::<HelpReply>, messages::help_reply_seeds),
+    target("block_reply", message::<BlockReply>, || {
+        encoded(&[BlockReply::Fetching, BlockReply::Block, BlockReply::Missing])
+    }),
     target("frames", messages::frames, messages::frames_seeds),
     target("session", session::read, session::seeds),
     target("coordinator", coordinator::read, coordinator::seeds),
     target("layout", layout::read, layout::seeds),
     target("manifest", files::manifest, files::manifest_seeds),
     target("index", files::index, files::index_seeds),
-    target("file_index", files::file_index, files::file_index_seeds),
-    target("mds", formats::mds, formats::mds_seeds),
+    target(
+        "file_index",
+        files::file_index,
+        golden!("files-v1.idx", "files-v2.idx", "files-v3.idx", "files-v3-tables.idx"),
+    ),
+    target("mds", formats::mds, golden!("mds-v1.idx", "mds-compressed-v1.idx")),
     // The decompressors have tables and windows of their own, of up to 16 MiB and more.
     FuzzTarget { max_bytes: 160 << 20, ..target("decompress", formats::decompress, formats::decompress_seeds) },
     target("tfrecord", formats::tfrecord, formats::tfrecord_seeds),
@@ -86,13 +102,13 @@ pub const ALL: &[FuzzTarget] = &[
         max_bytes_per_byte: 1 << 17,
         ..target("array_record", array_record::file, array_record::seeds)
     },
-    target("array_record_index", array_record::index, array_record::index_seeds),
+    target("array_record_index", array_record::index, golden!("array_record-v1.idx", "array_record-examples-v1.idx")),
     // A page may decompress to 64 MiB more than its file states, and the library that reads footers has structs for bytes.
     FuzzTarget { max_bytes: 320 << 20, max_bytes_per_byte: 4096, ..target("parquet", parquet::file, parquet::seeds) },
     target("parquet_index", parquet::index, parquet::index_seeds),
     target("megatron", tokens::megatron, tokens::megatron_seeds),
     target("token_files", tokens::token_files, tokens::token_files_seeds),
-    target("token_index", tokens::index, tokens::index_seeds),
+    target("token_index", tokens::index, golden!("tokens-v1.idx", "tokens-loss-v1.idx")),
     target("sequences", sequences::read, sequences::seeds),
     target("sizes", sizes::read, sizes::seeds),
     target("tar", tar::read, tar::seeds),

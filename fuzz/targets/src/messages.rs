@@ -10,7 +10,7 @@ use futures::FutureExt;
 use spdl_control::{
     help::{DecodeRequest, HelpJob, HelpReply, HelpReport, HelperList, StoredField, StoredSample, StoredValue},
     messages::*,
-    peers::{BlockReply, BlockRequest, PeerAddress, PeerMap, PeerStats, Readers, SessionReaders},
+    peers::{BlockRequest, PeerAddress, PeerMap, PeerStats, Readers, SessionReaders},
     trace::*,
 };
 use spdl_insight::{
@@ -31,7 +31,7 @@ use crate::{input::FuzzInput, session};
 
 /// Checks that a message that was read can be written, and reads back the same. It compares bytes and not values,
 /// because a float may be NaN.
-fn message<M: Message>(data: &[u8]) {
+pub(crate) fn message<M: Message>(data: &[u8]) {
     let Ok(message) = codec::decode::<M>(data) else { return };
     let mut framed = Vec::new();
     if frame::append_frame(&message, &mut framed).is_err() {
@@ -44,34 +44,6 @@ fn message<M: Message>(data: &[u8]) {
     let mut twice = Vec::new();
     frame::append_frame(&again, &mut twice).expect("it was written before");
     assert!(framed == twice, "a {} changes on its way", M::NAME);
-}
-
-pub(crate) fn to_coordinator(data: &[u8]) {
-    message::<ToCoordinator>(data);
-}
-
-pub(crate) fn from_coordinator(data: &[u8]) {
-    message::<FromCoordinator>(data);
-}
-
-pub(crate) fn to_home(data: &[u8]) {
-    message::<ToHome>(data);
-}
-
-pub(crate) fn from_home(data: &[u8]) {
-    message::<FromHome>(data);
-}
-
-pub(crate) fn peer_request(data: &[u8]) {
-    message::<PeerRequest>(data);
-}
-
-pub(crate) fn help_reply(data: &[u8]) {
-    message::<HelpReply>(data);
-}
-
-pub(crate) fn block_reply(data: &[u8]) {
-    message::<BlockReply>(data);
 }
 
 /// Checks that a stream of frames gives the same messages however its bytes are split.
@@ -132,7 +104,8 @@ impl AsyncRead for SplitReader<'_> {
     }
 }
 
-fn encoded<M: Message>(messages: &[M]) -> Vec<Vec<u8>> {
+/// Returns seeds of these messages.
+pub(crate) fn encoded<M: Message>(messages: &[M]) -> Vec<Vec<u8>> {
     let encode = |message| {
         let mut bytes = Vec::new();
         codec::encode(message, &mut bytes).expect("a seed can be written");
@@ -288,10 +261,6 @@ fn trace_part() -> TracePart {
     }
 }
 
-pub(crate) fn to_coordinator_seeds() -> Vec<Vec<u8>> {
-    encoded(&requests())
-}
-
 fn peer_map() -> PeerMap {
     let readers = |homes: Vec<Option<u16>>| Readers { world: homes.len() as u32, global_batch: 96, homes };
     let session = SessionReaders {
@@ -307,7 +276,7 @@ fn notice() -> JobNotice {
     JobNotice { fingerprint: Fingerprint(3), hold: Some(JobHold { change: Fingerprint(7), from: 96 }) }
 }
 
-fn replies() -> Vec<FromCoordinator> {
+pub(crate) fn replies() -> Vec<FromCoordinator> {
     let session = session::session();
     vec![
         FromCoordinator::WorkerAcknowledged {
@@ -351,15 +320,11 @@ fn replies() -> Vec<FromCoordinator> {
     ]
 }
 
-pub(crate) fn from_coordinator_seeds() -> Vec<Vec<u8>> {
-    encoded(&replies())
+pub(crate) fn to_home() -> [ToHome; 3] {
+    [session::attach(), ToHome::Freed { slot: 3, is_locked: true }, ToHome::Explain]
 }
 
-pub(crate) fn to_home_seeds() -> Vec<Vec<u8>> {
-    encoded(&[session::attach(), ToHome::Freed { slot: 3, is_locked: true }, ToHome::Explain])
-}
-
-fn replies_of_home() -> Vec<FromHome> {
+pub(crate) fn replies_of_home() -> Vec<FromHome> {
     vec![
         FromHome::Attached { slots: 4, slot_stride: 8192 },
         FromHome::Filled { sequence: 0, slot: 1, used_bytes: 5000 },
@@ -368,10 +333,6 @@ fn replies_of_home() -> Vec<FromHome> {
         FromHome::Fault { message: "gone".into(), is_retryable: true },
         FromHome::Explained(Some(stall())),
     ]
-}
-
-pub(crate) fn from_home_seeds() -> Vec<Vec<u8>> {
-    encoded(&replies_of_home())
 }
 
 pub(crate) fn peer_request_seeds() -> Vec<Vec<u8>> {
@@ -406,16 +367,11 @@ pub(crate) fn help_reply_seeds() -> Vec<Vec<u8>> {
     ])
 }
 
-pub(crate) fn block_reply_seeds() -> Vec<Vec<u8>> {
-    encoded(&[BlockReply::Fetching, BlockReply::Block, BlockReply::Missing])
-}
-
 pub(crate) fn frames_seeds() -> Vec<Vec<u8>> {
     fn framed<M: Message>(kind: u8, messages: &[M]) -> Vec<u8> {
         let mut bytes = vec![kind, 6];
         messages.iter().for_each(|message| frame::append_frame(message, &mut bytes).expect("a seed can be written"));
         bytes
     }
-    let to_home = [session::attach(), ToHome::Freed { slot: 3, is_locked: true }, ToHome::Explain];
-    vec![framed(0, &requests()), framed(1, &replies()), framed(2, &to_home), framed(3, &replies_of_home())]
+    vec![framed(0, &requests()), framed(1, &replies()), framed(2, &to_home()), framed(3, &replies_of_home())]
 }

@@ -171,10 +171,3 @@ fn idx(dtype: u8, lengths: &[i32], ends: &[i64], modes: &[u8]) -> Vec<u8> {
 pub(crate) fn megatron_seeds() -> Vec<Vec<u8>> {
     vec![idx(8, &[4, 0, 3, 20], &[1, 1, 3, 4], &[]), idx(4, &[4, 0, 3], &[1, 2, 3], &[0, 1, 0]), idx(1, &[], &[], &[])]
 }
-
-pub(crate) fn index_seeds() -> Vec<Vec<u8>> {
-    vec![
-        include_bytes!("../../../crates/dataset/tests/golden/tokens-v1.idx").to_vec(),
-        include_bytes!("../../../crates/dataset/tests/golden/tokens-loss-v1.idx").to_vec(),
-    ]
-}

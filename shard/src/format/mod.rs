@@ -31,7 +31,7 @@ pub use content::{Array, Content, FieldValue, MAX_LIST_FILES, NotOneValue};
 pub use made_index::MadeIndex;
 pub use record_key::{KEY_NAME, RecordKey, SHARD_NAME};
 pub use shard_index::{
-    DecodedBlock, Decoding, Field, NumberRun, ObjectRange, OpenError, Record, ShardIndex, StoredFrame,
+    DecodedBlock, Decoding, FetchedBytes, Field, NumberRun, ObjectRange, OpenError, Record, ShardIndex, StoredFrame,
 };
 
 use std::{fmt, sync::Arc};

@@ -9,6 +9,9 @@ use spdl_types::DType;
 use super::{Checksum, Compressed, FieldValue, RecordKey, StoredObject};
 use crate::{index::Segments, manifest::Shard};
 
+/// Returns the bytes of a range of a shard, if they were fetched.
+pub type FetchedBytes<'f> = dyn Fn(Range<u64>) -> Option<Bytes> + 'f;
+
 /// The index of a shard, which was checked when it was opened.
 pub trait ShardIndex: fmt::Debug + Send + Sync {
     /// Returns the index's bytes, as they are stored.
@@ -131,16 +134,12 @@ pub trait ShardIndex: fmt::Debug + Send + Sync {
     /// Decodes the records whose bytes lie in `ranges` of the shard; `None` if [`open`](Self::open) cuts the fields out
     /// of the bytes as they were fetched. `fetched` returns the bytes of a range of the shard, if they were fetched.
     /// Decoding takes a while.
-    fn decode(
-        &self,
-        _ranges: &[Range<u64>],
-        _fetched: &dyn Fn(Range<u64>) -> Option<Bytes>,
-    ) -> Option<Arc<dyn DecodedBlock>> {
+    fn decode(&self, _ranges: &[Range<u64>], _fetched: &FetchedBytes<'_>) -> Option<Arc<dyn DecodedBlock>> {
         None
     }
 
     /// Returns the memory that [`decode`](Self::decode) takes for the same ranges, and where the records lie.
-    fn decoding(&self, _ranges: &[Range<u64>], _fetched: &dyn Fn(Range<u64>) -> Option<Bytes>) -> Decoding {
+    fn decoding(&self, _ranges: &[Range<u64>], _fetched: &FetchedBytes<'_>) -> Decoding {
         Decoding::default()
     }
 
@@ -148,7 +147,7 @@ pub trait ShardIndex: fmt::Debug + Send + Sync {
     ///
     /// # Errors
     /// If bytes are missing or wrong, or the value cannot be made of them.
-    fn open(&self, field: &Field<'_>, fetched: &dyn Fn(Range<u64>) -> Option<Bytes>) -> Result<FieldValue, OpenError> {
+    fn open(&self, field: &Field<'_>, fetched: &FetchedBytes<'_>) -> Result<FieldValue, OpenError> {
         stored_bytes(self.bytes(), field, fetched).map(FieldValue::from)
     }
 }
@@ -177,11 +176,7 @@ pub(super) fn plan_of_object<I: ShardIndex + ?Sized>(
 ///
 /// # Errors
 /// If bytes are missing or wrong.
-pub(super) fn stored_bytes(
-    index: &Bytes,
-    field: &Field<'_>,
-    fetched: &dyn Fn(Range<u64>) -> Option<Bytes>,
-) -> Result<Bytes, OpenError> {
+pub(super) fn stored_bytes(index: &Bytes, field: &Field<'_>, fetched: &FetchedBytes<'_>) -> Result<Bytes, OpenError> {
     if let Some(value) = field.value {
         return Ok(index.slice_ref(value));
     }

@@ -23,7 +23,7 @@ pub use crate::{
 use bytes::Bytes;
 
 use crate::{
-    envelope::{FileKind, text, u32_at, u64_at},
+    envelope::{FileKind, last_before, partition_point, text, u32_at, u64_at},
     format::ShardIndex,
 };
 
@@ -36,7 +36,8 @@ pub fn is_index(name: &str) -> bool {
     name.strip_suffix(".new").unwrap_or(name).ends_with(INDEX_SUFFIX)
 }
 
-pub(crate) const KIND: FileKind = FileKind { name: "record index", magic: *b"SPDLIDX\n", version: 3 };
+pub(crate) const KIND: FileKind =
+    FileKind { name: "record index", magic: *b"SPDLIDX\n", version: 3, header_bytes: HEADER_BYTES };
 /// The version without tables of segments, which is written if there are no tables, values or shared fields.
 const VERSION_WITHOUT_TABLES: u32 = 1;
 /// The version without values and shared fields, which is written if there are tables and neither of these.
@@ -107,19 +108,9 @@ impl RecordIndex {
             return 1;
         }
         let offset = u64_at(self.field_entry(first_field), 0);
-        let before = self.records_before(|other| other < offset);
-        (self.records_before(|other| other <= offset) - before).max(1)
-    }
-
-    /// Returns the number of records whose place in the shard is `before` another.
-    fn records_before(&self, before: impl Fn(u64) -> bool) -> u32 {
-        let (mut low, mut high) = (0, self.records);
-        while low < high {
-            let middle = low + (high - low) / 2;
-            let place = u64_at(self.field_entry(u32_at(self.record_entry(middle), 0)), 0);
-            if before(place) { low = middle + 1 } else { high = middle }
-        }
-        low
+        let place = |record| u64_at(self.field_entry(u32_at(self.record_entry(record), 0)), 0);
+        let before = partition_point(self.records, |other| place(other) < offset);
+        (partition_point(self.records, |other| place(other) <= offset) - before).max(1)
     }
 
     /// Returns name number `name` of the table of names.
@@ -149,12 +140,8 @@ impl ShardIndex for RecordIndex {
 
     fn locate(&self, sample: u32) -> (u32, u32) {
         assert!(sample < self.samples, "sample {sample} of {}", self.samples);
-        let (mut low, mut high) = (0, self.records);
-        while high - low > 1 {
-            let middle = low + (high - low) / 2;
-            if self.first_sample(middle) <= sample { low = middle } else { high = middle }
-        }
-        (low, sample - self.first_sample(low))
+        let record = last_before(self.records, |record| self.first_sample(record) <= sample);
+        (record, sample - self.first_sample(record))
     }
 
     fn record(&self, record: u32) -> Record<'_> {

@@ -10,7 +10,7 @@ use super::{
     VALUE, VALUE_COUNT_BYTES, VERSION_WITHOUT_TABLES, VERSION_WITHOUT_VALUES, is_value,
 };
 use crate::{
-    envelope::{check_expected, section_offsets, u32_at, u64_at, wrong},
+    envelope::{check_expected, sections_of, u32_at, u64_at, wrong},
     format::ShardIndex as _,
 };
 
@@ -56,27 +56,25 @@ impl RecordIndex {
             2 * u64::from(lengths),
             if has_values { u64_at(&bytes, 80) } else { 0 },
         ];
-        let sections = section_offsets(header_bytes as u64, lengths_of_sections);
-        match sections.filter(|(_, end)| *end == bytes.len() as u64) {
-            Some(([record_table, field_table, name_ends, names, keys, table_table, lengths, values], _)) => Ok(Self {
-                records,
-                fields,
-                samples,
-                record_table,
-                field_table,
-                name_ends,
-                names,
-                keys,
-                keys_end: table_table,
-                tables,
-                table_table,
-                lengths,
-                values,
-                has_shared: false,
-                bytes,
-            }),
-            None => Err(wrong("its sections do not add up to its size")),
-        }
+        let [record_table, field_table, name_ends, names, keys, table_table, lengths, values] =
+            sections_of(header_bytes, lengths_of_sections, &bytes)?;
+        Ok(Self {
+            records,
+            fields,
+            samples,
+            record_table,
+            field_table,
+            name_ends,
+            names,
+            keys,
+            keys_end: table_table,
+            tables,
+            table_table,
+            lengths,
+            values,
+            has_shared: false,
+            bytes,
+        })
     }
 
     fn name_count(&self) -> u32 {

@@ -1,7 +1,7 @@
 //! Tables of restart segments: where in a JPEG a decoder finds the part that a crop needs.
 
 use super::{RecordIndex, TABLE_BYTES};
-use crate::envelope::u32_at;
+use crate::envelope::{partition_point, u32_at};
 
 /// The places where restart segments of a JPEG begin: every `step`th segment is recorded, from the first one on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,15 +41,7 @@ impl RecordIndex {
     }
 
     pub(super) fn table_of(&self, field: u32) -> Option<Segments<'_>> {
-        let (mut low, mut high) = (0, self.tables);
-        while low < high {
-            let middle = low + (high - low) / 2;
-            match self.table_entry(middle)[0].cmp(&field) {
-                std::cmp::Ordering::Less => low = middle + 1,
-                std::cmp::Ordering::Equal => return Some(self.table(middle)),
-                std::cmp::Ordering::Greater => high = middle,
-            }
-        }
-        None
+        let table = partition_point(self.tables, |table| self.table_entry(table)[0] < field);
+        (table < self.tables && self.table_entry(table)[0] == field).then(|| self.table(table))
     }
 }

@@ -27,14 +27,15 @@ use spdl_order::{DatasetFacts, view::SampleSet};
 use spdl_types::{Fingerprint, SampleId};
 
 use crate::{
-    envelope::{FileKind, text, u32_at, u64_at, u128_at},
+    envelope::{FileKind, last_before, text, u32_at, u64_at, u128_at},
     format::Format,
 };
 
 /// Default size at which blocks are cut, in bytes: 8 MiB.
 pub const DEFAULT_BLOCK_BYTES: u64 = 8 << 20;
 
-pub(crate) const KIND: FileKind = FileKind { name: "manifest", magic: *b"SPDLMAN\n", version: 4 };
+pub(crate) const KIND: FileKind =
+    FileKind { name: "manifest", magic: *b"SPDLMAN\n", version: 4, header_bytes: HEADER_BYTES };
 const HEADER_BYTES: usize = 112;
 const SHARD_BYTES: usize = 56;
 const BLOCK_BYTES: usize = 32;
@@ -321,15 +322,8 @@ impl Manifest {
     /// sample.
     #[must_use]
     pub fn block_of(&self, sample: u64) -> Option<u32> {
-        if sample >= self.samples() {
-            return None;
-        }
-        let (mut low, mut high) = (0, self.sections.blocks);
-        while high - low > 1 {
-            let middle = low + (high - low) / 2;
-            if self.samples_before(middle) <= sample { low = middle } else { high = middle }
-        }
-        Some(low)
+        let of = || last_before(self.sections.blocks, |block| self.samples_before(block) <= sample);
+        (sample < self.samples()).then(of)
     }
 
     /// Returns the manifest's bytes, as they are stored.

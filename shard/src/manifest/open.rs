@@ -185,9 +185,6 @@ impl Manifest {
 
 impl Sections {
     fn read(bytes: &[u8]) -> Result<Self, ManifestError> {
-        if bytes.len() < HEADER_BYTES {
-            return Err(wrong("it is shorter than a manifest's header"));
-        }
         let (base_bytes, format_bytes) = (u32_at(bytes, 60), u32_at(bytes, 84));
         let (shards, blocks, classes) = (u32_at(bytes, 72), u32_at(bytes, 76), u32_at(bytes, 80));
         let lengths = [

@@ -2,7 +2,8 @@
 
 use crate::envelope::{FileKind, HEAD_BYTES, u32_at};
 
-pub(super) static KIND: FileKind = FileKind { name: "table of sequences", magic: *b"SPDLSEQ\n", version: WITH_LEARNED };
+pub(super) static KIND: FileKind =
+    FileKind { name: "table of sequences", magic: *b"SPDLSEQ\n", version: WITH_LEARNED, header_bytes: HEAD_BYTES };
 /// The version of tables without numbers of learned tokens, and of those with them.
 const WITHOUT_LEARNED: u32 = 1;
 const WITH_LEARNED: u32 = 2;

@@ -21,6 +21,20 @@ pub(crate) fn call(name: &'static str, body: impl FnOnce(&'static DriverState) -
     state.enter(name).and_then(|()| body(state)).err().unwrap_or(0)
 }
 
+/// Defines functions of the driver, each by what it does with the state. Their callers keep to the driver's manual.
+macro_rules! driver_calls {
+    ($($(#[$attribute:meta])* fn $name:ident($($argument:ident: $type:ty),* $(,)?) |$state:pat_param| $body:block)*) => {
+        $(
+            $(#[$attribute])*
+            #[unsafe(no_mangle)]
+            unsafe extern "C" fn $name($($argument: $type),*) -> $crate::state::Code {
+                $crate::calls::call(stringify!($name), |$state| $body)
+            }
+        )*
+    };
+}
+pub(crate) use driver_calls;
+
 /// Writes a result to the caller's pointer.
 pub(crate) fn give<T>(to: *mut T, value: T) -> Result<(), Code> {
     if to.is_null() {
@@ -31,16 +45,15 @@ pub(crate) fn give<T>(to: *mut T, value: T) -> Result<(), Code> {
     Ok(())
 }
 
-#[unsafe(no_mangle)]
-extern "C" fn cuInit(_flags: c_uint) -> Code {
-    call("cuInit", |state| {
+driver_calls! {
+    fn cuInit(_flags: c_uint) |state| {
         if state.settings.devices == 0 {
             return Err(100);
         }
         teardown::register();
         state.is_initialised.store(1, Ordering::Relaxed);
         Ok(())
-    })
+    }
 }
 
 #[unsafe(no_mangle)]
@@ -49,110 +62,69 @@ extern "C" fn cuDriverGetVersion(version: *mut c_int) -> Code {
     give(version, 11_040).err().unwrap_or(0)
 }
 
-#[unsafe(no_mangle)]
-extern "C" fn cuDeviceGetCount(count: *mut c_int) -> Code {
-    call("cuDeviceGetCount", |state| give(count, state.settings.devices as c_int))
-}
+driver_calls! {
+    fn cuDeviceGetCount(count: *mut c_int) |state| { give(count, state.settings.devices as c_int) }
 
-#[unsafe(no_mangle)]
-extern "C" fn cuDeviceGet(device: *mut c_int, ordinal: c_int) -> Code {
-    call("cuDeviceGet", |state| {
+    fn cuDeviceGet(device: *mut c_int, ordinal: c_int) |state| {
         if ordinal < 0 || ordinal as usize >= state.settings.devices {
             return Err(INVALID_DEVICE);
         }
         give(device, ordinal)
-    })
-}
+    }
 
-#[unsafe(no_mangle)]
-extern "C" fn cuDeviceGetName(name: *mut c_char, length: c_int, device: c_int) -> Code {
-    call("cuDeviceGetName", |_| {
+    fn cuDeviceGetName(name: *mut c_char, length: c_int, device: c_int) |_| {
         for (at, byte) in format!("stand-in {device}\0").bytes().take(length as usize).enumerate() {
             // SAFETY: within the caller's `length` bytes.
             unsafe { name.add(at).write(byte as c_char) };
         }
         Ok(())
-    })
-}
+    }
 
-#[unsafe(no_mangle)]
-extern "C" fn cuDevicePrimaryCtxRetain(context: *mut usize, device: c_int) -> Code {
-    call("cuDevicePrimaryCtxRetain", |state| give(context, state.retain(device)?))
-}
+    fn cuDevicePrimaryCtxRetain(context: *mut usize, device: c_int) |state| { give(context, state.retain(device)?) }
 
-#[unsafe(no_mangle)]
-extern "C" fn cuDevicePrimaryCtxRelease_v2(device: c_int) -> Code {
-    call("cuDevicePrimaryCtxRelease_v2", |state| state.release(device as usize))
-}
+    fn cuDevicePrimaryCtxRelease_v2(device: c_int) |state| { state.release(device as usize) }
 
-#[unsafe(no_mangle)]
-extern "C" fn cuCtxPushCurrent_v2(context: usize) -> Code {
-    call("cuCtxPushCurrent_v2", |state| state.push(context))
-}
+    fn cuCtxPushCurrent_v2(context: usize) |state| { state.push(context) }
 
-#[unsafe(no_mangle)]
-extern "C" fn cuCtxPopCurrent_v2(context: *mut usize) -> Code {
-    call("cuCtxPopCurrent_v2", |state| give(context, state.pop()?))
-}
+    fn cuCtxPopCurrent_v2(context: *mut usize) |state| { give(context, state.pop()?) }
 
-#[unsafe(no_mangle)]
-extern "C" fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) -> Code {
-    call("cuMemGetInfo_v2", |state| {
+    fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) |state| {
         let sizes = state.memory.sizes(state.current()?);
         give(free, sizes.0)?;
         give(total, sizes.1)
-    })
-}
+    }
 
-#[unsafe(no_mangle)]
-extern "C" fn cuMemAlloc_v2(address: *mut usize, bytes: usize) -> Code {
-    call("cuMemAlloc_v2", |state| give(address, state.memory.allocate(state.current()?, bytes)?))
-}
+    fn cuMemAlloc_v2(address: *mut usize, bytes: usize) |state| {
+        give(address, state.memory.allocate(state.current()?, bytes)?)
+    }
 
-#[unsafe(no_mangle)]
-extern "C" fn cuMemFree_v2(address: usize) -> Code {
-    call("cuMemFree_v2", |state| {
+    fn cuMemFree_v2(address: usize) |state| {
         let device = state.current()?;
         state.wait_for_device(device)?;
         state.memory.free(device, address)
-    })
-}
+    }
 
-#[unsafe(no_mangle)]
-extern "C" fn cuMemAllocHost_v2(address: *mut usize, bytes: usize) -> Code {
-    call("cuMemAllocHost_v2", |state| {
+    fn cuMemAllocHost_v2(address: *mut usize, bytes: usize) |state| {
         state.current()?;
         give(address, state.host.allocate(bytes))
-    })
-}
+    }
 
-#[unsafe(no_mangle)]
-extern "C" fn cuMemFreeHost(address: usize) -> Code {
-    call("cuMemFreeHost", |state| {
+    fn cuMemFreeHost(address: usize) |state| {
         state.wait_for_device(state.current()?)?;
         state.host.free(address)
-    })
-}
+    }
 
-#[unsafe(no_mangle)]
-extern "C" fn cuMemHostRegister_v2(address: usize, bytes: usize, _flags: c_uint) -> Code {
-    call("cuMemHostRegister_v2", |state| {
+    fn cuMemHostRegister_v2(address: usize, bytes: usize, _flags: c_uint) |state| {
         state.current()?;
         state.host.register(address, bytes)
-    })
-}
+    }
 
-#[unsafe(no_mangle)]
-extern "C" fn cuMemHostUnregister(address: usize) -> Code {
-    call("cuMemHostUnregister", |state| {
+    fn cuMemHostUnregister(address: usize) |state| {
         state.wait_for_device(state.current()?)?;
         state.host.unregister(address)
-    })
-}
+    }
 
-#[unsafe(no_mangle)]
-extern "C" fn cuMemcpyHtoD_v2(to: usize, from: *const c_void, bytes: usize) -> Code {
-    call("cuMemcpyHtoD_v2", |state| {
+    fn cuMemcpyHtoD_v2(to: usize, from: *const c_void, bytes: usize) |state| {
         let device = state.current()?;
         if !state.memory.check(device, to, bytes, "copy") {
             return Err(INVALID_VALUE);
@@ -163,12 +135,9 @@ extern "C" fn cuMemcpyHtoD_v2(to: usize, from: *const c_void, bytes: usize) -> C
         stream.put(Work::StagedCopy { bytes: staged, to });
         // From pageable memory, a real driver returns when it has read the bytes: they may land later.
         if state.host.is_locked(from as usize, bytes)? { stream.synchronise() } else { Ok(()) }
-    })
-}
+    }
 
-#[unsafe(no_mangle)]
-extern "C" fn cuMemcpyDtoH_v2(to: *mut c_void, from: usize, bytes: usize) -> Code {
-    call("cuMemcpyDtoH_v2", |state| {
+    fn cuMemcpyDtoH_v2(to: *mut c_void, from: usize, bytes: usize) |state| {
         let device = state.current()?;
         let stream = StandInStream::default_of(device);
         stream.join_default();
@@ -179,12 +148,9 @@ extern "C" fn cuMemcpyDtoH_v2(to: *mut c_void, from: usize, bytes: usize) -> Cod
         // SAFETY: live device memory, as checked, and as many bytes of the caller's.
         unsafe { ptr::copy_nonoverlapping(from as *const u8, to.cast::<u8>(), bytes) };
         Ok(())
-    })
-}
+    }
 
-#[unsafe(no_mangle)]
-extern "C" fn cuMemcpyHtoDAsync_v2(to: usize, from: usize, bytes: usize, stream: usize) -> Code {
-    call("cuMemcpyHtoDAsync_v2", |state| {
+    fn cuMemcpyHtoDAsync_v2(to: usize, from: usize, bytes: usize, stream: usize) |state| {
         let stream = state.stream(stream)?;
         let is_locked = state.host.is_locked(from, bytes)?;
         state.host.begin_reading(from, bytes);
@@ -195,139 +161,96 @@ extern "C" fn cuMemcpyHtoDAsync_v2(to: usize, from: usize, bytes: usize, stream:
             stream.synchronise()?;
         }
         Ok(())
-    })
-}
+    }
 
-#[unsafe(no_mangle)]
-extern "C" fn cuMemcpyDtoDAsync_v2(to: usize, from: usize, bytes: usize, stream: usize) -> Code {
-    call("cuMemcpyDtoDAsync_v2", |state| {
+    fn cuMemcpyDtoDAsync_v2(to: usize, from: usize, bytes: usize, stream: usize) |state| {
         state.stream(stream)?.put(Work::CopyOnDevice { from, to, bytes });
         Ok(())
-    })
-}
+    }
 
-#[unsafe(no_mangle)]
-extern "C" fn cuStreamCreate(stream: *mut usize, flags: c_uint) -> Code {
-    call("cuStreamCreate", |state| {
+    fn cuStreamCreate(stream: *mut usize, flags: c_uint) |state| {
         let device = state.current()?;
         let kind = if flags & 1 == 0 { StreamKind::Blocking } else { StreamKind::NonBlocking };
         give(stream, state.add(Handle::Stream(StandInStream::new(device, kind))))
-    })
-}
+    }
 
-#[unsafe(no_mangle)]
-extern "C" fn cuStreamDestroy_v2(stream: usize) -> Code {
-    call("cuStreamDestroy_v2", |state| state.remove(stream).map(drop))
-}
+    fn cuStreamDestroy_v2(stream: usize) |state| { state.remove(stream).map(drop) }
 
-#[unsafe(no_mangle)]
-extern "C" fn cuStreamSynchronize(stream: usize) -> Code {
-    call("cuStreamSynchronize", |state| state.any_stream(stream)?.synchronise())
-}
+    fn cuStreamSynchronize(stream: usize) |state| { state.any_stream(stream)?.synchronise() }
 
-#[unsafe(no_mangle)]
-extern "C" fn cuStreamWaitEvent(stream: usize, event: usize, _flags: c_uint) -> Code {
-    call("cuStreamWaitEvent", |state| {
+    fn cuStreamWaitEvent(stream: usize, event: usize, _flags: c_uint) |state| {
         // The event may be of any context.
         state.any_stream(stream)?.wait(&state.any_event(event)?)
-    })
-}
+    }
 
-#[unsafe(no_mangle)]
-extern "C" fn cuEventCreate(event: *mut usize, _flags: c_uint) -> Code {
-    call("cuEventCreate", |state| {
+    fn cuEventCreate(event: *mut usize, _flags: c_uint) |state| {
         let device = state.current()?;
         give(event, state.add(Handle::Event(StandInEvent::new(device))))
-    })
-}
+    }
 
-#[unsafe(no_mangle)]
-extern "C" fn cuEventDestroy_v2(event: usize) -> Code {
-    call("cuEventDestroy_v2", |state| state.remove(event).map(drop))
-}
+    fn cuEventDestroy_v2(event: usize) |state| { state.remove(event).map(drop) }
 
-#[unsafe(no_mangle)]
-extern "C" fn cuEventRecord(event: usize, stream: usize) -> Code {
-    call("cuEventRecord", |state| {
+    fn cuEventRecord(event: usize, stream: usize) |state| {
         let (event, stream) = (state.event(event)?, state.any_stream(stream)?);
         if stream.context() != event.context() {
             return Err(INVALID_HANDLE);
         }
         stream.record(&event);
         Ok(())
-    })
-}
+    }
 
-#[unsafe(no_mangle)]
-extern "C" fn cuEventQuery(event: usize) -> Code {
-    call("cuEventQuery", |state| {
+    fn cuEventQuery(event: usize) |state| {
         let event = state.event(event)?;
         capture::check_event(&event)?;
         if event.is_done() { Ok(()) } else { Err(NOT_READY) }
-    })
-}
+    }
 
-#[unsafe(no_mangle)]
-extern "C" fn cuEventSynchronize(event: usize) -> Code {
-    call("cuEventSynchronize", |state| state.event(event)?.synchronise())
-}
+    fn cuEventSynchronize(event: usize) |state| { state.event(event)?.synchronise() }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn cuModuleLoadData(module: *mut usize, image: *const c_char) -> Code {
-    // SAFETY: PTX ends with a zero.
-    call("cuModuleLoadData", |state| give(module, unsafe { modules::load(state, image, &[]) }?))
-}
+    fn cuModuleLoadData(module: *mut usize, image: *const c_char) |state| {
+        // SAFETY: PTX ends with a zero.
+        give(module, unsafe { modules::load(state, image, &[]) }?)
+    }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn cuModuleLoadDataEx(
-    module: *mut usize,
-    image: *const c_char,
-    options: c_uint,
-    names: *const c_uint,
-    values: *const usize,
-) -> Code {
-    call("cuModuleLoadDataEx", |state| {
+    fn cuModuleLoadDataEx(
+        module: *mut usize,
+        image: *const c_char,
+        options: c_uint,
+        names: *const c_uint,
+        values: *const usize,
+    ) |state| {
         // SAFETY: the caller has as many names and values, and PTX ends with a zero.
         let module_handle = unsafe {
             let of = |at| (*names.add(at), *values.add(at));
             modules::load(state, image, &(0..options as usize).map(of).collect::<Vec<_>>())
         }?;
         give(module, module_handle)
-    })
-}
+    }
 
-#[unsafe(no_mangle)]
-extern "C" fn cuModuleUnload(module: usize) -> Code {
-    call("cuModuleUnload", |state| state.remove(module).map(drop))
-}
+    fn cuModuleUnload(module: usize) |state| { state.remove(module).map(drop) }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn cuModuleGetFunction(function: *mut usize, module: usize, name: *const c_char) -> Code {
-    call("cuModuleGetFunction", |state| {
+    fn cuModuleGetFunction(function: *mut usize, module: usize, name: *const c_char) |state| {
         let kernels = state.module(module)?;
         // SAFETY: a name ends with a zero.
         let name = unsafe { CStr::from_ptr(name) }.to_string_lossy();
         let index = kernels.iter().position(|kernel| kernel.name == name).ok_or(NOT_FOUND)?;
         give(function, state.add(Handle::Function(state.current()?, kernels, index)))
-    })
-}
+    }
 
-#[unsafe(no_mangle)]
-#[allow(clippy::too_many_arguments, reason = "the driver's signature")]
-unsafe extern "C" fn cuLaunchKernel(
-    function: usize,
-    blocks_x: c_uint,
-    blocks_y: c_uint,
-    _blocks_z: c_uint,
-    threads_x: c_uint,
-    _threads_y: c_uint,
-    _threads_z: c_uint,
-    _shared_bytes: c_uint,
-    stream: usize,
-    parameters: *mut *mut c_void,
-    _extra: *mut *mut c_void,
-) -> Code {
-    call("cuLaunchKernel", |state| {
+    #[allow(clippy::too_many_arguments, reason = "the driver's signature")]
+    fn cuLaunchKernel(
+        function: usize,
+        blocks_x: c_uint,
+        blocks_y: c_uint,
+        _blocks_z: c_uint,
+        threads_x: c_uint,
+        _threads_y: c_uint,
+        _threads_z: c_uint,
+        _shared_bytes: c_uint,
+        stream: usize,
+        parameters: *mut *mut c_void,
+        _extra: *mut *mut c_void,
+    ) |state| {
         let (kernels, index) = state.function(function)?;
         if blocks_x == 0 || blocks_y == 0 || blocks_y > 65535 || !(1..=1024).contains(&threads_x) {
             return Err(INVALID_VALUE);
@@ -343,7 +266,7 @@ unsafe extern "C" fn cuLaunchKernel(
         let grid = Grid { blocks: [blocks_x, blocks_y], threads: threads_x };
         state.stream(stream)?.put(Work::Launch { kernels, index, arguments, grid });
         Ok(())
-    })
+    }
 }
 
 #[unsafe(no_mangle)]

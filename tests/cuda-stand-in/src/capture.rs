@@ -14,7 +14,7 @@ use std::{
 };
 
 use crate::{
-    calls::{call, give},
+    calls::{driver_calls, give},
     state::{Code, INVALID_HANDLE, INVALID_VALUE, lock},
     stream::{StandInEvent, StandInStream, StreamKind, Work},
 };
@@ -251,9 +251,8 @@ extern "C" fn cuThreadExchangeStreamCaptureMode(mode: *mut c_uint) -> Code {
     0
 }
 
-#[unsafe(no_mangle)]
-extern "C" fn cuStreamBeginCapture_v2(stream: usize, mode: c_uint) -> Code {
-    call("cuStreamBeginCapture_v2", |state| {
+driver_calls! {
+    fn cuStreamBeginCapture_v2(stream: usize, mode: c_uint) |state| {
         let stream = state.any_stream(stream)?;
         if stream.kind() == StreamKind::Default || stream.capture().is_some() {
             return Err(UNSUPPORTED);
@@ -264,48 +263,34 @@ extern "C" fn cuStreamBeginCapture_v2(stream: usize, mode: c_uint) -> Code {
         stream.set_capture(Some(capture.clone()));
         lock(captures()).push(capture);
         Ok(())
-    })
-}
+    }
 
-#[unsafe(no_mangle)]
-extern "C" fn cuStreamEndCapture(stream: usize, graph: *mut usize) -> Code {
-    call("cuStreamEndCapture", |state| match end(&state.any_stream(stream)?) {
-        Ok(work) => give(graph, add_graph(work)),
-        Err(code) => give(graph, 0).and(Err(code)),
-    })
-}
+    fn cuStreamEndCapture(stream: usize, graph: *mut usize) |state| {
+        match end(&state.any_stream(stream)?) {
+            Ok(work) => give(graph, add_graph(work)),
+            Err(code) => give(graph, 0).and(Err(code)),
+        }
+    }
 
-#[unsafe(no_mangle)]
-extern "C" fn cuStreamIsCapturing(stream: usize, status: *mut c_uint) -> Code {
-    call("cuStreamIsCapturing", |state| {
+    fn cuStreamIsCapturing(stream: usize, status: *mut c_uint) |state| {
         if stream <= 1 && blocking_capture(state.current()?).is_some() {
             return Err(IMPLICIT);
         }
         let capture = state.any_stream(stream)?.capture();
         give(status, capture.map_or(0, |capture| if capture.is_invalid() { 2 } else { 1 }))
-    })
-}
+    }
 
-#[unsafe(no_mangle)]
-extern "C" fn cuGraphInstantiateWithFlags(runnable: *mut usize, graph: usize, _flags: u64) -> Code {
-    call("cuGraphInstantiateWithFlags", |_| give(runnable, add_graph(copy_of(graph)?)))
-}
+    fn cuGraphInstantiateWithFlags(runnable: *mut usize, graph: usize, _flags: u64) |_| {
+        give(runnable, add_graph(copy_of(graph)?))
+    }
 
-#[unsafe(no_mangle)]
-extern "C" fn cuGraphLaunch(runnable: usize, stream: usize) -> Code {
-    call("cuGraphLaunch", |state| {
+    fn cuGraphLaunch(runnable: usize, stream: usize) |state| {
         let stream = state.stream(stream)?;
         copy_of(runnable)?.into_iter().for_each(|work| stream.put(work));
         Ok(())
-    })
-}
+    }
 
-#[unsafe(no_mangle)]
-extern "C" fn cuGraphExecDestroy(runnable: usize) -> Code {
-    call("cuGraphExecDestroy", |_| lock(graphs()).remove(&runnable).map(drop).ok_or(INVALID_HANDLE))
-}
+    fn cuGraphExecDestroy(runnable: usize) |_| { lock(graphs()).remove(&runnable).map(drop).ok_or(INVALID_HANDLE) }
 
-#[unsafe(no_mangle)]
-extern "C" fn cuGraphDestroy(graph: usize) -> Code {
-    call("cuGraphDestroy", |_| lock(graphs()).remove(&graph).map(drop).ok_or(INVALID_HANDLE))
+    fn cuGraphDestroy(graph: usize) |_| { lock(graphs()).remove(&graph).map(drop).ok_or(INVALID_HANDLE) }
 }

@@ -6,7 +6,7 @@ use std::{
 };
 
 use crate::{
-    calls::{call, give},
+    calls::{call, driver_calls, give},
     state::{Code, INVALID_CONTEXT, INVALID_DEVICE, lock},
 };
 
@@ -26,27 +26,22 @@ extern "C" fn cuCtxCreate_v2(context: *mut usize, _flags: c_uint, device: c_int)
     })
 }
 
-#[unsafe(no_mangle)]
-extern "C" fn cuCtxDestroy_v2(context: usize) -> Code {
-    call("cuCtxDestroy_v2", |state| {
+driver_calls! {
+    fn cuCtxDestroy_v2(context: usize) |state| {
         lock(&state.created_contexts).remove(&context).ok_or(INVALID_CONTEXT)?;
         state.pop_if(context);
         Ok(())
-    })
-}
+    }
 
-#[unsafe(no_mangle)]
-extern "C" fn cuCtxSynchronize() -> Code {
-    call("cuCtxSynchronize", |state| {
+    fn cuCtxSynchronize() |state| {
         let device = state.current()?;
         state.streams(device).iter().try_for_each(|stream| stream.synchronise())
-    })
-}
+    }
 
-#[unsafe(no_mangle)]
-extern "C" fn cuStreamGetCtx(stream: usize, context: *mut usize) -> Code {
-    call("cuStreamGetCtx", |state| match stream {
-        0..=2 => give(context, state.current_context().ok_or(INVALID_CONTEXT)?),
-        _ => give(context, state.any_stream(stream)?.context()),
-    })
+    fn cuStreamGetCtx(stream: usize, context: *mut usize) |state| {
+        match stream {
+            0..=2 => give(context, state.current_context().ok_or(INVALID_CONTEXT)?),
+            _ => give(context, state.any_stream(stream)?.context()),
+        }
+    }
 }

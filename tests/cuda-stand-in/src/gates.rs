@@ -11,8 +11,8 @@ use std::{
 };
 
 use crate::{
-    calls::call,
-    state::{Code, lock, state},
+    calls::driver_calls,
+    state::{lock, state},
     stream::Work,
 };
 
@@ -51,21 +51,17 @@ pub(crate) fn hold(device: usize, until: usize) {
     }
 }
 
-/// Makes all copies that have not begun wait, if `is_paused` is not 0, or go on.
-#[unsafe(no_mangle)]
-extern "C" fn cuda_stand_in_pause_copies(is_paused: c_int) -> Code {
-    call("cuda_stand_in_pause_copies", |state| {
+driver_calls! {
+    /// Makes all copies that have not begun wait, if `is_paused` is not 0, or go on.
+    fn cuda_stand_in_pause_copies(is_paused: c_int) |state| {
         state.gate.set(is_paused != 0);
         Ok(())
-    })
-}
+    }
 
-/// Keeps a stream busy until the number at `until` is not zero, like a kernel that waits for another process. The
-/// context must be current, and `until` must stay valid.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn cuda_stand_in_hold(stream: usize, until: *mut u32) -> Code {
-    call("cuda_stand_in_hold", |state| {
+    /// Keeps a stream busy until the number at `until` is not zero, like a kernel that waits for another process. The
+    /// context must be current, and `until` must stay valid.
+    fn cuda_stand_in_hold(stream: usize, until: *mut u32) |state| {
         state.stream(stream)?.put(Work::Hold { until: until as usize });
         Ok(())
-    })
+    }
 }

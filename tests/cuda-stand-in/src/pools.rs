@@ -3,8 +3,8 @@
 use std::ffi::c_int;
 
 use crate::{
-    calls::{call, give},
-    state::{Code, INVALID_VALUE, NOT_SUPPORTED},
+    calls::{driver_calls, give},
+    state::{INVALID_VALUE, NOT_SUPPORTED},
     stream::Work,
 };
 
@@ -16,19 +16,17 @@ const PCI_BUS: c_int = 33;
 const PCI_DEVICE: c_int = 34;
 const FIRST_BUS: c_int = 0x3b;
 
-#[unsafe(no_mangle)]
-extern "C" fn cuDeviceGetAttribute(value: *mut c_int, attribute: c_int, device: c_int) -> Code {
-    call("cuDeviceGetAttribute", |state| match attribute {
-        MEMORY_POOLS_SUPPORTED => give(value, c_int::from(state.settings.has_pools)),
-        PCI_BUS => give(value, FIRST_BUS + device),
-        PCI_DOMAIN | PCI_DEVICE => give(value, 0),
-        _ => Err(INVALID_VALUE),
-    })
-}
+driver_calls! {
+    fn cuDeviceGetAttribute(value: *mut c_int, attribute: c_int, device: c_int) |state| {
+        match attribute {
+            MEMORY_POOLS_SUPPORTED => give(value, c_int::from(state.settings.has_pools)),
+            PCI_BUS => give(value, FIRST_BUS + device),
+            PCI_DOMAIN | PCI_DEVICE => give(value, 0),
+            _ => Err(INVALID_VALUE),
+        }
+    }
 
-#[unsafe(no_mangle)]
-extern "C" fn cuMemAllocAsync(address: *mut usize, bytes: usize, stream: usize) -> Code {
-    call("cuMemAllocAsync", |state| {
+    fn cuMemAllocAsync(address: *mut usize, bytes: usize, stream: usize) |state| {
         let (device, stream) = (state.current()?, state.stream(stream)?);
         if !state.settings.has_pools {
             return Err(NOT_SUPPORTED);
@@ -36,15 +34,12 @@ extern "C" fn cuMemAllocAsync(address: *mut usize, bytes: usize, stream: usize) 
         let allocated = state.memory.allocate_from_pool(device, bytes)?;
         stream.put(Work::Allocate { address: allocated });
         give(address, allocated)
-    })
-}
+    }
 
-#[unsafe(no_mangle)]
-extern "C" fn cuMemFreeAsync(address: usize, stream: usize) -> Code {
-    call("cuMemFreeAsync", |state| {
+    fn cuMemFreeAsync(address: usize, stream: usize) |state| {
         let (device, stream) = (state.current()?, state.stream(stream)?);
         state.memory.begin_free(device, address)?;
         stream.put(Work::Free { address });
         Ok(())
-    })
+    }
 }

@@ -155,15 +155,11 @@ pub struct WorkerArgs {
 /// The error of a worker that does not start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "the texts say what the fields are")]
 pub enum CliError {
     /// The value of a flag is invalid.
     #[error("`{flag}`: {problem}")]
-    Value {
-        /// The flag.
-        flag: &'static str,
-        /// What is wrong with the value.
-        problem: String,
-    },
+    Value { flag: &'static str, problem: String },
     /// The certificate cannot be used.
     #[error(transparent)]
     Certs(#[from] CertError),
@@ -178,12 +174,7 @@ pub enum CliError {
     Serve(#[from] ServeError),
     /// An operation of the system failed.
     #[error("{what}: {source}")]
-    Os {
-        /// The operation.
-        what: String,
-        /// The error of the operating system.
-        source: io::Error,
-    },
+    Os { what: String, source: io::Error },
 }
 
 impl CliError {

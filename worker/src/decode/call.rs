@@ -6,6 +6,7 @@ use bytes::Bytes;
 use spdl_functions::{CallKey, ValueMemory};
 use spdl_job::{Callable, Column, Job};
 
+use super::cause::ValueResult;
 use super::{BadSampleProblem, Decoder, DecoderError, FieldTarget, Prepared, SampleKey, cause, column::DecodeScratch};
 use crate::{decode::record::SampleRecord, transform::Function};
 
@@ -97,7 +98,7 @@ impl Decoder {
         record: &mut SampleRecord<'_>,
         scratch: &mut DecodeScratch,
         targets: &mut [FieldTarget<'_>],
-    ) -> Result<(), BadSampleProblem> {
+    ) -> ValueResult {
         let targets = RefCell::new(targets);
         let output = |number: usize, returned: &[u8]| match &mut targets.borrow_mut()[call.returns[number]] {
             FieldTarget::Fixed(out) => out.copy_from_slice(returned),

@@ -10,6 +10,9 @@ const QUOTED_BYTES: usize = 40;
 /// Maximum bytes of a decoder's message that an error repeats.
 const REASON_BYTES: usize = 200;
 
+/// What comes of writing a value into its place.
+pub(super) type ValueResult = Result<(), BadSampleProblem>;
+
 /// Returns the problem of boxes in a field.
 pub(super) fn wrong_boxes(field: &str, problem: impl std::fmt::Display) -> BadSampleProblem {
     BadSampleProblem::Boxes { field: field.to_owned(), problem: reason(problem) }

@@ -41,6 +41,7 @@ use spdl_shard::{format::FieldValue, json};
 use spdl_types::{DType, SampleId, SampleShape};
 
 use call::PreparedCall;
+use cause::ValueResult;
 pub use cause::{BadSampleCause, BadSampleProblem};
 pub use column::read_numpy;
 pub use loss_mask::count_learned;
@@ -471,7 +472,7 @@ impl Decoder {
         record: &mut SampleRecord<'_>,
         scratch: &mut DecodeScratch,
         target: &mut FieldTarget<'_>,
-    ) -> Result<(), BadSampleProblem> {
+    ) -> ValueResult {
         let (path, seed, resources) = (column.path(), self.inner.seed, &self.resources);
         if decoder.reads_video()
             && let Some((field, content)) = record.read_video(&column.from)

@@ -3,7 +3,7 @@
 use half::{bf16, f16};
 use spdl_types::DType;
 
-use super::cause::{BadSampleProblem, quoted};
+use super::cause::{BadSampleProblem, ValueResult, quoted};
 
 /// Writes a whole number that field `field` contains.
 pub(crate) fn write_integer(
@@ -12,7 +12,7 @@ pub(crate) fn write_integer(
     field: &str,
     text: impl FnOnce() -> String,
     out: &mut [u8],
-) -> Result<(), BadSampleProblem> {
+) -> ValueResult {
     match dtype {
         DType::I64 => out.copy_from_slice(&value.to_le_bytes()),
         DType::I32 => match i32::try_from(value) {
@@ -25,12 +25,7 @@ pub(crate) fn write_integer(
 }
 
 /// Writes a number of a JSON document that field `field` contains.
-pub(crate) fn write_number(
-    number: &serde_json::Number,
-    dtype: DType,
-    field: &str,
-    out: &mut [u8],
-) -> Result<(), BadSampleProblem> {
+pub(crate) fn write_number(number: &serde_json::Number, dtype: DType, field: &str, out: &mut [u8]) -> ValueResult {
     let text = || quoted(number.to_string().as_bytes());
     match dtype {
         DType::F64 | DType::F32 => match number.as_f64().filter(|value| value.is_finite()) {
@@ -54,7 +49,7 @@ pub(crate) fn write_float(
     field: &str,
     text: impl FnOnce() -> String,
     out: &mut [u8],
-) -> Result<(), BadSampleProblem> {
+) -> ValueResult {
     let narrow = match dtype {
         DType::F64 => {
             out.copy_from_slice(&value.to_le_bytes());

@@ -5,6 +5,7 @@ use spdl_job::{ImageOp, OperationProblem, PicturePlan};
 use spdl_operations::{OperationScratch, RgbPicture};
 use spdl_types::Draw;
 
+use super::cause::ValueResult;
 use super::{BadSampleProblem, PictureLimits};
 
 /// The operations of an `image` column, without the column.
@@ -40,7 +41,7 @@ impl PictureOps {
         picture: &mut RgbPicture<'_>,
         scratch: &mut OperationScratch,
         limits: PictureLimits,
-    ) -> Result<(), BadSampleProblem> {
+    ) -> ValueResult {
         let [width, height] = picture.size;
         assert_eq!(picture.pixels.len(), width as usize * height as usize * 3, "bytes of {width}x{height} pixels");
         let mut draw = Draw::new(self.seed, epoch, id);

@@ -1,6 +1,7 @@
 //! Columns with `deltas`: the values of several records of the series that a sample's record is of. Frames of videos that records
 //! name are decoded together.
 
+use super::cause::ValueResult;
 use super::{
     BadSampleProblem, DecodeScratch, Decoder, FieldTarget, Prepared, SampleKey, column::ColumnSample,
     read_video::FrameChoice, record::SampleRecord,
@@ -22,7 +23,7 @@ impl Decoder {
         record: &mut SampleRecord<'_>,
         scratch: &mut DecodeScratch,
         target: &mut FieldTarget<'_>,
-    ) -> Result<(), BadSampleProblem> {
+    ) -> ValueResult {
         let deltas = &prepared.column.value.deltas;
         if let Some(wanted) = prepared.decoder.frame_choice().and_then(FrameChoice::series)
             && let Some((field, frames)) = record.frames(wanted)

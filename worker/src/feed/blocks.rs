@@ -155,7 +155,7 @@ mod tests {
 
     use bytes::Bytes;
     use spdl_feed::cache::BlockKey;
-    use spdl_shard::format::{Decoding, Field, Record};
+    use spdl_shard::format::{Decoding, FetchedBytes, Field, Record};
     use spdl_types::Fingerprint;
 
     use super::*;
@@ -196,15 +196,11 @@ mod tests {
             unreachable!("not asked")
         }
 
-        fn decoding(&self, _ranges: &[Range<u64>], _fetched: &dyn Fn(Range<u64>) -> Option<Bytes>) -> Decoding {
+        fn decoding(&self, _ranges: &[Range<u64>], _fetched: &FetchedBytes<'_>) -> Decoding {
             Decoding { bytes: self.0, place: "row group 7".to_owned() }
         }
 
-        fn decode(
-            &self,
-            _ranges: &[Range<u64>],
-            _fetched: &dyn Fn(Range<u64>) -> Option<Bytes>,
-        ) -> Option<Arc<dyn DecodedBlock>> {
+        fn decode(&self, _ranges: &[Range<u64>], _fetched: &FetchedBytes<'_>) -> Option<Arc<dyn DecodedBlock>> {
             self.1.fetch_add(1, Relaxed);
             Some(Arc::new(UnreadBlock { problem: "was decoded".to_owned() }))
         }

@@ -10,20 +10,14 @@ use spdl_wire::slab::SlabError;
 use crate::{NoFramesError, RustFunctionError, decode::DecoderError, fetch::FetchError, transform::TransformError};
 use spdl_feed::TooManyBad;
 
-/// The error of a rank that gets no more batches.
+/// The error of a rank that gets no more batches. `slab_bytes` are those for slabs if there were no other ranks.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "the texts say what the fields are")]
 pub enum FeedError {
     /// The session is invalid.
     #[error("session of job `{job}`, rank {rank}: {problem}")]
-    Session {
-        /// Name of the job.
-        job: String,
-        /// Number of the rank.
-        rank: u32,
-        /// What is wrong with it.
-        problem: String,
-    },
+    Session { job: String, rank: u32, problem: String },
     /// The memory budget has no room for the minimum number of slots.
     #[error(
         "a batch for rank {rank} of job `{job}` takes {slot_bytes} bytes and room for {least} is needed, but of the worker's \
@@ -31,21 +25,13 @@ pub enum FeedError {
          make the batch or `max_bytes` smaller"
     )]
     Memory {
-        /// Name of the job.
         job: String,
-        /// Number of the rank.
         rank: u32,
-        /// Bytes of one slot.
         slot_bytes: u64,
-        /// Minimum number of slots.
         least: u32,
-        /// Bytes that are left for slabs.
         free_bytes: u64,
-        /// Bytes for slabs if there were no other ranks.
         slab_bytes: u64,
-        /// The memory budget that would be enough.
         enough_bytes: u64,
-        /// The whole memory budget.
         budget_bytes: u64,
     },
     /// What trainers have of batches leaves no room for a batch that the trainer of this rank needs.
@@ -55,76 +41,35 @@ pub enum FeedError {
          or make the batch smaller"
     )]
     NoRoom {
-        /// Name of the job.
         job: String,
-        /// Number of the rank.
         rank: u32,
-        /// Bytes that the rank needs.
         needed_bytes: u64,
-        /// Bytes that other ranks leave it.
         left_bytes: u64,
-        /// Bytes for slabs if there were no other ranks.
         slab_bytes: u64,
-        /// The memory budget that would be enough.
         enough_bytes: u64,
-        /// The whole memory budget.
         budget_bytes: u64,
     },
     /// The kernel refused the memory of the slab.
     #[error("slots for rank {rank} of job `{job}`: {source}")]
-    Slab {
-        /// Name of the job.
-        job: String,
-        /// Number of the rank.
-        rank: u32,
-        /// The error of the kernel.
-        source: Arc<SlabError>,
-    },
+    Slab { job: String, rank: u32, source: Arc<SlabError> },
     /// The decoding threads cannot be started.
     #[error("decoding threads: {cause}")]
-    Threads {
-        /// The error of the operating system.
-        cause: String,
-    },
+    Threads { cause: String },
     /// The dataset lies in a store that this worker may not read.
     #[error("job `{job}`: {problem}")]
-    Store {
-        /// Name of the job.
-        job: String,
-        /// Where the dataset lies, and which stores are allowed.
-        problem: String,
-    },
+    Store { job: String, problem: String },
     /// The dataset cannot be opened.
     #[error("dataset `{url}`: {source}")]
-    Dataset {
-        /// URL of the dataset.
-        url: String,
-        /// The error of the store.
-        source: Arc<StoreError>,
-    },
+    Dataset { url: String, source: Arc<StoreError> },
     /// The dataset is not the one that the job was created for.
     #[error(
         "dataset `{url}` has fingerprint {actual}; job `{job}` was created for {expected}: give the job a new name, or \
          the dataset its old content"
     )]
-    DatasetDiffers {
-        /// URL of the dataset.
-        url: String,
-        /// Name of the job.
-        job: String,
-        /// The fingerprint in the job.
-        expected: Fingerprint,
-        /// The fingerprint of the manifest.
-        actual: Fingerprint,
-    },
+    DatasetDiffers { url: String, job: String, expected: Fingerprint, actual: Fingerprint },
     /// The job's order parameters do not fit the dataset.
     #[error("order of job `{job}`: {source}")]
-    Order {
-        /// Name of the job.
-        job: String,
-        /// The error of the plan.
-        source: Arc<PlanError>,
-    },
+    Order { job: String, source: Arc<PlanError> },
     /// The job's columns cannot be decoded from this dataset.
     #[error(transparent)]
     Columns(#[from] DecoderError),
@@ -142,63 +87,25 @@ pub enum FeedError {
     Fetch(#[from] FetchError),
     /// The record index and the manifest contradict each other.
     #[error("shard `{shard}`: its record index has no sample {sample}")]
-    Index {
-        /// URL of the shard.
-        shard: String,
-        /// Number of the sample in the shard.
-        sample: u64,
-    },
+    Index { shard: String, sample: u64 },
     /// A record lies outside its sample's block.
     #[error("shard `{shard}`: its record index puts a record of block {block} at bytes {start}..{end}, outside of it")]
-    Span {
-        /// URL of the shard.
-        shard: String,
-        /// Number of the block.
-        block: u32,
-        /// First byte of the record's field.
-        start: u64,
-        /// One past its last byte.
-        end: u64,
-    },
+    Span { shard: String, block: u32, start: u64, end: u64 },
     /// A bad sample, in a job with `bad_samples = "fail"`.
     #[error("job `{job}` fails at its first bad sample: record `{key}` of shard `{shard}`: {cause}")]
-    BadSample {
-        /// Name of the job.
-        job: String,
-        /// URL of the shard.
-        shard: String,
-        /// Key of the record.
-        key: String,
-        /// What is wrong with it.
-        cause: String,
-    },
+    BadSample { job: String, shard: String, key: String, cause: String },
     /// The job has more bad samples than it allows.
     #[error(transparent)]
     TooManyBad(#[from] TooManyBad),
     /// All substitutes that were tried for a bad sample are bad.
     #[error("job `{job}`: {attempts} substitutes in a row for the sample at {position} are bad; the last: {cause}")]
-    NoSubstitute {
-        /// Name of the job.
-        job: String,
-        /// Position of the bad sample in the stream.
-        position: spdl_types::Position,
-        /// Number of substitutes that were tried.
-        attempts: u32,
-        /// What is wrong with the last one.
-        cause: String,
-    },
+    NoSubstitute { job: String, position: spdl_types::Position, attempts: u32, cause: String },
     /// A slot was given back that the consumer did not have.
     #[error("slot {slot} is not lent, so it cannot be given back")]
-    NotLent {
-        /// Number of the slot.
-        slot: u32,
-    },
+    NotLent { slot: u32 },
     /// A decoding thread panicked; the log names the place.
     #[error("a decoding thread panicked on a batch of job `{job}`; the worker's log names the place")]
-    Panicked {
-        /// Name of the job.
-        job: String,
-    },
+    Panicked { job: String },
 }
 
 impl FeedError {

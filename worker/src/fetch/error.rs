@@ -5,88 +5,38 @@ use std::sync::Arc;
 use spdl_shard::format::ObjectRole;
 use spdl_store::{StoreError, cause};
 
-/// The error of bytes that could not be fetched, or that do not match the manifest.
+/// The error of bytes that could not be fetched, or that do not match the manifest. Of an object, `shard` is its path in backticks, or its
+/// URL and that of its manifest.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "the texts say what the fields are")]
 pub enum FetchError {
     /// The object is not the one that the manifest describes.
     #[error(
         "{} {shard} changed: the manifest has {expected}, the store has {actual}; {}", role.noun(), remedy(*role)
     )]
-    Changed {
-        /// The shard, or the file of a shard: its path in backticks, or its URL and that of its manifest.
-        shard: String,
-        /// What the object is to its shard.
-        role: ObjectRole,
-        /// Size in the manifest, or etag and checksum.
-        expected: String,
-        /// Size in the store, or etag and checksum.
-        actual: String,
-    },
+    Changed { shard: String, role: ObjectRole, expected: String, actual: String },
     /// The store refused the request; retries do not help.
     #[error("{} {shard} cannot be read: {}{}", role.noun(), cause(source), remedy_of_refusal(*role, source))]
-    Refused {
-        /// The shard, or the file of a shard: its path in backticks, or its URL and that of its manifest.
-        shard: String,
-        /// What the object is to its shard.
-        role: ObjectRole,
-        /// The error of the store.
-        source: Arc<object_store::Error>,
-    },
+    Refused { shard: String, role: ObjectRole, source: Arc<object_store::Error> },
     /// The index of a shard cannot be read, which names the files that hold the shard's bytes.
     #[error("dataset `{shard}`: {source}")]
-    Index {
-        /// URL of the shard.
-        shard: String,
-        /// The error of the store.
-        source: Arc<StoreError>,
-    },
+    Index { shard: String, source: Arc<StoreError> },
     /// A compressed shard does not become what was indexed, even after several fetches.
     #[error(
         "shard `{shard}` is damaged, or was replaced, after {attempts} fetches: {problem}; {}",
         remedy(ObjectRole::Shard)
     )]
-    Decompress {
-        /// URL of the shard.
-        shard: String,
-        /// What is wrong with it.
-        problem: String,
-        /// How often it was fetched.
-        attempts: u32,
-    },
+    Decompress { shard: String, problem: String, attempts: u32 },
     /// The fetched bytes are wrong, even after several fetches.
     #[error(
         "field `{field}` of record `{key}` in shard `{shard}` has checksum {actual:08x} where the index has \
          {expected:08x}, after {attempts} fetches: the shard is damaged, or was replaced"
     )]
-    WrongBytes {
-        /// URL of the shard.
-        shard: String,
-        /// Key of the record.
-        key: String,
-        /// Name of the field.
-        field: String,
-        /// CRC-32C in the record index.
-        expected: u32,
-        /// CRC-32C of the fetched bytes.
-        actual: u32,
-        /// How often the bytes were fetched.
-        attempts: u32,
-    },
+    WrongBytes { shard: String, key: String, field: String, expected: u32, actual: u32, attempts: u32 },
     /// The fetched bytes do not decode, even after several fetches.
     #[error("field `{field}` of record `{key}` in `{shard}` {problem}, after {attempts} fetches: the file is damaged")]
-    Damaged {
-        /// URL of the shard.
-        shard: String,
-        /// Key of the record.
-        key: String,
-        /// Name of the field.
-        field: String,
-        /// What is wrong, and where.
-        problem: String,
-        /// How often the bytes were fetched.
-        attempts: u32,
-    },
+    Damaged { shard: String, key: String, field: String, problem: String, attempts: u32 },
 }
 
 impl FetchError {

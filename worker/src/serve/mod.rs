@@ -112,15 +112,11 @@ pub enum WorkerRole {
 /// The error of a worker that cannot start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "the texts say what the fields are")]
 pub enum ServeError {
     /// The certificate is not one for a worker.
     #[error("certificate of `{name}` is for a {role}, not for a worker")]
-    Role {
-        /// The certificate's name.
-        name: String,
-        /// The role in the certificate.
-        role: Role,
-    },
+    Role { name: String, role: Role },
     /// The Unix socket cannot be used.
     #[error(transparent)]
     Local(#[from] LocalChannelError),
@@ -129,12 +125,7 @@ pub enum ServeError {
     Quic(#[from] QuicError),
     /// The address that clients should use cannot be determined.
     #[error("address of this host towards coordinator `{coordinators}`: {source}")]
-    Advertise {
-        /// The coordinators.
-        coordinators: Addresses,
-        /// The error of the operating system.
-        source: io::Error,
-    },
+    Advertise { coordinators: Addresses, source: io::Error },
 }
 
 /// A running worker. Dropping it ends it at once; [`leave`](Self::leave) shuts it down in order.

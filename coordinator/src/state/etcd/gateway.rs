@@ -27,41 +27,20 @@ const COMMIT: &str = "kv/txn";
 /// The error of a call to etcd.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "the texts say what the fields are")]
 pub enum EtcdError {
     /// A file of `--etcd-certs` cannot be used.
     #[error("`{file}` for etcd: {cause}")]
-    Certs {
-        /// The file.
-        file: String,
-        /// What is wrong with it.
-        cause: String,
-    },
+    Certs { file: String, cause: String },
     /// The member could not be reached, or did not answer in time.
     #[error("etcd at `{endpoint}` does not answer: {cause}")]
-    Away {
-        /// The member.
-        endpoint: String,
-        /// The cause.
-        cause: String,
-    },
+    Away { endpoint: String, cause: String },
     /// The member refused the call.
     #[error("etcd at `{endpoint}` refuses: {message}")]
-    Refused {
-        /// The member.
-        endpoint: String,
-        /// The HTTP status code.
-        status: u16,
-        /// The member's error message.
-        message: String,
-    },
+    Refused { endpoint: String, status: u16, message: String },
     /// The answer of the member could not be parsed.
     #[error("etcd at `{endpoint}` sent an invalid answer: {cause}")]
-    Answer {
-        /// The member.
-        endpoint: String,
-        /// What is wrong with the answer.
-        cause: String,
-    },
+    Answer { endpoint: String, cause: String },
 }
 
 /// A key with its value.

@@ -210,16 +210,14 @@ impl Job {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{ColumnKind, JobFile, JsonColumn};
-    use spdl_order::{DatasetFacts, EpochEnd};
-    use spdl_types::{DType, Fingerprint};
+    use crate::{ColumnKind, JsonColumn};
+    use spdl_order::EpochEnd;
+    use spdl_types::DType;
 
     fn job() -> Job {
-        let text = "name = \"a\"\ndataset = \"b\"\nglobal_batch = 8\n\
-            [[column]]\nname = \"image\"\nfrom = \"jpg\"\ndecode = \"image\"\nops = [{ random_resized_crop = { size = 8 } }]\n\
+        let columns = "[[column]]\nname = \"image\"\nfrom = \"jpg\"\ndecode = \"image\"\nops = [{ random_resized_crop = { size = 8 } }]\n\
             [[column]]\nname = \"label\"\nfrom = \"cls\"\ndecode = \"int\"";
-        let facts = DatasetFacts::new(Fingerprint(7), 100, 10);
-        JobFile::parse(text, "job.toml").unwrap().freeze(&facts).unwrap()
+        crate::testing::job_of(columns).unwrap()
     }
 
     /// A change that a peer could make to a job.

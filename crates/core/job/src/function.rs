@@ -67,9 +67,6 @@ pub struct ReturnedFile {
 impl FunctionFile {
     /// Adds the columns that the function returns to those of the job, or replaces those of the same names. `decoded` are the
     /// columns of the job file.
-    ///
-    /// # Errors
-    /// The key that is wrong, and what is wrong with it.
     pub(super) fn add(&self, decoded: &[Column], columns: &mut Vec<Column>) -> Result<(), KeyProblem> {
         let call = self.read(decoded)?;
         call.check()?;
@@ -89,9 +86,6 @@ impl FunctionFile {
     }
 
     /// Converts the function as it is written, without checking all values. `decoded` are the columns of the job file.
-    ///
-    /// # Errors
-    /// The key that is wrong, and what is wrong with it.
     fn read(&self, decoded: &[Column]) -> Result<FunctionCall, KeyProblem> {
         let find = |name: &str| decoded.iter().find(|column| column.name == name);
         let column = |name: &String| {
@@ -145,8 +139,6 @@ impl ReturnedFile {
 #[cfg(test)]
 mod tests {
     use crate::{Job, JobError, JobFile, decoded_columns};
-    use spdl_order::DatasetFacts;
-    use spdl_types::Fingerprint;
 
     use super::*;
 
@@ -154,9 +146,7 @@ mod tests {
         [[column]]\nname = \"mask\"\nfrom = \"png\"\ndecode = \"mask\"\nfollows = \"image\"\n";
 
     fn job(functions: &str) -> Result<Job, JobError> {
-        let text = format!("name = \"a\"\ndataset = \"b\"\nglobal_batch = 8\n{COLUMNS}{functions}");
-        let facts = DatasetFacts::new(Fingerprint(7), 100, 10);
-        JobFile::parse(&text, "job.toml").and_then(|file| file.freeze(&facts))
+        crate::testing::job_of(&format!("{COLUMNS}{functions}"))
     }
 
     fn function(more: &str) -> Result<Job, JobError> {

@@ -8,6 +8,7 @@ mod callable;
 mod check;
 mod column;
 mod content;
+mod described;
 mod file;
 mod form;
 mod function;
@@ -16,6 +17,7 @@ mod key;
 pub mod layout;
 mod lineage;
 mod mix;
+mod numbers;
 mod operation;
 mod reader;
 mod redact;
@@ -65,65 +67,29 @@ pub type KeyProblem = (&'static str, String);
 /// Why a job file or a job is invalid.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "the texts say what the fields are")]
 pub enum JobError {
     /// The text is longer than [`MAX_JOB_FILE_BYTES`].
     #[error("job file `{origin}` is {bytes} bytes, more than {MAX_JOB_FILE_BYTES}")]
-    TooLong {
-        /// The origin of the text.
-        origin: String,
-        /// Its length in bytes.
-        bytes: usize,
-    },
+    TooLong { origin: String, bytes: usize },
     /// The text is not TOML.
     #[error("job file `{origin}`: {source}")]
-    Syntax {
-        /// The origin of the text.
-        origin: String,
-        /// The parser's error, with line and column.
-        source: Box<toml::de::Error>,
-    },
+    Syntax { origin: String, source: Box<toml::de::Error> },
     /// An unknown key, a missing key, or a value of the wrong type.
     #[error("{origin}: {problem}")]
-    Value {
-        /// The origin of the job, with the line if it is a text: "job file `a.toml`, line 3".
-        origin: String,
-        /// The place in the job, and what is wrong there: `column image, ops[0]: resize expects { size = 256 }`.
-        problem: String,
-    },
+    Value { origin: String, problem: String },
     /// A key has an invalid value.
     #[error("job `{job}`: {key} {problem}")]
-    Key {
-        /// The job's name.
-        job: String,
-        /// The key in backticks, with the column it belongs to.
-        key: String,
-        /// What is wrong with it, and what would be right.
-        problem: String,
-    },
+    Key { job: String, key: String, problem: String },
     /// The dataset's samples never fill a batch.
     #[error("job `{job}`: {source}")]
-    NoBatch {
-        /// The job's name.
-        job: String,
-        /// The number of samples, and the number that would be needed.
-        source: PlanError,
-    },
+    NoBatch { job: String, source: PlanError },
     /// The job file cannot be read.
     #[error("job file `{path}` cannot be read: {source}")]
-    Unreadable {
-        /// Its path.
-        path: String,
-        /// The error of the file system.
-        source: std::io::Error,
-    },
+    Unreadable { path: String, source: std::io::Error },
     /// The dataset has nothing to deliver.
     #[error("job `{job}`: dataset `{dataset}` has no samples")]
-    Empty {
-        /// The job's name.
-        job: String,
-        /// The dataset's URL.
-        dataset: String,
-    },
+    Empty { job: String, dataset: String },
 }
 
 impl Job {

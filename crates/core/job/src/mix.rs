@@ -61,9 +61,6 @@ struct MixParamsForm {
 
 impl MixFile {
     /// Reads the table for a job with these columns, whose pairs have this distance.
-    ///
-    /// # Errors
-    /// The key that is wrong, and what is wrong with it.
     pub(super) fn read(&self, columns: &[Column], distance: u32) -> Result<Mix, KeyProblem> {
         if self.cutmix_p.is_some() && (self.mixup.is_none() || self.cutmix.is_none()) {
             return Err(("cutmix_p", "needs both `mixup` and `cutmix`".to_owned()));
@@ -93,9 +90,6 @@ impl Mix {
     }
 
     /// Checks all values, for a job with these columns.
-    ///
-    /// # Errors
-    /// The key that is wrong, and what is wrong with it.
     pub(super) fn check(&self, columns: &[Column]) -> Result<(), KeyProblem> {
         let MixParams { mixup, cutmix, p, cutmix_p, distance } = self.params;
         if mixup.is_none() && cutmix.is_none() {

@@ -9,6 +9,7 @@ use serde_json::{Map, Value};
 use super::{
     ArgumentsFile, ColumnFile, Fill, ImageOp, JobFile, NumberOrRange, Padding, ReturnsFile, Size, SoundOp,
     column::{KindName, ValueKeysSchema},
+    described::described,
     operation::step::{StepFile, StepOp},
 };
 use spdl_types::DType;
@@ -22,62 +23,38 @@ pub fn job_file_schema() -> String {
     text
 }
 
-impl JsonSchema for Size {
-    fn schema_name() -> Cow<'static, str> {
-        "Size".into()
-    }
+described!(Size, "Size", |_| {
+    let side = json_schema!({ "type": "integer", "minimum": 1, "maximum": super::check::MAX_SIDE });
+    json_schema!({
+        "description": "A number of pixels, or [height, width].",
+        "anyOf": [side, { "type": "array", "items": side, "minItems": 2, "maxItems": 2 }],
+    })
+});
 
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        let side = json_schema!({ "type": "integer", "minimum": 1, "maximum": super::check::MAX_SIDE });
-        json_schema!({
-            "description": "A number of pixels, or [height, width].",
-            "anyOf": [side, { "type": "array", "items": side, "minItems": 2, "maxItems": 2 }],
-        })
-    }
-}
+described!(NumberOrRange, "NumberOrRange", |_| {
+    let number = json_schema!({ "type": "number" });
+    json_schema!({
+        "description": "A number, or [low, high].",
+        "anyOf": [number, { "type": "array", "items": number, "minItems": 2, "maxItems": 2 }],
+    })
+});
 
-impl JsonSchema for NumberOrRange {
-    fn schema_name() -> Cow<'static, str> {
-        "NumberOrRange".into()
-    }
+described!(Fill, "Fill", |_| {
+    let value = json_schema!({ "type": "integer", "minimum": 0, "maximum": 255 });
+    json_schema!({
+        "description": "A value from 0 to 255, or [red, green, blue].",
+        "anyOf": [value, { "type": "array", "items": value, "minItems": 3, "maxItems": 3 }],
+    })
+});
 
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        let number = json_schema!({ "type": "number" });
-        json_schema!({
-            "description": "A number, or [low, high].",
-            "anyOf": [number, { "type": "array", "items": number, "minItems": 2, "maxItems": 2 }],
-        })
-    }
-}
-
-impl JsonSchema for Fill {
-    fn schema_name() -> Cow<'static, str> {
-        "Fill".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        let value = json_schema!({ "type": "integer", "minimum": 0, "maximum": 255 });
-        json_schema!({
-            "description": "A value from 0 to 255, or [red, green, blue].",
-            "anyOf": [value, { "type": "array", "items": value, "minItems": 3, "maxItems": 3 }],
-        })
-    }
-}
-
-impl JsonSchema for Padding {
-    fn schema_name() -> Cow<'static, str> {
-        "Padding".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        let side = json_schema!({ "type": "integer", "minimum": 0, "maximum": super::check::MAX_SIDE });
-        let list = |sides: u32| json_schema!({ "type": "array", "items": side, "minItems": sides, "maxItems": sides });
-        json_schema!({
-            "description": "A number of pixels, [left and right, top and bottom] or [left, top, right, bottom].",
-            "anyOf": [side, list(2), list(4)],
-        })
-    }
-}
+described!(Padding, "Padding", |_| {
+    let side = json_schema!({ "type": "integer", "minimum": 0, "maximum": super::check::MAX_SIDE });
+    let list = |sides: u32| json_schema!({ "type": "array", "items": side, "minItems": sides, "maxItems": sides });
+    json_schema!({
+        "description": "A number of pixels, [left and right, top and bottom] or [left, top, right, bottom].",
+        "anyOf": [side, list(2), list(4)],
+    })
+});
 
 impl JsonSchema for ColumnFile {
     fn schema_name() -> Cow<'static, str> {
@@ -169,25 +146,9 @@ fn listed(kinds: &[&str]) -> String {
     }
 }
 
-impl JsonSchema for ImageOp {
-    fn schema_name() -> Cow<'static, str> {
-        Self::SCHEMA[0].into()
-    }
+described!(ImageOp, ImageOp::SCHEMA[0], |generator| schema_of_operations::<ImageOp>(generator));
 
-    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        schema_of_operations::<Self>(generator)
-    }
-}
-
-impl JsonSchema for SoundOp {
-    fn schema_name() -> Cow<'static, str> {
-        Self::SCHEMA[0].into()
-    }
-
-    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        schema_of_operations::<Self>(generator)
-    }
-}
+described!(SoundOp, SoundOp::SCHEMA[0], |generator| schema_of_operations::<SoundOp>(generator));
 
 /// Returns the schema of an operation in full.
 fn schema_of_operations<O: StepOp>(generator: &mut SchemaGenerator) -> Schema {

@@ -21,6 +21,14 @@ pub(crate) fn file(keys: &str) -> JobFile {
     JobFile::parse(&format!("name = \"train\"\ndataset = \"data\"\n{keys}"), "job.toml").expect("valid keys")
 }
 
+/// Returns the job of a file with these keys and columns, for a dataset of 100 samples.
+#[cfg(test)]
+pub(crate) fn job_of(keys: &str) -> Result<Job, crate::JobError> {
+    let text = format!("name = \"a\"\ndataset = \"b\"\nglobal_batch = 8\n{keys}");
+    let facts = spdl_order::DatasetFacts::new(Fingerprint(7), 100, 10);
+    JobFile::parse(&text, "job.toml").and_then(|file| file.freeze(&facts))
+}
+
 /// Returns the job of a file with these keys, for a dataset of so many samples. Its one column holds numbers.
 #[cfg(test)]
 pub(crate) fn frozen(keys: &str, samples: u64) -> Job {

@@ -154,16 +154,12 @@ impl Transform {
 
 #[cfg(test)]
 mod tests {
-    use crate::{Arguments, BytesColumn, Column, ColumnKind, IntColumn, Job, JobError, JobFile};
-    use spdl_order::DatasetFacts;
-    use spdl_types::Fingerprint;
+    use crate::{Arguments, BytesColumn, Column, ColumnKind, IntColumn, Job, JobError};
 
     use super::*;
 
     fn job(columns: &str) -> Result<Job, JobError> {
-        let text = format!("name = \"a\"\ndataset = \"b\"\nglobal_batch = 8\n{columns}");
-        let facts = DatasetFacts::new(Fingerprint(7), 100, 10);
-        JobFile::parse(&text, "job.toml").and_then(|file| file.freeze(&facts))
+        crate::testing::job_of(columns)
     }
 
     fn image(more: &str) -> Result<Job, JobError> {

@@ -114,9 +114,6 @@ enum ViewDraw {
 
 impl ViewFile {
     /// Checks everything that can be checked without the dataset.
-    ///
-    /// # Errors
-    /// The key that is wrong, and what is wrong with it.
     pub fn check(&self) -> Result<(), KeyProblem> {
         self.filter()?;
         if let Some(fraction) = self.fraction

@@ -72,109 +72,58 @@ pub struct OrderParams {
 /// Why a dataset and order parameters make no stream, or why batches cannot be cut from it.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "the texts say what the fields are")]
 pub enum PlanError {
     /// The parameters were made by another version of the software.
     #[error("order version `{version}` is not known; this build knows version {ORDER_VERSION}")]
-    Version {
-        /// The version that was requested.
-        version: u32,
-    },
+    Version { version: u32 },
     /// The number of lanes or the size of the window is 0.
     #[error("`{parameter}` is 0; it must be at least 1")]
-    Zero {
-        /// `lanes` or `window`.
-        parameter: &'static str,
-    },
+    Zero { parameter: &'static str },
     /// No block has a sample.
     #[error("the dataset has no samples")]
     Empty,
     /// A lane would be empty, or there are more than 2^20 lanes.
     #[error("`lanes` is {lanes}; a dataset of {samples} samples has at most {most}")]
-    TooManyLanes {
-        /// The number of lanes, L.
-        lanes: u32,
-        /// The number of samples, N.
-        samples: u64,
-        /// The largest number of lanes that is possible.
-        most: u64,
-    },
+    TooManyLanes { lanes: u32, samples: u64, most: u64 },
     /// The number of blocks does not fit into 32 bits.
     #[error("the dataset has `{blocks}` blocks, more than 2^32 - 1; pack it with larger blocks")]
-    TooManyBlocks {
-        /// Blocks in the dataset.
-        blocks: u64,
-    },
+    TooManyBlocks { blocks: u64 },
     /// The view is of another dataset.
     #[error("the view is of a dataset of {view} samples; this one has {samples}")]
-    OtherView {
-        /// Samples of the dataset that the view was made of.
-        view: u64,
-        /// Samples of this dataset.
-        samples: u64,
-    },
+    OtherView { view: u64, samples: u64 },
     /// The weights of sources are no parts of a period.
     #[error(
         "the weights of sources are {weights:?}; they must be 1 to {MAX_SOURCES} whole numbers that add up to {BLEND_PERIOD}, one for \
          each source"
     )]
-    Weights {
-        /// The weights.
-        weights: Vec<u32>,
-    },
+    Weights { weights: Vec<u32> },
     /// The weights change too often.
     #[error("the weights of sources change {stages} times; they can change {MAX_STAGES} times")]
-    TooManyStages {
-        /// The number of stages.
-        stages: usize,
-    },
+    TooManyStages { stages: usize },
     /// A stage does not begin after the one before it.
     #[error("a stage begins at sample {from}, not after sample {after}, where the one before it begins")]
-    StageOrder {
-        /// The first sample of the stage.
-        from: u64,
-        /// The first sample of the stage before it.
-        after: u64,
-    },
+    StageOrder { from: u64, after: u64 },
     /// A source has no stream.
     #[error("source number {number}: {problem}")]
-    Source {
-        /// The number of the source, from 1.
-        number: usize,
-        /// Why it has none.
-        problem: Box<Self>,
-    },
+    Source { number: usize, problem: Box<Self> },
     /// More than half of the samples of the stream, or of one of its sources, are redacted.
     #[error(
         "{redacted} of {samples} samples are redacted; at most half of them can be: make a view of the others, and a job of that"
     )]
-    TooManyRedacted {
-        /// The number of redacted samples.
-        redacted: u64,
-        /// The number of samples.
-        samples: u64,
-    },
+    TooManyRedacted { redacted: u64, samples: u64 },
     /// The number of samples per step is 0.
     #[error("`global_batch` is 0; it must be at least 1")]
     NoBatch,
     /// The number of samples per step is above [`MAX_GLOBAL_BATCH`].
     #[error("`global_batch` is {global_batch}; it must be at most {MAX_GLOBAL_BATCH}")]
-    BatchTooLarge {
-        /// The number of samples per step over all ranks, B.
-        global_batch: u32,
-    },
+    BatchTooLarge { global_batch: u32 },
     /// There would be no step at all.
     #[error(
         "`global_batch` is {global_batch}, and the {samples} samples of an epoch ({epochs} in all) never fill it: there would be \
          no batch; lower it, or set epoch_end to \"pad\" or \"partial\""
     )]
-    BatchExceedsDataset {
-        /// The number of samples per step over all ranks, B.
-        global_batch: u32,
-        /// The number of samples, N.
-        samples: u64,
-        /// Epochs to deliver.
-        epochs: u64,
-    },
+    BatchExceedsDataset { global_batch: u32, samples: u64, epochs: u64 },
 }
 
 /// A sample and its place in the manifest.

@@ -35,27 +35,17 @@ pub use sequence_fill::SequenceFill;
 /// Why parameters and lengths make no sequences.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "the texts say what the fields are")]
 pub enum SequenceError {
     /// The parameters were made by another version of the software.
     #[error("version `{version}` of sequences is not known; this build knows version {SEQUENCE_VERSION}")]
-    Version {
-        /// The version that was requested.
-        version: u32,
-    },
+    Version { version: u32 },
     /// A parameter is 0.
     #[error("`{parameter}` is 0; it must be at least 1")]
-    Zero {
-        /// `seq_len`, `align`, `max_documents` or `pool_tokens`.
-        parameter: &'static str,
-    },
+    Zero { parameter: &'static str },
     /// Lengths would be rounded up to more than a sequence holds.
     #[error("`align` is {align}, more than the {seq_len} tokens of a sequence; lower it")]
-    AlignTooLarge {
-        /// The unit of lengths, in tokens.
-        align: u32,
-        /// Tokens of a sequence.
-        seq_len: u32,
-    },
+    AlignTooLarge { align: u32, seq_len: u32 },
     /// The number of blocks does not fit into 32 bits.
     #[error("the dataset has more than 2^32 - 1 blocks; index it with larger blocks")]
     TooManyBlocks,
@@ -63,53 +53,27 @@ pub enum SequenceError {
     #[error(
         "a pool has {documents} documents, more than 2^32 - 1; lower `pool_tokens`, or index the dataset with smaller blocks"
     )]
-    TooManyDocuments {
-        /// Documents of the pool.
-        documents: u64,
-    },
+    TooManyDocuments { documents: u64 },
     /// The number of a pool's tokens does not fit into 64 bits.
     #[error("the first {documents} documents of a pool have more than 2^64 - 1 tokens; check their lengths")]
-    TooManyTokens {
-        /// Documents from the pool's first to the one at which the sum exceeds 64 bits.
-        documents: u64,
-    },
+    TooManyTokens { documents: u64 },
     /// The number of a pool's sequences does not fit into 32 bits.
     #[error(
         "a pool has {sequences} sequences, more than 2^32 - 1; its longest document is number {longest} of the pool, with {tokens} \
          tokens: check its length, raise `seq_len`, or set `long` to \"truncate\" or \"drop\""
     )]
-    TooManySequences {
-        /// Sequences of the pool.
-        sequences: u64,
-        /// The number of the longest document within the pool.
-        longest: u32,
-        /// Its tokens, with those that are added.
-        tokens: u64,
-    },
+    TooManySequences { sequences: u64, longest: u32, tokens: u64 },
     /// A pool cannot be packed; the error is of the documents of these blocks.
     #[error("blocks {} to {}: {source}", blocks.start, blocks.end.saturating_sub(1))]
-    InBlocks {
-        /// The numbers of the pool's blocks in the dataset.
-        blocks: std::ops::Range<u32>,
-        /// What is wrong with them.
-        source: Box<SequenceError>,
-    },
+    InBlocks { blocks: std::ops::Range<u32>, source: Box<SequenceError> },
     /// The counts of all pools together do not fit into 64 bits, or the sequences of one of them into 32.
     #[error(
         "the pools up to number {pool} have more than 2^64 - 1 tokens, or it more than 2^32 - 1 sequences; check the lengths of their documents"
     )]
-    SumTooLarge {
-        /// The pool at which a count is too large.
-        pool: u64,
-    },
+    SumTooLarge { pool: u64 },
     /// A pool ends with no block that is after the pool before it.
     #[error(
         "pool {pool} ends before block {end}, as does the pool before it, or that ends later; list pools in order, each of one block or more"
     )]
-    PoolsOutOfOrder {
-        /// The pool's number.
-        pool: u64,
-        /// The block after its last.
-        end: u32,
-    },
+    PoolsOutOfOrder { pool: u64, end: u32 },
 }

@@ -42,6 +42,7 @@ pub struct TarError {
 /// The faults of a tar.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "the texts say what the fields are")]
 pub enum TarFault {
     /// The shard ends before the tar does.
     #[error("the tar is cut off: {0}")]
@@ -63,20 +64,10 @@ pub enum TarFault {
     Sparse(String),
     /// A field is too large for the record index.
     #[error("member `{path}` has {bytes} bytes, more than {}", u32::MAX)]
-    TooLarge {
-        /// The member.
-        path: String,
-        /// Its size.
-        bytes: u64,
-    },
+    TooLarge { path: String, bytes: u64 },
     /// A record has two fields with the same name.
     #[error("record `{key}` has two fields called `{field}`")]
-    FieldTwice {
-        /// The record's key.
-        key: String,
-        /// The field.
-        field: String,
-    },
+    FieldTwice { key: String, field: String },
     /// The tar has a member twice.
     #[error("member `{0}` is in the tar twice")]
     MemberTwice(String),

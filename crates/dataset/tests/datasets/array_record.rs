@@ -6,16 +6,15 @@ use crate::{counting::counted, in_memory::decoded};
 use bytes::Bytes;
 use highway::{HighwayHash as _, HighwayHasher, Key};
 use proptest::prelude::*;
-use spdl_dataset::{DatasetError, DatasetReport, IndexOptions, Overwrite, VerifyOptions, index, unpack, verify};
-use spdl_shard::{
-    format::{
-        FieldValue, OpenError, ShardIndex,
-        array_record::{Footer, LAST_BLOCK_BYTES, RecordFields, fields_of, footer_range},
-        format_called,
-    },
-    store::DatasetStore,
+use spdl_dataset::{DatasetError, DatasetReport, IndexOptions, Overwrite, index, unpack};
+use spdl_shard::format::{
+    FieldValue, OpenError, ShardIndex,
+    array_record::{Footer, LAST_BLOCK_BYTES, RecordFields, fields_of, footer_range},
+    format_called,
 };
 use spdl_types::Fingerprint;
+
+use crate::files::{at, faults};
 
 const BLOCK_BYTES: u64 = 1000;
 
@@ -40,19 +39,10 @@ const RECORDS: usize = 24;
 const FILES: [(&str, bool); 6] =
     [("single", false), ("plain", true), ("zstd", true), ("brotli", false), ("snappy", false), ("padded", false)];
 
-fn at(folder: &Path) -> DatasetStore {
-    DatasetStore::open(folder.to_str().unwrap()).unwrap()
-}
-
 async fn indexed(folder: &Path) -> Result<DatasetReport, DatasetError> {
     let options =
         IndexOptions { overwrite: Overwrite::Replace, block_bytes: Some(BLOCK_BYTES), ..IndexOptions::default() };
     index(&at(folder), &at(folder), &options, &|_| {}).await
-}
-
-async fn faults(folder: &Path) -> Vec<String> {
-    let report = verify(&at(folder), &VerifyOptions::default(), &|_| {}).await.unwrap();
-    report.faults.into_iter().map(|fault| format!("{:?}: {}", fault.record, fault.problem)).collect()
 }
 
 #[tokio::test]

@@ -43,6 +43,12 @@ pub(crate) async fn faults(folder: &Path) -> Vec<String> {
     report.faults.into_iter().map(|fault| format!("{}: {}", fault.record.unwrap_or_default(), fault.problem)).collect()
 }
 
+/// The problems alone.
+pub(crate) async fn problems(folder: &Path) -> Vec<String> {
+    let report = verify(&at(folder), &VerifyOptions::default(), &quiet).await.unwrap();
+    report.faults.into_iter().map(|fault| fault.problem).collect()
+}
+
 /// The fields of every record by its key, as `unpack` writes them.
 pub(crate) async fn unpacked(folder: &Path) -> BTreeMap<String, String> {
     let target = tempfile::tempdir().unwrap();

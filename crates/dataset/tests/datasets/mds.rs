@@ -6,11 +6,10 @@ use std::{fs, io::Write as _, path::Path};
 use bytes::Bytes;
 use serde_json::{Value, json};
 use spdl_dataset::{DatasetError, DatasetReport, IndexOptions, Overwrite, VerifyOptions, index, verify};
-use spdl_shard::{
-    format::{OpenError, ShardIndex, format_called},
-    store::DatasetStore,
-};
+use spdl_shard::format::{OpenError, ShardIndex, format_called};
 use spdl_types::Fingerprint;
+
+use crate::files::{at, problems};
 
 const GOLDEN_INDEX: &[u8] = include_bytes!("../golden/mds-v1.idx");
 const GOLDEN_COMPRESSED: &[u8] = include_bytes!("../golden/mds-compressed-v1.idx");
@@ -67,10 +66,6 @@ fn write_index(folder: &Path, index: &Value) {
     fs::write(folder.join("index.json"), index.to_string()).unwrap();
 }
 
-fn at(folder: &Path) -> DatasetStore {
-    DatasetStore::open(folder.to_str().unwrap()).unwrap()
-}
-
 async fn indexed(folder: &Path) -> Result<DatasetReport, DatasetError> {
     let options = IndexOptions {
         overwrite: Overwrite::Replace,
@@ -79,11 +74,6 @@ async fn indexed(folder: &Path) -> Result<DatasetReport, DatasetError> {
         ..Default::default()
     };
     index(&at(folder), &at(folder), &options, &|_| {}).await
-}
-
-async fn faults(folder: &Path) -> Vec<String> {
-    let report = verify(&at(folder), &VerifyOptions::default(), &|_| {}).await.unwrap();
-    report.faults.into_iter().map(|fault| fault.problem).collect()
 }
 
 async fn refused(folder: &Path) -> String {
@@ -98,7 +88,7 @@ async fn samples_are_found_by_the_tables_alone_and_fields_are_made_of_their_valu
         let report = indexed(folder.path()).await.unwrap();
         assert_eq!((report.shards, report.samples), (2, 50));
         assert_eq!(report.fields.get("text"), Some(&50));
-        assert_eq!(faults(folder.path()).await, Vec::<String>::new());
+        assert_eq!(problems(folder.path()).await, Vec::<String>::new());
         let manifest = at(folder.path()).manifest().await.unwrap();
         assert_eq!(manifest.format().name(), "mds");
         assert_eq!(manifest.block_count() == 2, is_compressed);

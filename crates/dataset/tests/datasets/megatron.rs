@@ -10,9 +10,10 @@ use spdl_dataset::{
 use spdl_shard::{
     format::{Content, FieldValue, ShardIndex, format_called, token_index::MAX_SHARD_DOCUMENTS},
     manifest::Manifest,
-    store::DatasetStore,
 };
 use spdl_types::{DType, Fingerprint};
+
+use crate::files::{at, faults};
 
 /// The types of tokens, by their codes from 1.
 const DTYPES: [DType; 8] =
@@ -84,11 +85,7 @@ impl Corpus {
     }
 }
 
-fn at(folder: &Path) -> DatasetStore {
-    DatasetStore::open(folder.to_str().unwrap()).unwrap()
-}
-
-fn options() -> IndexOptions {
+pub(crate) fn options() -> IndexOptions {
     IndexOptions {
         overwrite: Overwrite::Replace,
         name: Some("tokens".into()),
@@ -103,11 +100,6 @@ pub(crate) async fn indexed(folder: &Path) -> Result<DatasetReport, DatasetError
 
 pub(crate) async fn refused(folder: &Path) -> String {
     indexed(folder).await.unwrap_err().to_string()
-}
-
-async fn faults(folder: &Path) -> Vec<String> {
-    let report = verify(&at(folder), &VerifyOptions::default(), &|_| {}).await.unwrap();
-    report.faults.into_iter().map(|fault| format!("{:?}: {}", fault.record, fault.problem)).collect()
 }
 
 /// Reads a field of a record with the plan of its shard.

@@ -28,17 +28,14 @@ use spdl_shard::{
     },
     store::DatasetStore,
 };
-use spdl_store::StoreOptions;
 use spdl_types::{DType, Fingerprint};
+
+use crate::files::at;
 
 const SCHEMA: &str = "message rows { optional binary picture; required int64 label; optional group scores (LIST) { \
                       repeated group list { required float element; } } }";
 
 fn quiet(_: DatasetProgress) {}
-
-fn at(folder: &Path) -> DatasetStore {
-    DatasetStore::create_with(folder.to_str().unwrap(), &StoreOptions::default()).unwrap()
-}
 
 async fn indexed(folder: &Path) -> DatasetReport {
     index(&at(folder), &at(folder), &IndexOptions::default(), &quiet).await.unwrap()

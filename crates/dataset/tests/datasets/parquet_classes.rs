@@ -9,8 +9,8 @@ use parquet::{
 };
 use spdl_dataset::{ClassOrder, DatasetReport, IndexOptions, Overwrite, index, view::evaluate};
 use spdl_job::ViewFile;
-use spdl_shard::store::DatasetStore;
-use spdl_store::StoreOptions;
+
+use crate::files::at;
 
 /// Writes four rows of the labels 0, 1, 0, 1, whose metadata has these features.
 fn write(folder: &Path, name: &str, features: &str) {
@@ -29,10 +29,6 @@ fn write(folder: &Path, name: &str, features: &str) {
 
 fn feature(field: &str, names: &[&str]) -> String {
     format!("\"{field}\": {{\"_type\": \"ClassLabel\", \"names\": {}}}", serde_json::json!(names))
-}
-
-fn at(folder: &Path) -> DatasetStore {
-    DatasetStore::create_with(folder.to_str().unwrap(), &StoreOptions::default()).unwrap()
 }
 
 async fn indexed(folder: &Path, given: &[&str]) -> DatasetReport {

@@ -10,7 +10,8 @@ use spdl_shard::{
     view::{open_view, save_view},
 };
 
-use crate::view::{ROWS, at, filter, nsfw, rows, split, tar, view};
+use crate::view::{ROWS, filter, nsfw, rows, split, tar, view};
+use crate::files::at;
 
 fn by(name: &str) -> SamplingFile {
     SamplingFile { by: name.to_owned(), samples: None, weights: [].into(), repeat: true }

@@ -29,13 +29,11 @@ use spdl_types::SampleId;
 
 use crate::counting::counted;
 
+use crate::files::at;
+
 const DOCUMENTS: usize = 200;
 /// One pool for all documents.
 const ONE_POOL: u64 = 1 << 40;
-
-fn at(folder: &Path) -> DatasetStore {
-    DatasetStore::open(folder.to_str().unwrap()).unwrap()
-}
 
 /// Returns the tokens of a document: of some none, and of some more than a sequence has.
 fn document(number: usize) -> Vec<u16> {

@@ -4,8 +4,10 @@
 use std::{fs, path::Path};
 
 use bytes::Bytes;
-use spdl_dataset::{DatasetError, DatasetReport, IndexOptions, Overwrite, VerifyOptions, index, unpack, verify};
-use spdl_shard::{format::format_called, store::DatasetStore};
+use spdl_dataset::{DatasetError, DatasetReport, IndexOptions, Overwrite, index, unpack};
+use spdl_shard::format::format_called;
+
+use crate::files::{at, problems};
 
 /// Eight examples, as they are, with gzip and with zlib.
 const GOLDEN: [(&str, &[u8]); 3] = [
@@ -14,18 +16,9 @@ const GOLDEN: [(&str, &[u8]); 3] = [
     ("tf.tfrecord.zlib", include_bytes!("../golden/tf.tfrecord.zlib")),
 ];
 
-fn at(folder: &Path) -> DatasetStore {
-    DatasetStore::open(folder.to_str().unwrap()).unwrap()
-}
-
 async fn indexed(folder: &Path) -> Result<DatasetReport, DatasetError> {
     let options = IndexOptions { overwrite: Overwrite::Replace, block_bytes: Some(512), ..Default::default() };
     index(&at(folder), &at(folder), &options, &|_| {}).await
-}
-
-async fn faults(folder: &Path) -> Vec<String> {
-    let report = verify(&at(folder), &VerifyOptions::default(), &|_| {}).await.unwrap();
-    report.faults.into_iter().map(|fault| fault.problem).collect()
 }
 
 /// Returns the elements of a `.npy` file with this type and shape.
@@ -52,7 +45,7 @@ async fn files_of_tensorflow_are_read_in_all_three_forms() {
         assert_eq!(manifest.format().name(), "tfrecord");
         assert_eq!(manifest.block_count() == 1, name != "tf.tfrecord", "{name}");
         assert_eq!(manifest.shard(0).bytes, GOLDEN[0].1.len() as u64);
-        assert_eq!(faults(&dataset).await, Vec::<String>::new());
+        assert_eq!(problems(&dataset).await, Vec::<String>::new());
         unpack(&at(&dataset), &unpacked, &|_| {}).await.unwrap();
         for number in 0..8_i64 {
             let field = |field: &str| fs::read(unpacked.join(format!("{name}/{number:06}.{field}"))).unwrap();
@@ -79,7 +72,7 @@ async fn lists_of_features_are_fields_beside_the_context() {
     let fields = indexed(&dataset).await.unwrap().fields;
     let names = ["feature_lists.frames", "feature_lists.label", "feature_lists.pose", "label"];
     assert_eq!(fields, names.map(|name| (name.to_owned(), 5)).into());
-    assert_eq!(faults(&dataset).await, Vec::<String>::new());
+    assert_eq!(problems(&dataset).await, Vec::<String>::new());
     unpack(&at(&dataset), &unpacked, &|_| {}).await.unwrap();
     for number in 0..5_i64 {
         let file = |field: &str| fs::read(unpacked.join(format!("a.tfrecord/{number:06}.{field}")));
@@ -144,7 +137,7 @@ async fn every_cut_and_every_damaged_byte_is_found() {
     let middle = file.windows(7).position(|bytes| bytes == [6; 7]).unwrap();
     damaged[middle] = 7;
     fs::write(&path, &damaged).unwrap();
-    let faults = faults(folder.path()).await;
+    let faults = problems(folder.path()).await;
     assert!(
         matches!(&faults[..], [fault] if fault.contains("`image/encoded`") && fault.contains("other bytes")),
         "{faults:?}"
@@ -175,7 +168,7 @@ async fn random_damage_of_compressed_files_does_not_panic() {
             }
         }
         fs::write(&path, &damaged).unwrap();
-        let found = faults(folder.path()).await;
+        let found = problems(folder.path()).await;
         let _ = indexed(folder.path()).await;
         // A bit of the head, such as the time of a gzip file, may not matter.
         assert!(damaged.len() == file.len() || !found.is_empty());

@@ -4,12 +4,12 @@ use std::{fs, path::Path};
 
 use bytes::Bytes;
 use proptest::prelude::*;
-use spdl_dataset::{DatasetError, DatasetReport, IndexOptions, Overwrite, VerifyOptions, index, unpack, verify};
-use spdl_shard::{
-    format::{Content, FieldValue, format_called},
-    store::DatasetStore,
-};
+use spdl_dataset::{DatasetError, DatasetReport, IndexOptions, index, unpack};
+use spdl_shard::format::{Content, FieldValue, format_called};
 use spdl_types::{DType, Fingerprint};
+
+use crate::files::{at, faults};
+use crate::megatron::options;
 
 /// Documents, and the size of a token in bytes.
 #[derive(Clone, Debug)]
@@ -56,30 +56,12 @@ fn write_ends(folder: &Path, name: &str, ends: &[u64]) {
     fs::write(folder.join(format!("{name}.ds.index")), ends).unwrap();
 }
 
-fn at(folder: &Path) -> DatasetStore {
-    DatasetStore::open(folder.to_str().unwrap()).unwrap()
-}
-
-fn options() -> IndexOptions {
-    IndexOptions {
-        overwrite: Overwrite::Replace,
-        name: Some("tokens".into()),
-        block_bytes: Some(64),
-        ..IndexOptions::default()
-    }
-}
-
 async fn indexed(folder: &Path, options: &IndexOptions) -> Result<DatasetReport, DatasetError> {
     index(&at(folder), &at(folder), options, &|_| {}).await
 }
 
 async fn refused(folder: &Path, options: &IndexOptions) -> String {
     indexed(folder, options).await.unwrap_err().to_string()
-}
-
-async fn faults(folder: &Path) -> Vec<String> {
-    let report = verify(&at(folder), &VerifyOptions::default(), &|_| {}).await.unwrap();
-    report.faults.into_iter().map(|fault| format!("{:?}: {}", fault.record, fault.problem)).collect()
 }
 
 /// Reads all documents of a dataset of one shard in whole blocks, as workers do; returns type, tokens and mask of each.

@@ -22,21 +22,17 @@ use spdl_job::ViewFile;
 use spdl_shard::{
     manifest::Manifest,
     samples::JobSamples,
-    store::DatasetStore,
     view::{open_view, save_view},
 };
-use spdl_store::StoreOptions;
 use spdl_types::SampleId;
+
+use crate::files::at;
 
 const SCHEMA: &str = "message rows { required binary picture; required int64 width; optional float nsfw; required binary split (UTF8); }";
 pub(crate) const ROWS: usize = 3_000;
 const PICTURE_BYTES: usize = 4_000;
 
 pub(crate) fn quiet(_: DatasetProgress) {}
-
-pub(crate) fn at(folder: &Path) -> DatasetStore {
-    DatasetStore::create_with(folder.to_str().unwrap(), &StoreOptions::default()).unwrap()
-}
 
 pub(crate) fn width(row: usize) -> i64 {
     (row * 7919 % 1024) as i64

@@ -47,19 +47,14 @@ impl<F: SampleFunction> CallSample for F {
 /// The error of a function that cannot be called.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "the texts say what the fields are")]
 pub enum FunctionRegistryError {
     /// No function of this name and version is registered.
     #[error("it has {registered}")]
-    NotRegistered {
-        /// What is registered instead, in words.
-        registered: String,
-    },
+    NotRegistered { registered: String },
     /// The function cannot be prepared with what the job declares.
     #[error("it {problem}")]
-    Unprepared {
-        /// Why.
-        problem: String,
-    },
+    Unprepared { problem: String },
 }
 
 impl FunctionRegistry {

@@ -10,7 +10,7 @@ use std::{
 
 use serde_json::Value;
 
-use super::{LIMIT, ServerProcess, ctl, limit, run, without_settings};
+use super::{LIMIT, ServerProcess, TestDataset, ctl, limit, run, without_settings};
 use crate::{http, ports};
 
 /// A coordinator and its workers.
@@ -50,6 +50,14 @@ impl Cluster {
     /// Starts a coordinator and `workers` workers, each on a node of its own: `node-0`, `node-1`, ...
     pub fn start(workers: usize) -> Self {
         Self::start_with(workers, &[], Vec::new())
+    }
+
+    /// Packs a number of pictures, so many in each shard, and starts a cluster that has a [job](TestDataset::job) on them.
+    pub fn with_job(workers: usize, [pictures, per_shard]: [u64; 2], name: &str, keys: &str) -> (TestDataset, Self) {
+        let dataset = TestDataset::of_pictures(pictures, per_shard);
+        let cluster = Self::start(workers);
+        cluster.submit(&dataset.job(name, keys));
+        (dataset, cluster)
     }
 
     /// Starts a cluster with additional arguments of the coordinator and environment variables of all processes.

@@ -45,9 +45,6 @@ pub struct ClusterCa {
 
 impl ClusterCa {
     /// Opens the CA in `dir`, and makes one if there is none. Two processes that do this at once get the same CA.
-    ///
-    /// # Errors
-    /// [`CertError`].
     pub fn open_or_create(dir: &Path) -> Result<Self, CertError> {
         if !dir.join(CA_FILE).exists() {
             make_dir(dir)?;

@@ -59,9 +59,6 @@ impl Attach {
 }
 
 /// Attaches to a home: over its socket if it is on this node and the socket answers, over QUIC otherwise.
-///
-/// # Errors
-/// [`ChannelError`].
 pub async fn attach(
     home: &Home,
     this_node: &NodeId,
@@ -84,9 +81,6 @@ pub async fn attach(
 }
 
 /// Attaches over a home's Unix socket.
-///
-/// # Errors
-/// [`ChannelError`].
 pub async fn attach_local(
     path: &Path,
     request: Attach,

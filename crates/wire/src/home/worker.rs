@@ -292,9 +292,6 @@ impl AttachRequest {
     }
 
     /// Makes a slab for the rank, of the kind that its transport needs.
-    ///
-    /// # Errors
-    /// [`SlabError`].
     pub fn new_slab(&self, slots: u32, slot_bytes: usize) -> Result<Slab, SlabError> {
         match self.transport() {
             Transport::Local => Slab::shared(slots, slot_bytes),

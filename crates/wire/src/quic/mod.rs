@@ -182,9 +182,6 @@ pub async fn connect_host(
 
 /// The server's side of [`connect`]: finishes the handshake, checks that the peer has one of the `allowed` roles, and
 /// accepts it. A peer with another role gets the list of allowed ones.
-///
-/// # Errors
-/// [`QuicError`].
 pub async fn handshake(
     incoming: Incoming,
     allowed: &[Role],

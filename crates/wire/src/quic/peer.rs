@@ -13,9 +13,6 @@ use spdl_control::messages::PeerRequest;
 
 /// Sends a request, and the bytes that follow it, to the worker at the other end of `connection`. Dropping the result cancels
 /// the request.
-///
-/// # Errors
-/// [`QuicError`].
 pub async fn request_peer(
     connection: &Connection,
     request: &PeerRequest,
@@ -43,9 +40,6 @@ pub struct PeerReply {
 
 impl PeerReply {
     /// Returns the next message.
-    ///
-    /// # Errors
-    /// [`QuicError`].
     pub async fn next<M: Message>(&mut self) -> Result<M, QuicError> {
         match frame::read_frame(&mut self.receive).await {
             Ok(Some(reply)) => Ok(reply),

@@ -13,9 +13,6 @@ use spdl_control::messages::{FromCoordinator, Refusal, ToCoordinator};
 pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Sends a request and waits for the reply. A [`FromCoordinator::Refused`] is a reply.
-///
-/// # Errors
-/// [`QuicError`].
 pub async fn request(
     connection: &Connection,
     message: &ToCoordinator,

@@ -46,33 +46,19 @@ const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlag
 /// A slab cannot be made or attached.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "the texts say what the fields are")]
 pub enum SlabError {
     /// The size is zero or too large.
     #[error(
         "slab of {slots} slots of {slot_bytes} bytes: at most {MAX_SLOTS} slots and {MAX_SLAB_BYTES} bytes, and not none"
     )]
-    Size {
-        /// The number of slots that was requested.
-        slots: u32,
-        /// The bytes of each slot.
-        slot_bytes: u64,
-    },
+    Size { slots: u32, slot_bytes: u64 },
     /// A system call failed.
     #[error("slab of {bytes} bytes: `{call}` failed: {source}")]
-    Os {
-        /// The name of the system call.
-        call: &'static str,
-        /// Bytes of the slab.
-        bytes: usize,
-        /// The error.
-        source: std::io::Error,
-    },
+    Os { call: &'static str, bytes: usize, source: std::io::Error },
     /// A descriptor from a peer is not the sealed memory that the peer announced.
     #[error("descriptor from the peer is not its slab: {problem}")]
-    Foreign {
-        /// The problem.
-        problem: String,
-    },
+    Foreign { problem: String },
 }
 
 /// Returns the distance from one slot to the next if a batch takes at most `slot_bytes`: whole pages. `None` if that is
@@ -133,9 +119,6 @@ const PUBLISHED: u32 = 2;
 
 impl Slab {
     /// Makes a slab in a sealed memfd, which a peer can [attach](Slab::attach). All slots are free.
-    ///
-    /// # Errors
-    /// [`SlabError`].
     pub fn shared(slots: u32, slot_bytes: usize) -> Result<Self, SlabError> {
         let (stride, bytes) = Self::checked(slots, slot_bytes)?;
         let os = |call| move |error: rustix::io::Errno| SlabError::Os { call, bytes, source: error.into() };
@@ -148,9 +131,6 @@ impl Slab {
     }
 
     /// Makes a slab in memory of this process alone, which a forked child shares. All slots are free.
-    ///
-    /// # Errors
-    /// [`SlabError`].
     pub fn private(slots: u32, slot_bytes: usize) -> Result<Self, SlabError> {
         let (stride, bytes) = Self::checked(slots, slot_bytes)?;
         let region =

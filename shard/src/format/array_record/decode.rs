@@ -11,7 +11,7 @@ use super::{
     index::ArrayRecordIndex,
 };
 use crate::format::{
-    DecodedBlock, Decoding, FieldValue, NumberRun, OpenError,
+    DecodedBlock, Decoding, FetchedBytes, FieldValue, NumberRun, OpenError,
     tfrecord::{feature_named, value},
 };
 
@@ -145,11 +145,7 @@ pub(super) fn decoding(index: &ArrayRecordIndex, ranges: &[Range<u64>]) -> Decod
 }
 
 /// Decodes the chunks that lie in `ranges` of the shard, which are sorted and do not overlap.
-pub(super) fn decode(
-    index: &ArrayRecordIndex,
-    ranges: &[Range<u64>],
-    fetched: &dyn Fn(Range<u64>) -> Option<Bytes>,
-) -> DecodedChunks {
+pub(super) fn decode(index: &ArrayRecordIndex, ranges: &[Range<u64>], fetched: &FetchedBytes<'_>) -> DecodedChunks {
     let mut decompressor = ChunkDecompressor::new();
     let decode = |(segment, chunks)| decode_runs(index, segment, chunks, fetched, &mut decompressor);
     let runs = chunks_there(index, ranges).flat_map(decode).collect();
@@ -169,7 +165,7 @@ fn decode_runs(
     index: &ArrayRecordIndex,
     segment: usize,
     chunks: Range<u32>,
-    fetched: &dyn Fn(Range<u64>) -> Option<Bytes>,
+    fetched: &FetchedBytes<'_>,
     decompressor: &mut Result<ChunkDecompressor, String>,
 ) -> Vec<DecodedRun> {
     let last = chunks.end - 1;

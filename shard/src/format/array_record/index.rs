@@ -7,9 +7,9 @@ use bytes::Bytes;
 
 use super::RecordFields;
 use crate::format::made_index::segments_in;
-use crate::format::{DecodedBlock, Decoding};
+use crate::format::{DecodedBlock, Decoding, FetchedBytes};
 use crate::{
-    envelope::{text, u32_at, u64_at},
+    envelope::{last_before, text, u32_at, u64_at},
     format::{Field, ObjectRange, Record, ShardIndex, StoredObject},
     manifest::Shard,
 };
@@ -111,15 +111,8 @@ impl ArrayRecordIndex {
 
     /// Returns the number of the segment and of the chunk that hold this record.
     fn chunk_with(&self, record: u32) -> (usize, u32) {
-        let (mut first, mut end) = (0, self.chunk_count());
-        while end - first > 1 {
-            let middle = first + (end - first) / 2;
-            match self.chunk(middle).first_record <= record {
-                true => first = middle,
-                false => end = middle,
-            }
-        }
-        (self.segments.partition_point(|segment| segment.first_chunk <= first) - 1, first)
+        let chunk = last_before(self.chunk_count(), |chunk| self.chunk(chunk).first_record <= record);
+        (self.segments.partition_point(|segment| segment.first_chunk <= chunk) - 1, chunk)
     }
 }
 
@@ -169,15 +162,11 @@ impl ShardIndex for ArrayRecordIndex {
         plan
     }
 
-    fn decoding(&self, ranges: &[Range<u64>], _fetched: &dyn Fn(Range<u64>) -> Option<Bytes>) -> Decoding {
+    fn decoding(&self, ranges: &[Range<u64>], _fetched: &FetchedBytes<'_>) -> Decoding {
         super::decode::decoding(self, ranges)
     }
 
-    fn decode(
-        &self,
-        ranges: &[Range<u64>],
-        fetched: &dyn Fn(Range<u64>) -> Option<Bytes>,
-    ) -> Option<Arc<dyn DecodedBlock>> {
+    fn decode(&self, ranges: &[Range<u64>], fetched: &FetchedBytes<'_>) -> Option<Arc<dyn DecodedBlock>> {
         Some(Arc::new(super::decode::decode(self, ranges, fetched)))
     }
 }

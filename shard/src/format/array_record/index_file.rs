@@ -12,12 +12,13 @@ use super::{
 };
 use crate::{
     FormatError,
-    envelope::{FileKind, HEAD_BYTES, check_expected, sealed, section_offsets, u32_at, u64_at, wrong},
+    envelope::{FileKind, HEAD_BYTES, check_expected, sealed, sections_of, u32_at, u64_at, wrong},
     format::MadeIndex,
     manifest::BlockFacts,
 };
 
-const KIND: FileKind = FileKind { name: "ArrayRecord index", magic: *b"SPDLARR\n", version: 1 };
+const KIND: FileKind =
+    FileKind { name: "ArrayRecord index", magic: *b"SPDLARR\n", version: 1, header_bytes: HEADER_BYTES };
 
 const HEADER_BYTES: usize = 92;
 const SEGMENT_BYTES: usize = 12;
@@ -83,16 +84,11 @@ pub(super) fn write(
 impl ArrayRecordIndex {
     /// Reads and checks an index whose envelope is right.
     fn read(bytes: Bytes) -> Result<Self, FormatError> {
-        if bytes.len() < HEADER_BYTES {
-            return Err(wrong("it is shorter than its header"));
-        }
         let [chunk_count, segments, kind, names, text_bytes, prefix_bytes] =
             [68, 72, 76, 80, 84, 88].map(|at| u32_at(&bytes, at));
         let lengths = [(chunk_count, CHUNK_BYTES), (segments, SEGMENT_BYTES), (names, 4), (text_bytes, 1)];
         let lengths = lengths.map(|(count, width)| u64::from(count) * width as u64);
-        let sections = section_offsets(HEADER_BYTES as u64, lengths).filter(|(_, end)| *end == bytes.len() as u64);
-        let ([chunks, segments, ends, text_at], _) =
-            sections.ok_or_else(|| wrong("its sections do not add up to its size"))?;
+        let [chunks, segments, ends, text_at] = sections_of(HEADER_BYTES, lengths, &bytes)?;
         let names = names_of(&bytes, ends..text_at, prefix_bytes)?;
         let fields = match (kind, &names[..]) {
             (WHOLE, [name]) if name == WHOLE_RECORD => RecordFields::Whole,

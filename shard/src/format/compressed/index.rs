@@ -10,12 +10,13 @@ use super::{Checksum, Compressed, Compression, MAX_COMPRESSED_SHARD_BYTES};
 use crate::{
     FormatError,
     envelope::{FileKind, check_expected, u32_at, u64_at, wrong},
-    format::{Field, FieldValue, ObjectRange, ObjectRole, OpenError, Record, ShardIndex, StoredObject},
+    format::{FetchedBytes, Field, FieldValue, ObjectRange, ObjectRole, OpenError, Record, ShardIndex, StoredObject},
     index::{IndexFile, Segments},
     manifest::Shard,
 };
 
-const KIND: FileKind = FileKind { name: "index of a compressed shard", magic: *b"SPDLCMP\n", version: 1 };
+const KIND: FileKind =
+    FileKind { name: "index of a compressed shard", magic: *b"SPDLCMP\n", version: 1, header_bytes: HEADER_BYTES };
 const HEADER_BYTES: usize = 56;
 
 /// The index of a compressed shard.
@@ -36,9 +37,6 @@ pub(in crate::format) fn open_index<I: ShardIndex + 'static>(
         return Ok(Arc::new(open(bytes, expected)?));
     }
     check_expected(&KIND, &bytes, expected)?;
-    if bytes.len() < HEADER_BYTES {
-        return Err(wrong("it is shorter than its header"));
-    }
     let (object_bytes, compression, checksum_bytes) = (u64_at(&bytes, 40), u32_at(&bytes, 48), u32_at(&bytes, 52));
     let compression = Compression::numbered(compression).ok_or_else(|| wrong("its compression is unknown"))?;
     let (head, inner) = bytes
@@ -129,7 +127,7 @@ impl ShardIndex for CompressedIndex {
         vec![ObjectRange { object, range: 0..bytes, at: 0 }]
     }
 
-    fn open(&self, field: &Field<'_>, fetched: &dyn Fn(Range<u64>) -> Option<Bytes>) -> Result<FieldValue, OpenError> {
+    fn open(&self, field: &Field<'_>, fetched: &FetchedBytes<'_>) -> Result<FieldValue, OpenError> {
         self.shard.open(field, fetched)
     }
 }

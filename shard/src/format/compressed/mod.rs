@@ -81,24 +81,15 @@ pub struct Compressed {
 /// Why an object does not decompress to the shard that was indexed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "the texts say what the fields are")]
 pub enum CompressionError {
     /// The object has another checksum than the one that was indexed.
     #[error("{0}")]
     Checksum(String),
     /// The compressed bytes are damaged.
     #[error("it does not decompress with {}: {problem}", compression.name())]
-    Damaged {
-        /// How it is compressed.
-        compression: Compression,
-        /// What the decompressor reports.
-        problem: String,
-    },
+    Damaged { compression: Compression, problem: String },
     /// The object decompresses to another number of bytes.
     #[error("it decompresses to {} {limit} bytes", if *is_more { "more than" } else { "fewer than" })]
-    OtherSize {
-        /// The size of the shard, or the most that is read.
-        limit: u64,
-        /// Whether there are more bytes.
-        is_more: bool,
-    },
+    OtherSize { limit: u64, is_more: bool },
 }

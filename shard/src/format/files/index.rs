@@ -8,15 +8,16 @@ use spdl_types::Fingerprint;
 
 use crate::{
     FormatError,
-    envelope::{FileKind, check_expected, section_offsets, text, u32_at, u64_at, wrong},
+    envelope::{FileKind, check_expected, last_before, partition_point, sections_of, text, u32_at, u64_at, wrong},
     format::{
-        Field, FieldValue, ObjectRange, ObjectRole, OpenError, Record, ShardIndex, StoredObject,
+        FetchedBytes, Field, FieldValue, ObjectRange, ObjectRole, OpenError, Record, ShardIndex, StoredObject,
         shard_index::stored_bytes,
     },
     manifest::Shard,
 };
 
-pub(super) const KIND: FileKind = FileKind { name: "file index", magic: *b"SPDLFIL\n", version: 3 };
+pub(super) const KIND: FileKind =
+    FileKind { name: "file index", magic: *b"SPDLFIL\n", version: 3, header_bytes: HEADER_BYTES };
 /// The version without keys of their own and shared files, which is written if no record has either.
 pub(super) const VERSION_OF_PATHS: u32 = 1;
 /// The version with these, and without lists and tables of sounds, which is written if it has neither.
@@ -143,9 +144,6 @@ impl FileIndex {
     }
 
     fn sections(bytes: Bytes) -> Result<Self, FormatError> {
-        if bytes.len() < HEADER_BYTES {
-            return Err(wrong("it is shorter than a file index's header"));
-        }
         let [records, fields, names, names_bytes] = [48, 52, 56, 60].map(|at| u32_at(&bytes, at));
         if names > MAX_NAMES {
             return Err(wrong("it has more than 65536 names of fields"));
@@ -157,25 +155,9 @@ impl FileIndex {
             u64::from(names_bytes),
             u64_at(&bytes, 64),
         ];
-        let sections = section_offsets(HEADER_BYTES as u64, lengths);
-        match sections.filter(|(_, end)| *end == bytes.len() as u64) {
-            Some(([record_table, field_table, name_ends, name_text, text], _)) => {
-                let extras = FileIndexExtras::default();
-                Ok(Self {
-                    bytes,
-                    records,
-                    fields,
-                    names,
-                    extras,
-                    record_table,
-                    field_table,
-                    name_ends,
-                    name_text,
-                    text,
-                })
-            }
-            None => Err(wrong("its sections do not add up to its size")),
-        }
+        let [record_table, field_table, name_ends, name_text, text] = sections_of(HEADER_BYTES, lengths, &bytes)?;
+        let extras = FileIndexExtras::default();
+        Ok(Self { bytes, records, fields, names, extras, record_table, field_table, name_ends, name_text, text })
     }
 
     pub(super) fn record_entry(&self, record: u32) -> &[u8] {
@@ -298,7 +280,7 @@ impl FileIndex {
     /// Returns the first record that begins at the same place as `record`: that with the files of its own, if files are shared.
     fn first_at(&self, record: u32) -> u32 {
         let offset = self.offset(record);
-        self.first_record(|other| other >= offset)
+        partition_point(self.records, |other| self.offset(other) < offset)
     }
 
     /// Returns the number of records whose files are those of `record`.
@@ -307,27 +289,14 @@ impl FileIndex {
             return 1;
         }
         let offset = self.offset(record);
-        (self.first_record(|other| other > offset) - self.first_at(record)).max(1)
-    }
-
-    /// Returns the first record for whose place in the shard `is_reached`.
-    fn first_record(&self, is_reached: impl Fn(u64) -> bool) -> u32 {
-        let (mut low, mut high) = (0, self.records);
-        while low < high {
-            let middle = low + (high - low) / 2;
-            if is_reached(self.offset(middle)) { high = middle } else { low = middle + 1 }
-        }
-        low
+        (partition_point(self.records, |other| self.offset(other) <= offset) - self.first_at(record)).max(1)
     }
 
     /// Returns the entries of the tables of packets of the record that has field number `field`.
     fn packet_tables(&self, field: u32) -> impl Iterator<Item = FieldEntry<'_>> {
-        let (mut low, mut high) = (0, if self.extras.has_packet_tables { self.records } else { 0 });
-        while high - low > 1 {
-            let middle = low + (high - low) / 2;
-            if self.first_field(middle) <= field { low = middle } else { high = middle }
-        }
-        let entries = self.first_field(low)..self.first_field(high);
+        let records = if self.extras.has_packet_tables { self.records } else { 0 };
+        let record = last_before(records, |record| self.first_field(record) <= field);
+        let entries = self.first_field(record)..self.first_field(records.min(record + 1));
         let entries = entries.rev().map(|field| self.entry(field)).skip_while(|entry| entry.kind == FieldKind::Key);
         entries.take_while(|entry| entry.kind == FieldKind::PacketTable)
     }
@@ -340,12 +309,7 @@ impl FileIndex {
 
     /// Returns the number of the last record that begins at or before `offset`.
     fn record_at(&self, offset: u64) -> u32 {
-        let (mut low, mut high) = (0, self.records);
-        while high - low > 1 {
-            let middle = low + (high - low) / 2;
-            if self.offset(middle) <= offset { low = middle } else { high = middle }
-        }
-        low
+        last_before(self.records, |record| self.offset(record) <= offset)
     }
 
     /// Returns the parts of `range` of the shard that the files of records hold.
@@ -456,7 +420,7 @@ impl ShardIndex for FileIndex {
         Some(self.places(run, self.field(record, nth).offset).collect())
     }
 
-    fn open(&self, field: &Field<'_>, fetched: &dyn Fn(Range<u64>) -> Option<Bytes>) -> Result<FieldValue, OpenError> {
+    fn open(&self, field: &Field<'_>, fetched: &FetchedBytes<'_>) -> Result<FieldValue, OpenError> {
         let Some(run) = self.list_of(field) else {
             return stored_bytes(&self.bytes, field, fetched).map(FieldValue::from);
         };

@@ -10,9 +10,10 @@ use spdl_types::Fingerprint;
 use super::videos::{EpisodeVideos, VideoTables};
 use crate::{
     FormatError,
-    envelope::{FileKind, HEAD_BYTES, check_expected, sealed, u32_at, wrong},
+    envelope::{FileKind, HEAD_BYTES, check_expected, last_before, sealed, u32_at, wrong},
     format::{
-        DecodedBlock, Decoding, Field, Format as _, ObjectRange, Record, ShardIndex, StoredFrame, parquet::Parquet,
+        DecodedBlock, Decoding, FetchedBytes, Field, Format as _, ObjectRange, Record, ShardIndex, StoredFrame,
+        parquet::Parquet,
     },
     manifest::Shard,
 };
@@ -20,7 +21,7 @@ use crate::{
 /// The field that has the text of a frame's task.
 pub const TASK: &str = "task";
 
-const KIND: FileKind = FileKind { name: "LeRobot index", magic: *b"SPDLLER\n", version: 2 };
+const KIND: FileKind = FileKind { name: "LeRobot index", magic: *b"SPDLLER\n", version: 2, header_bytes: HEADER_BYTES };
 
 const HEADER_BYTES: usize = 72;
 const EPISODE_BYTES: usize = 4;
@@ -106,12 +107,7 @@ impl U32Table {
 
     /// Returns the number of the last entry that is at most `row`; the first entry is 0.
     fn last_at_most(&self, bytes: &[u8], row: u32) -> u32 {
-        let (mut first, mut end) = (0, self.entries);
-        while end - first > 1 {
-            let middle = first + (end - first) / 2;
-            *(if self.get(bytes, middle) <= row { &mut first } else { &mut end }) = middle;
-        }
-        first
+        last_before(self.entries, |entry| self.get(bytes, entry) <= row)
     }
 
     /// Returns the rows of an entry, of a file of so many rows.
@@ -132,9 +128,6 @@ impl U32Table {
 /// Opens an index whose hash in the manifest is `expected`.
 pub(super) fn open(bytes: Bytes, expected: Fingerprint) -> Result<LeRobotIndex, FormatError> {
     check_expected(&KIND, &bytes, expected)?;
-    if bytes.len() < HEADER_BYTES {
-        return Err(wrong("it is shorter than its header"));
-    }
     let mut at = HEADER_BYTES;
     let mut table = |place: usize, entry_bytes: usize| -> Result<U32Table, FormatError> {
         let entries = u32_at(&bytes, place);
@@ -265,15 +258,11 @@ impl ShardIndex for LeRobotIndex {
         plan
     }
 
-    fn decoding(&self, ranges: &[Range<u64>], fetched: &dyn Fn(Range<u64>) -> Option<Bytes>) -> Decoding {
+    fn decoding(&self, ranges: &[Range<u64>], fetched: &FetchedBytes<'_>) -> Decoding {
         self.parquet.decoding(ranges, fetched)
     }
 
-    fn decode(
-        &self,
-        ranges: &[Range<u64>],
-        fetched: &dyn Fn(Range<u64>) -> Option<Bytes>,
-    ) -> Option<Arc<dyn DecodedBlock>> {
+    fn decode(&self, ranges: &[Range<u64>], fetched: &FetchedBytes<'_>) -> Option<Arc<dyn DecodedBlock>> {
         self.parquet.decode(ranges, fetched)
     }
 }

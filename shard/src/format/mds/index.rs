@@ -8,12 +8,13 @@ use spdl_types::Fingerprint;
 use super::encoding::MdsEncoding;
 use crate::{
     FormatError,
-    envelope::{FileKind, check_expected, section_offsets, u32_at, u64_at, wrong},
-    format::{Checksum, Field, FieldValue, OpenError, Record, ShardIndex, StoredObject},
+    envelope::{FileKind, check_expected, sections_of, u32_at, u64_at, wrong},
+    format::{Checksum, FetchedBytes, Field, FieldValue, OpenError, Record, ShardIndex, StoredObject},
     manifest::Shard,
 };
 
-pub(super) const KIND: FileKind = FileKind { name: "MDS index", magic: *b"SPDLMDS\n", version: 1 };
+pub(super) const KIND: FileKind =
+    FileKind { name: "MDS index", magic: *b"SPDLMDS\n", version: 1, header_bytes: HEADER_BYTES };
 pub(super) const HEADER_BYTES: usize = 72;
 pub(super) const COLUMN_BYTES: usize = 12;
 /// Most columns of a sample: as many as a record index has names of fields.
@@ -44,9 +45,6 @@ impl MdsIndex {
     /// Opens the index whose hash in the manifest is `expected`.
     pub(super) fn open(bytes: Bytes, expected: Fingerprint) -> Result<Self, FormatError> {
         check_expected(&KIND, &bytes, expected)?;
-        if bytes.len() < HEADER_BYTES {
-            return Err(wrong("it is shorter than an MDS index's header"));
-        }
         let [samples, columns, names_bytes, encodings_bytes, prefix_bytes, checksum_bytes] =
             [48, 52, 56, 60, 64, 68].map(|at| u32_at(&bytes, at));
         if columns > MAX_COLUMNS {
@@ -60,11 +58,7 @@ impl MdsIndex {
             prefix_bytes.into(),
             checksum_bytes.into(),
         ];
-        let sections = section_offsets(HEADER_BYTES as u64, lengths);
-        let Some((sections, _)) = sections.filter(|(_, end)| *end == bytes.len() as u64) else {
-            return Err(wrong("its sections do not add up to its size"));
-        };
-        let [offsets, columns_at, names, encodings, prefix, checksum] = sections;
+        let [offsets, columns_at, names, encodings, prefix, checksum] = sections_of(HEADER_BYTES, lengths, &bytes)?;
         let section = |range: Range<usize>, what: &str| {
             let text = std::str::from_utf8(&bytes[range]).map_err(|_| wrong(&format!("its {what} is not UTF-8")))?;
             Ok::<_, FormatError>(text.to_owned())
@@ -192,7 +186,7 @@ impl ShardIndex for MdsIndex {
         false
     }
 
-    fn open(&self, field: &Field<'_>, fetched: &dyn Fn(Range<u64>) -> Option<Bytes>) -> Result<FieldValue, OpenError> {
+    fn open(&self, field: &Field<'_>, fetched: &FetchedBytes<'_>) -> Result<FieldValue, OpenError> {
         let range = field.offset..field.offset.saturating_add(field.bytes.into());
         let sample = fetched(range).ok_or(OpenError::Missing)?;
         let known = self.columns.iter().position(|column| column.name == field.name);

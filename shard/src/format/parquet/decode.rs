@@ -25,7 +25,9 @@ use super::{
     pages,
     values::{ColumnValues, ValueData, elements_of},
 };
-use crate::format::{Array, Content, DecodedBlock, Decoding, FieldValue, MAX_LIST_FILES, NumberRun, OpenError};
+use crate::format::{
+    Array, Content, DecodedBlock, Decoding, FetchedBytes, FieldValue, MAX_LIST_FILES, NumberRun, OpenError,
+};
 
 /// The pages of a run may decompress to this many bytes more than twice the size that the file states for its rows:
 /// pages are shared with the rows around, and a dictionary with all rows.
@@ -185,11 +187,7 @@ fn pages_in(index: &ParquetIndex, ranges: &[Range<u64>]) -> Vec<PagesThere> {
 
 /// Returns the memory that decoding the pages in `ranges` of the shard takes. While the last run is decoded, the
 /// results of all others are in memory.
-pub(super) fn decoding(
-    index: &ParquetIndex,
-    ranges: &[Range<u64>],
-    fetched: &dyn Fn(Range<u64>) -> Option<Bytes>,
-) -> Decoding {
+pub(super) fn decoding(index: &ParquetIndex, ranges: &[Range<u64>], fetched: &FetchedBytes<'_>) -> Decoding {
     let (mut kept, mut most, mut groups) = (0_u64, 0, None::<Range<u32>>);
     for there in pages_in(index, ranges) {
         let group = index.segments[there.segment].row_group;
@@ -207,11 +205,7 @@ pub(super) fn decoding(
 }
 
 /// Decodes the pages that lie in `ranges` of the shard, which are sorted and do not overlap.
-pub(super) fn decode(
-    index: &ParquetIndex,
-    ranges: &[Range<u64>],
-    fetched: &dyn Fn(Range<u64>) -> Option<Bytes>,
-) -> DecodedRows {
+pub(super) fn decode(index: &ParquetIndex, ranges: &[Range<u64>], fetched: &FetchedBytes<'_>) -> DecodedRows {
     let column = |column: &ParquetColumn| DecodedColumn {
         runs: Vec::new(),
         elements: column.elements,
@@ -267,7 +261,7 @@ struct RunNeeds {
 }
 
 impl<'i> RunToDecode<'i> {
-    fn of(index: &'i ParquetIndex, there: &PagesThere, fetched: &dyn Fn(Range<u64>) -> Option<Bytes>) -> Self {
+    fn of(index: &'i ParquetIndex, there: &PagesThere, fetched: &FetchedBytes<'_>) -> Self {
         let PagesThere { segment, column, pages } = there;
         let (run, column) = (index.run(*segment, *column), &index.columns[*column]);
         let (all, of_segment) = (index.pages_of(run), index.rows(*segment));

@@ -28,7 +28,11 @@ use super::{
     schema::Schema,
     thrift::{Found, LastField, walk, without_fields_behind},
 };
-use crate::{FormatError, format::MadeIndex, ranges::merge};
+use crate::{
+    FormatError,
+    format::{FetchedBytes, MadeIndex},
+    ranges::merge,
+};
 
 /// Upper limit of the size of a footer, in bytes.
 pub const MAX_FOOTER_BYTES: u64 = 256 << 20;
@@ -117,7 +121,7 @@ impl ParquetFooter {
     /// Returns the chunks, in row groups of more than `block_bytes`, whose pages can be found only by their headers.
     /// `read` returns the bytes of a part of the page index.
     #[must_use]
-    pub fn unknown_pages(&self, read: &dyn Fn(Range<u64>) -> Option<Bytes>, block_bytes: u64) -> Vec<UnknownPages> {
+    pub fn unknown_pages(&self, read: &FetchedBytes<'_>, block_bytes: u64) -> Vec<UnknownPages> {
         let mut unknown = Vec::new();
         for group in self.metadata.row_groups() {
             let Ok(rows) = u32::try_from(group.num_rows()) else { continue };
@@ -142,7 +146,7 @@ impl ParquetFooter {
     /// What is wrong with the file, or why it cannot be read.
     pub fn index(
         &self,
-        read: &dyn Fn(Range<u64>) -> Option<Bytes>,
+        read: &FetchedBytes<'_>,
         by_header: &PagesByHeader,
         of_rows: RowFacts<'_>,
         block_bytes: u64,
@@ -152,7 +156,7 @@ impl ParquetFooter {
 
     fn make_index(
         &self,
-        read: &dyn Fn(Range<u64>) -> Option<Bytes>,
+        read: &FetchedBytes<'_>,
         by_header: &PagesByHeader,
         of_rows: RowFacts<'_>,
         block_bytes: u64,
@@ -222,7 +226,7 @@ impl ParquetFooter {
     fn row_group(
         &self,
         group: &RowGroupMetaData,
-        read: &dyn Fn(Range<u64>) -> Option<Bytes>,
+        read: &FetchedBytes<'_>,
         by_header: &PagesByHeader,
     ) -> Result<RowGroup, String> {
         let rows = u32::try_from(group.num_rows()).map_err(|_| format!("has {} rows", group.num_rows()))?;

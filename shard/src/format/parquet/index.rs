@@ -10,7 +10,7 @@ use bytes::Bytes;
 
 use super::columns::{ParquetCodec, ParquetColumn};
 use crate::format::made_index::segments_in;
-use crate::format::{DecodedBlock, Decoding};
+use crate::format::{DecodedBlock, Decoding, FetchedBytes};
 use crate::{
     envelope::text,
     format::{Field, ObjectRange, Record, ShardIndex, StoredObject},
@@ -208,15 +208,11 @@ impl ShardIndex for ParquetIndex {
         plan
     }
 
-    fn decoding(&self, ranges: &[Range<u64>], fetched: &dyn Fn(Range<u64>) -> Option<Bytes>) -> Decoding {
+    fn decoding(&self, ranges: &[Range<u64>], fetched: &FetchedBytes<'_>) -> Decoding {
         super::decode::decoding(self, ranges, fetched)
     }
 
-    fn decode(
-        &self,
-        ranges: &[Range<u64>],
-        fetched: &dyn Fn(Range<u64>) -> Option<Bytes>,
-    ) -> Option<Arc<dyn DecodedBlock>> {
+    fn decode(&self, ranges: &[Range<u64>], fetched: &FetchedBytes<'_>) -> Option<Arc<dyn DecodedBlock>> {
         Some(Arc::new(super::decode::decode(self, ranges, fetched)))
     }
 }

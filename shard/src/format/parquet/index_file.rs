@@ -14,7 +14,7 @@ use crate::{
     envelope::{FileKind, HEAD_BYTES, check_expected, sealed, text, u32_at, u64_at, wrong},
 };
 
-const KIND: FileKind = FileKind { name: "Parquet index", magic: *b"SPDLPQT\n", version: 1 };
+const KIND: FileKind = FileKind { name: "Parquet index", magic: *b"SPDLPQT\n", version: 1, header_bytes: HEADER_BYTES };
 
 const HEADER_BYTES: usize = 84;
 const COLUMN_BYTES: usize = 20;
@@ -90,9 +90,6 @@ pub(super) fn write(
 impl ParquetIndex {
     /// Reads and checks an index whose envelope is right.
     fn read(bytes: Bytes) -> Result<Self, FormatError> {
-        if bytes.len() < HEADER_BYTES {
-            return Err(wrong("it is shorter than its header"));
-        }
         let [columns, partitions, segments, pages, text_bytes] =
             [60, 64, 68, 72, 76].map(|at| u32_at(&bytes, at) as usize);
         let runs = segments.checked_mul(columns).ok_or_else(|| wrong("it claims too many columns"))?;

@@ -13,13 +13,14 @@ pub use example::value;
 pub(super) use example::{feature_named, is_example};
 pub use frame::{TfRecordReader, WrongFrame, begins_with_record};
 
-use std::{ops::Range, sync::Arc};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use spdl_types::Fingerprint;
 
 use super::{
-    Field, FieldValue, Format, OpenError, Record, ShardIndex, StoredObject, compressed, shard_index::stored_bytes,
+    FetchedBytes, Field, FieldValue, Format, OpenError, Record, ShardIndex, StoredObject, compressed,
+    shard_index::stored_bytes,
 };
 use crate::{FormatError, index::RecordIndex, manifest::Shard};
 
@@ -78,7 +79,7 @@ impl ShardIndex for ExampleIndex {
         false
     }
 
-    fn open(&self, field: &Field<'_>, fetched: &dyn Fn(Range<u64>) -> Option<Bytes>) -> Result<FieldValue, OpenError> {
+    fn open(&self, field: &Field<'_>, fetched: &FetchedBytes<'_>) -> Result<FieldValue, OpenError> {
         let message = stored_bytes(self.bytes(), field, fetched)?;
         example::value(field.name, &message).map_err(OpenError::Malformed)
     }

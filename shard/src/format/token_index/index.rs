@@ -8,15 +8,17 @@ use spdl_types::{DType, Fingerprint};
 use super::{LOSS, LOSS_SUFFIX, MODES, TOKENS, file_of};
 use crate::{
     FormatError,
-    envelope::{FileKind, check_expected, section_offsets, text, u32_at, u64_at, wrong},
+    envelope::{FileKind, check_expected, last_before, sections_of, text, u32_at, u64_at, wrong},
     format::{
-        Array, Field, FieldValue, ObjectRange, ObjectRole, OpenError, Record, RecordKey, ShardIndex, StoredObject,
+        Array, FetchedBytes, Field, FieldValue, ObjectRange, ObjectRole, OpenError, Record, RecordKey, ShardIndex,
+        StoredObject,
         shard_index::{plan_of_object, stored_bytes},
     },
     manifest::Shard,
 };
 
-pub(super) const KIND: FileKind = FileKind { name: "token index", magic: *b"SPDLTOK\n", version: 1 };
+pub(super) const KIND: FileKind =
+    FileKind { name: "token index", magic: *b"SPDLTOK\n", version: 1, header_bytes: HEADER_BYTES };
 pub(super) const HEADER_BYTES: usize = 88;
 /// The flag of an index with modes.
 pub(super) const HAS_MODES: u32 = 1;
@@ -44,9 +46,6 @@ impl TokenIndex {
     /// Opens the index whose hash in the manifest is `expected`.
     pub(in crate::format) fn open(bytes: Bytes, expected: Fingerprint) -> Result<Self, FormatError> {
         check_expected(&KIND, &bytes, expected)?;
-        if bytes.len() < HEADER_BYTES {
-            return Err(wrong("it is shorter than a token index's header"));
-        }
         let [documents, dtype, flags, modes_bytes, blocks, prefix_bytes] =
             [64, 68, 72, 76, 80, 84].map(|at| u32_at(&bytes, at));
         let dtype = DType::ALL.get(dtype as usize).ok_or_else(|| wrong("the type of its tokens is unknown"))?;
@@ -64,9 +63,7 @@ impl TokenIndex {
             4 * u64::from(blocks),
             prefix_bytes.into(),
         ];
-        let sections = section_offsets(HEADER_BYTES as u64, lengths).filter(|(_, end)| *end == bytes.len() as u64);
-        let ([ends, mode_ends, modes, blocks, prefix], _) =
-            sections.ok_or_else(|| wrong("its sections do not add up to its size"))?;
+        let [ends, mode_ends, modes, blocks, prefix] = sections_of(HEADER_BYTES, lengths, &bytes)?;
         if bytes.len() - prefix > MAX_PREFIX_BYTES || std::str::from_utf8(&bytes[prefix..]).is_err() {
             return Err(wrong("its keys are too long, or not UTF-8"));
         }
@@ -162,12 +159,7 @@ impl TokenIndex {
 
     /// Returns the number of the last block for whose first document `is_before` holds, which is that of the first block, too.
     fn last_block(&self, is_before: impl Fn(u32) -> bool) -> usize {
-        let (mut low, mut high) = (0, self.block_count());
-        while high - low > 1 {
-            let middle = low + (high - low) / 2;
-            if is_before(self.block_start(middle)) { low = middle } else { high = middle }
-        }
-        low
+        last_before(self.block_count() as u32, |block| is_before(self.block_start(block as usize))) as usize
     }
 
     /// Returns where a document's tokens, and the masks of them, begin in the shard.
@@ -278,7 +270,7 @@ impl ShardIndex for TokenIndex {
         plan
     }
 
-    fn open(&self, field: &Field<'_>, fetched: &dyn Fn(Range<u64>) -> Option<Bytes>) -> Result<FieldValue, OpenError> {
+    fn open(&self, field: &Field<'_>, fetched: &FetchedBytes<'_>) -> Result<FieldValue, OpenError> {
         let elements = stored_bytes(&self.bytes, field, fetched)?;
         if elements.len() != field.bytes as usize {
             return Err(OpenError::Malformed(format!("has {} bytes, and its index {}", elements.len(), field.bytes)));

@@ -11,7 +11,7 @@ use spdl_types::{DType, Draw};
 use super::{ColumnDecoder, ColumnSample, FieldTarget, audio_ops, audio_span};
 use crate::decode::{
     DecodeScratch, SampleKey,
-    cause::{BadSampleProblem, reason},
+    cause::{BadSampleProblem, ValueResult, reason},
     memory::NeverFits,
     record::SampleRecord,
 };
@@ -274,7 +274,7 @@ impl ColumnDecoder for AudioDecoder {
         Some(taken.unwrap_or_default())
     }
 
-    fn decode(&self, sample: ColumnSample<'_, '_>, target: &mut FieldTarget<'_>) -> Result<(), BadSampleProblem> {
+    fn decode(&self, sample: ColumnSample<'_, '_>, target: &mut FieldTarget<'_>) -> ValueResult {
         let ColumnSample { field, content, seed, key, record, resources, scratch } = sample;
         let file = content.into_file();
         let mut taken = self.open((field, &file), record, (seed, key), scratch)?;

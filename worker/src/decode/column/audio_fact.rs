@@ -7,7 +7,7 @@ use spdl_media::SoundTable;
 use spdl_types::DType;
 
 use super::{ColumnDecoder, ColumnSample, ColumnSetup, FieldTarget, audio::AudioDecoder};
-use crate::decode::{SampleKey, cause::BadSampleProblem, number::write_integer, record::SampleRecord};
+use crate::decode::{SampleKey, cause::ValueResult, number::write_integer, record::SampleRecord};
 
 /// Decodes to a whole number.
 pub(super) struct AudioFactDecoder {
@@ -59,7 +59,7 @@ impl ColumnDecoder for AudioFactDecoder {
         Some(0..0)
     }
 
-    fn decode(&self, sample: ColumnSample<'_, '_>, target: &mut FieldTarget<'_>) -> Result<(), BadSampleProblem> {
+    fn decode(&self, sample: ColumnSample<'_, '_>, target: &mut FieldTarget<'_>) -> ValueResult {
         let ColumnSample { field, content, seed, key, record, scratch, .. } = sample;
         let file = content.into_file();
         let part = self.audio.part_of((field, &file), record, (seed, key), scratch)?;

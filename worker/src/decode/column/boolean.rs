@@ -9,7 +9,7 @@ use super::{
     int::{array_or_text, check_one_number},
 };
 use crate::decode::{
-    cause::{BadSampleProblem, quoted},
+    cause::{BadSampleProblem, ValueResult, quoted},
     number::float_of,
 };
 
@@ -27,12 +27,12 @@ impl ColumnDecoder for BoolDecoder {
         true
     }
 
-    fn write_default(&self, default: &DefaultValue, target: &mut FieldTarget<'_>) -> Result<(), BadSampleProblem> {
+    fn write_default(&self, default: &DefaultValue, target: &mut FieldTarget<'_>) -> ValueResult {
         target.fixed()[0] = (*default == DefaultValue::Bool(true)).into();
         Ok(())
     }
 
-    fn decode(&self, sample: ColumnSample<'_, '_>, target: &mut FieldTarget<'_>) -> Result<(), BadSampleProblem> {
+    fn decode(&self, sample: ColumnSample<'_, '_>, target: &mut FieldTarget<'_>) -> ValueResult {
         let field = sample.field;
         let problem = |text: String| BadSampleProblem::NotABool { field: field.to_owned(), text };
         let value = match array_or_text(sample.content, field)? {

@@ -6,7 +6,7 @@ use spdl_types::DType;
 
 use super::{ColumnDecoder, ColumnSample, ColumnSetup, DecoderError, FieldTarget, listed::ListedClasses};
 use crate::decode::{
-    cause::{self, BadSampleProblem},
+    cause::{self, BadSampleProblem, ValueResult},
     number::write_integer,
 };
 
@@ -29,7 +29,7 @@ impl BoxClassDecoder {
 }
 
 impl ColumnDecoder for BoxClassDecoder {
-    fn decode(&self, sample: ColumnSample<'_, '_>, target: &mut FieldTarget<'_>) -> Result<(), BadSampleProblem> {
+    fn decode(&self, sample: ColumnSample<'_, '_>, target: &mut FieldTarget<'_>) -> ValueResult {
         let field = sample.field;
         let class = &sample.record.object(field)?.class;
         let Some(number) = self.classes.get(class.trim()).copied() else {

@@ -12,7 +12,7 @@ use super::{
     int::whole,
 };
 use crate::decode::{
-    cause::{BadSampleProblem, quoted, wrong_boxes},
+    cause::{BadSampleProblem, ValueResult, quoted, wrong_boxes},
     coco::CocoAnnotation,
     number::{float_of, out_of_range, write_float, write_integer, write_number},
 };
@@ -48,7 +48,7 @@ impl BoxLabelsDecoder {
     }
 
     /// Writes the number of a name.
-    fn name(&self, name: &str, field: &str, out: &mut [u8]) -> Result<(), BadSampleProblem> {
+    fn name(&self, name: &str, field: &str, out: &mut [u8]) -> ValueResult {
         match self.numbers.get(name.trim()) {
             Some(number) => self.number(*number, field, out),
             None if self.numbers.is_empty() => {
@@ -62,7 +62,7 @@ impl BoxLabelsDecoder {
         }
     }
 
-    fn number(&self, number: i64, field: &str, out: &mut [u8]) -> Result<(), BadSampleProblem> {
+    fn number(&self, number: i64, field: &str, out: &mut [u8]) -> ValueResult {
         if self.dtype == DType::F32 {
             return write_float(number as f64, self.dtype, field, || number.to_string(), out);
         }
@@ -70,13 +70,7 @@ impl BoxLabelsDecoder {
     }
 
     /// Writes the label of one of COCO's annotations.
-    fn label(
-        &self,
-        annotation: &CocoAnnotation,
-        number: usize,
-        field: &str,
-        out: &mut [u8],
-    ) -> Result<(), BadSampleProblem> {
+    fn label(&self, annotation: &CocoAnnotation, number: usize, field: &str, out: &mut [u8]) -> ValueResult {
         match annotation.get(&self.key) {
             Some(Value::Number(label)) => write_number(label, self.dtype, field, out),
             Some(Value::Bool(label)) => self.number(i64::from(*label), field, out),
@@ -87,7 +81,7 @@ impl BoxLabelsDecoder {
 }
 
 impl ColumnDecoder for BoxLabelsDecoder {
-    fn decode(&self, sample: ColumnSample<'_, '_>, target: &mut FieldTarget<'_>) -> Result<(), BadSampleProblem> {
+    fn decode(&self, sample: ColumnSample<'_, '_>, target: &mut FieldTarget<'_>) -> ValueResult {
         let ColumnSample { field, content, seed, key, record, resources, .. } = sample;
         let boxes = self.boxes.read((seed, key), resources.limits, record)?;
         let fits = |labels: usize| {

@@ -11,7 +11,7 @@ use spdl_shard::format::{Array, Content};
 use super::{ColumnDecoder, ColumnSample, ColumnSetup, FieldTarget, read_numpy};
 use crate::decode::{
     SampleKey,
-    cause::{BadSampleProblem, wrong_boxes},
+    cause::{BadSampleProblem, ValueResult, wrong_boxes},
     followed::FollowedPicture,
     number::float_of,
     record::{FollowedPlan, KeptBoxes, SampleRecord},
@@ -32,7 +32,7 @@ impl BoxesDecoder {
 }
 
 impl ColumnDecoder for BoxesDecoder {
-    fn decode(&self, sample: ColumnSample<'_, '_>, target: &mut FieldTarget<'_>) -> Result<(), BadSampleProblem> {
+    fn decode(&self, sample: ColumnSample<'_, '_>, target: &mut FieldTarget<'_>) -> ValueResult {
         let ColumnSample { seed, key, record, resources, .. } = sample;
         let boxes = self.reader.read((seed, key), resources.limits, record)?;
         let numbers = boxes.kept.iter().flat_map(|(_, numbers)| numbers);

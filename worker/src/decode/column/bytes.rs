@@ -5,7 +5,10 @@ use spdl_job::BytesColumn;
 use spdl_pixels::{PackedPicture, PictureError};
 
 use super::{ColumnDecoder, ColumnSample, DecodeResources, FieldTarget};
-use crate::decode::{cause::BadSampleProblem, memory::NeverFits};
+use crate::decode::{
+    cause::{BadSampleProblem, ValueResult},
+    memory::NeverFits,
+};
 
 /// Hands over fields of a bounded length.
 pub(super) struct BytesDecoder(pub(super) BytesColumn);
@@ -15,7 +18,7 @@ impl ColumnDecoder for BytesDecoder {
         self.0.max_bytes
     }
 
-    fn decode(&self, sample: ColumnSample<'_, '_>, target: &mut FieldTarget<'_>) -> Result<(), BadSampleProblem> {
+    fn decode(&self, sample: ColumnSample<'_, '_>, target: &mut FieldTarget<'_>) -> ValueResult {
         let file = original(sample.field, sample.content.into_file(), sample.resources)?;
         let (bytes, max_bytes) = (file.len(), self.0.max_bytes);
         if bytes > max_bytes as usize {

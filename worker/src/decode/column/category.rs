@@ -6,7 +6,10 @@ use spdl_job::{CategoryColumn, DefaultValue};
 use spdl_types::DType;
 
 use super::{ColumnDecoder, ColumnSample, ColumnSetup, DecoderError, FieldTarget, int::int};
-use crate::decode::{cause::BadSampleProblem, number::write_integer};
+use crate::decode::{
+    cause::{BadSampleProblem, ValueResult},
+    number::write_integer,
+};
 
 /// Decodes names to their numbers.
 pub(super) struct CategoryDecoder {
@@ -29,7 +32,7 @@ impl CategoryDecoder {
 }
 
 impl ColumnDecoder for CategoryDecoder {
-    fn write_default(&self, default: &DefaultValue, target: &mut FieldTarget<'_>) -> Result<(), BadSampleProblem> {
+    fn write_default(&self, default: &DefaultValue, target: &mut FieldTarget<'_>) -> ValueResult {
         match default {
             DefaultValue::Text(name) => self.write(name.as_bytes(), "default", target.fixed()),
             DefaultValue::Number(number) => int(number.as_bytes(), self.dtype, "default", target.fixed()),
@@ -37,14 +40,14 @@ impl ColumnDecoder for CategoryDecoder {
         }
     }
 
-    fn decode(&self, sample: ColumnSample<'_, '_>, target: &mut FieldTarget<'_>) -> Result<(), BadSampleProblem> {
+    fn decode(&self, sample: ColumnSample<'_, '_>, target: &mut FieldTarget<'_>) -> ValueResult {
         self.write(&sample.content.into_file(), sample.field, target.fixed())
     }
 }
 
 impl CategoryDecoder {
     /// Writes the number of a name.
-    fn write(&self, name: &[u8], field: &str, out: &mut [u8]) -> Result<(), BadSampleProblem> {
+    fn write(&self, name: &[u8], field: &str, out: &mut [u8]) -> ValueResult {
         let number = std::str::from_utf8(name).ok().and_then(|name| self.numbers.get(name.trim()));
         let number = *number.ok_or_else(|| BadSampleProblem::name_unknown(field, name))?;
         write_integer(number, self.dtype, field, || number.to_string(), out)

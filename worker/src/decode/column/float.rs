@@ -9,7 +9,7 @@ use super::{
     int::{array_or_text, check_one_number},
 };
 use crate::decode::{
-    cause::{BadSampleProblem, quoted},
+    cause::{BadSampleProblem, ValueResult, quoted},
     number::{float_of, out_of_range, write_float},
 };
 
@@ -25,12 +25,12 @@ impl ColumnDecoder for FloatDecoder {
         write_float(float_of(dtype, element), self.0, "", String::new, target.fixed()).is_ok()
     }
 
-    fn write_default(&self, default: &DefaultValue, target: &mut FieldTarget<'_>) -> Result<(), BadSampleProblem> {
+    fn write_default(&self, default: &DefaultValue, target: &mut FieldTarget<'_>) -> ValueResult {
         let DefaultValue::Number(number) = default else { unreachable!("a valid job has a number, not {default}") };
         float(number.as_bytes(), self.0, "default", target.fixed())
     }
 
-    fn decode(&self, sample: ColumnSample<'_, '_>, target: &mut FieldTarget<'_>) -> Result<(), BadSampleProblem> {
+    fn decode(&self, sample: ColumnSample<'_, '_>, target: &mut FieldTarget<'_>) -> ValueResult {
         let (field, out) = (sample.field, target.fixed());
         match array_or_text(sample.content, field)? {
             Content::Array(array) => {
@@ -44,7 +44,7 @@ impl ColumnDecoder for FloatDecoder {
 }
 
 /// Parses a number from text, which may have white space around it.
-pub(super) fn float(bytes: &[u8], dtype: DType, field: &str, out: &mut [u8]) -> Result<(), BadSampleProblem> {
+pub(super) fn float(bytes: &[u8], dtype: DType, field: &str, out: &mut [u8]) -> ValueResult {
     let text = std::str::from_utf8(bytes.trim_ascii()).ok();
     let Some(value) = text.and_then(|text| text.parse::<f64>().ok()) else {
         return Err(BadSampleProblem::NotAFloat { field: field.to_owned(), text: quoted(bytes) });

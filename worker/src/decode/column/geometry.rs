@@ -5,7 +5,7 @@ use spdl_pixels::{Parts, ScalableHead};
 use spdl_types::DType;
 
 use super::{ColumnDecoder, ColumnSample, ColumnSetup, FieldTarget};
-use crate::decode::{SampleKey, cause::BadSampleProblem, followed::FollowedPicture, record::SampleRecord};
+use crate::decode::{SampleKey, cause::ValueResult, followed::FollowedPicture, record::SampleRecord};
 
 /// Decodes to matrices of 3x3.
 pub(super) struct GeometryDecoder {
@@ -25,7 +25,7 @@ impl ColumnDecoder for GeometryDecoder {
         Some(Parts::default())
     }
 
-    fn decode(&self, sample: ColumnSample<'_, '_>, target: &mut FieldTarget<'_>) -> Result<(), BadSampleProblem> {
+    fn decode(&self, sample: ColumnSample<'_, '_>, target: &mut FieldTarget<'_>) -> ValueResult {
         let matrix =
             self.picture.plan((sample.seed, sample.key), sample.resources.limits, sample.record)?.plan.to_picture();
         let places = target.fixed().chunks_exact_mut(self.dtype.bytes());

@@ -15,7 +15,7 @@ use spdl_types::{DType, ImageColor, ImageDepth};
 use super::{ColumnDecoder, ColumnSample, ColumnSetup, DecodeResources, DecodeScratch, FieldTarget};
 use crate::decode::{
     SampleKey,
-    cause::BadSampleProblem,
+    cause::{BadSampleProblem, ValueResult},
     followed::FollowedPicture,
     memory::{MemoryPermit, NeverFits},
     record::{FollowedPlan, SampleRecord},
@@ -132,7 +132,7 @@ impl ColumnDecoder for ImageColumnDecoder {
         Some(visible.map_or_else(Parts::default, |(spans, frame)| head.parts(spans, &frame)))
     }
 
-    fn decode(&self, sample: ColumnSample<'_, '_>, target: &mut FieldTarget<'_>) -> Result<(), BadSampleProblem> {
+    fn decode(&self, sample: ColumnSample<'_, '_>, target: &mut FieldTarget<'_>) -> ValueResult {
         let ColumnSample { field, content, seed, key, record, resources, scratch } = sample;
         let file = PictureFile { field, bytes: &content.into_file(), beside_bytes: 0 };
         let plan = |size| self.picture.plan_of_size(size, (seed, key), record);
@@ -162,7 +162,7 @@ impl ImageColumnDecoder {
         plan: impl FnOnce([u32; 2]) -> Result<Rc<FollowedPlan>, BadSampleProblem>,
         (resources, scratch): (&DecodeResources, &mut DecodeScratch),
         out: &mut [u8],
-    ) -> Result<(), BadSampleProblem> {
+    ) -> ValueResult {
         let PictureFile { field, bytes, beside_bytes } = file;
         if bytes.is_empty() {
             return Err(BadSampleProblem::Empty { field: field.to_owned() });
@@ -188,7 +188,7 @@ impl ImageColumnDecoder {
         (writer, is_gray): (&PixelWriter, bool),
         scratch: &mut DecodeScratch,
         out: &mut [u8],
-    ) -> Result<(), BadSampleProblem> {
+    ) -> ValueResult {
         if !planned.plan.then.is_empty() {
             planned.check_size()?;
         }
@@ -206,7 +206,7 @@ impl ImageColumnDecoder {
         (writer, is_gray): (&PixelWriter, bool),
         scratch: &mut DecodeScratch,
         out: &mut [u8],
-    ) -> Result<(), BadSampleProblem> {
+    ) -> ValueResult {
         assert_eq!(out.len(), writer.bytes() * self.pictures as usize, "bytes of a sample's place");
         let PicturePlan { decode, then, .. } = planned.plan;
         let kept_bytes = planned.resources.memory.kept_bytes();
@@ -272,7 +272,7 @@ impl ImageColumnDecoder {
         plan: &PicturePlan,
         (resources, scratch): (&DecodeResources, &mut DecodeScratch),
         out: &mut [u8],
-    ) -> Result<(), BadSampleProblem> {
+    ) -> ValueResult {
         let RgbFrame { field, rgb, stored, orientation } = frame;
         let (bytes, picture) = (rgb.len(), of_rgb(rgb, stored, orientation));
         let planned = PlannedPicture { field, bytes, picture, plan, resources, beside_bytes: 0 };
@@ -285,7 +285,7 @@ impl ImageColumnDecoder {
         writer: &ChannelWriter,
         scratch: &mut DecodeScratch,
         out: &mut [u8],
-    ) -> Result<(), BadSampleProblem> {
+    ) -> ValueResult {
         assert_eq!(out.len(), writer.bytes() * self.pictures as usize, "bytes of a sample's place");
         planned.check_size()?;
         let (format, PicturePlan { decode, then, .. }) = (writer.format(), planned.plan);
@@ -339,7 +339,7 @@ impl<'a, 'b> PlannedPicture<'a, 'b> {
     }
 
     /// Checks that no operation makes the picture larger than the limits.
-    fn check_size(&self) -> Result<(), BadSampleProblem> {
+    fn check_size(&self) -> ValueResult {
         let (field, pixels) = (self.field, self.resources.limits.pixels);
         self.plan.too_large(pixels).map_or(Ok(()), |[width, height]| {
             Err(BadSampleProblem::GrowsTooLarge { field: field.to_owned(), width, height, pixels })
@@ -347,7 +347,7 @@ impl<'a, 'b> PlannedPicture<'a, 'b> {
     }
 
     /// Counts the picture and decodes it.
-    fn decode(self, decode: impl FnOnce(OpenPicture<'b>) -> Result<(), PictureError>) -> Result<(), BadSampleProblem> {
+    fn decode(self, decode: impl FnOnce(OpenPicture<'b>) -> Result<(), PictureError>) -> ValueResult {
         let Self { field, bytes, picture, resources, .. } = self;
         resources.counts.count(&picture);
         decode(picture).map_err(|error| BadSampleProblem::of_picture(error, field, bytes, resources.limits))

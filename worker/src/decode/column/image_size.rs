@@ -6,7 +6,7 @@ use spdl_types::DType;
 
 use super::{ColumnDecoder, ColumnSample, ColumnSetup, FieldTarget};
 use crate::decode::{
-    SampleKey, cause::BadSampleProblem, followed::FollowedPicture, number::write_integer, record::SampleRecord,
+    SampleKey, cause::ValueResult, followed::FollowedPicture, number::write_integer, record::SampleRecord,
 };
 
 /// Decodes to two whole numbers.
@@ -27,7 +27,7 @@ impl ColumnDecoder for ImageSizeDecoder {
         Some(Parts::default())
     }
 
-    fn decode(&self, sample: ColumnSample<'_, '_>, target: &mut FieldTarget<'_>) -> Result<(), BadSampleProblem> {
+    fn decode(&self, sample: ColumnSample<'_, '_>, target: &mut FieldTarget<'_>) -> ValueResult {
         let [width, height] =
             self.picture.plan((sample.seed, sample.key), sample.resources.limits, sample.record)?.size;
         let places = target.fixed().chunks_exact_mut(self.dtype.bytes());

@@ -10,7 +10,7 @@ use super::{
     tensor::NPY_MAGIC,
 };
 use crate::decode::{
-    cause::{BadSampleProblem, quoted, reason},
+    cause::{BadSampleProblem, ValueResult, quoted, reason},
     document::plain_value,
     number::{out_of_range, write_integer, write_number},
 };
@@ -31,13 +31,7 @@ impl IntDecoder {
     }
 
     /// Writes the number of a class, as the column numbers it.
-    fn write_class(
-        &self,
-        listed: &ListedClasses,
-        class: i64,
-        field: &str,
-        out: &mut [u8],
-    ) -> Result<(), BadSampleProblem> {
+    fn write_class(&self, listed: &ListedClasses, class: i64, field: &str, out: &mut [u8]) -> ValueResult {
         let number = listed.of_field(class, field)?;
         write_integer(number, self.dtype, field, || number.to_string(), out)
     }
@@ -64,7 +58,7 @@ impl ColumnDecoder for IntDecoder {
         dtype == self.dtype && self.listed.is_none()
     }
 
-    fn write_default(&self, default: &DefaultValue, target: &mut FieldTarget<'_>) -> Result<(), BadSampleProblem> {
+    fn write_default(&self, default: &DefaultValue, target: &mut FieldTarget<'_>) -> ValueResult {
         let (field, out) = ("default", target.fixed());
         match (default, &self.listed) {
             (DefaultValue::Number(number), _) => int(number.as_bytes(), self.dtype, field, out),
@@ -82,7 +76,7 @@ impl ColumnDecoder for IntDecoder {
         sample: ColumnSample<'_, '_, Option<&Value>>,
         path: &[String],
         target: &mut FieldTarget<'_>,
-    ) -> Result<(), BadSampleProblem> {
+    ) -> ValueResult {
         let (field, out) = (sample.field, target.fixed());
         match (sample.content, &self.listed) {
             (Some(Value::Number(number)), None) => write_number(number, self.dtype, field, out),
@@ -98,7 +92,7 @@ impl ColumnDecoder for IntDecoder {
         }
     }
 
-    fn decode(&self, sample: ColumnSample<'_, '_>, target: &mut FieldTarget<'_>) -> Result<(), BadSampleProblem> {
+    fn decode(&self, sample: ColumnSample<'_, '_>, target: &mut FieldTarget<'_>) -> ValueResult {
         let (field, out) = (sample.field, target.fixed());
         let content = array_or_text(sample.content, field)?;
         match (&self.listed, content) {
@@ -131,7 +125,7 @@ pub(super) fn array_or_text(content: Content, field: &str) -> Result<Content, Ba
 }
 
 /// Checks that an array has one element.
-pub(super) fn check_one_number(array: &Array, field: &str) -> Result<(), BadSampleProblem> {
+pub(super) fn check_one_number(array: &Array, field: &str) -> ValueResult {
     if array.elements.len() == array.dtype.bytes() { Ok(()) } else { Err(holds(array, "one number", field)) }
 }
 
@@ -145,7 +139,7 @@ fn undecodable(field: &str, problem: String) -> BadSampleProblem {
 }
 
 /// Reads the only element of an array of whole numbers.
-fn number(array: &Array, dtype: DType, field: &str, out: &mut [u8]) -> Result<(), BadSampleProblem> {
+fn number(array: &Array, dtype: DType, field: &str, out: &mut [u8]) -> ValueResult {
     check_one_number(array, field)?;
     match whole(array.dtype, &array.elements) {
         Some(Ok(value)) => write_integer(value, dtype, field, || value.to_string(), out),
@@ -172,7 +166,7 @@ pub(super) fn whole(dtype: DType, element: &[u8]) -> Option<Result<i64, u64>> {
 }
 
 /// Parses a decimal integer from text, which may have white space around it.
-pub(super) fn int(bytes: &[u8], dtype: DType, field: &str, out: &mut [u8]) -> Result<(), BadSampleProblem> {
+pub(super) fn int(bytes: &[u8], dtype: DType, field: &str, out: &mut [u8]) -> ValueResult {
     let text = bytes.trim_ascii();
     let digits = text.strip_prefix(b"-").or(text.strip_prefix(b"+")).unwrap_or(text);
     if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {

@@ -3,7 +3,7 @@
 use spdl_job::IsPadColumn;
 
 use super::{ColumnDecoder, ColumnSample, FieldTarget};
-use crate::decode::cause::BadSampleProblem;
+use crate::decode::cause::ValueResult;
 
 /// Writes a byte for each place.
 pub(super) struct IsPadDecoder {
@@ -17,7 +17,7 @@ impl IsPadDecoder {
 }
 
 impl ColumnDecoder for IsPadDecoder {
-    fn decode(&self, sample: ColumnSample<'_, '_>, target: &mut FieldTarget<'_>) -> Result<(), BadSampleProblem> {
+    fn decode(&self, sample: ColumnSample<'_, '_>, target: &mut FieldTarget<'_>) -> ValueResult {
         for (place, is_pad) in self.places.iter().zip(target.fixed()) {
             *is_pad = sample.record.is_pad(*place).into();
         }

@@ -7,7 +7,7 @@ use spdl_types::DType;
 
 use super::{ColumnDecoder, ColumnSample, FieldTarget, float::float, int::int};
 use crate::decode::{
-    cause::{BadSampleProblem, quoted},
+    cause::{BadSampleProblem, ValueResult, quoted},
     document::nothing_at,
     number::{write_float, write_number},
 };
@@ -16,7 +16,7 @@ use crate::decode::{
 pub(super) struct JsonDecoder(pub(super) DType);
 
 impl ColumnDecoder for JsonDecoder {
-    fn write_default(&self, default: &DefaultValue, target: &mut FieldTarget<'_>) -> Result<(), BadSampleProblem> {
+    fn write_default(&self, default: &DefaultValue, target: &mut FieldTarget<'_>) -> ValueResult {
         let DefaultValue::Number(number) = default else { unreachable!("a valid job has a number, not {default}") };
         let write = if matches!(self.0, DType::F32 | DType::F64) { float } else { int };
         write(number.as_bytes(), self.0, "default", target.fixed())
@@ -27,23 +27,17 @@ impl ColumnDecoder for JsonDecoder {
         sample: ColumnSample<'_, '_, Option<&Value>>,
         path: &[String],
         target: &mut FieldTarget<'_>,
-    ) -> Result<(), BadSampleProblem> {
+    ) -> ValueResult {
         number(sample.content, self.0, sample.field, path, target.fixed())
     }
 
-    fn decode(&self, sample: ColumnSample<'_, '_>, _: &mut FieldTarget<'_>) -> Result<(), BadSampleProblem> {
+    fn decode(&self, sample: ColumnSample<'_, '_>, _: &mut FieldTarget<'_>) -> ValueResult {
         unreachable!("the column of field `{}` has no path", sample.field)
     }
 }
 
 /// Writes the number at `path` of a document.
-fn number(
-    value: Option<&Value>,
-    dtype: DType,
-    field: &str,
-    path: &[String],
-    out: &mut [u8],
-) -> Result<(), BadSampleProblem> {
+fn number(value: Option<&Value>, dtype: DType, field: &str, path: &[String], out: &mut [u8]) -> ValueResult {
     match value {
         Some(Value::Number(number)) => write_number(number, dtype, field, out),
         Some(Value::String(text)) if let Some(number) = json::non_finite(text) => {

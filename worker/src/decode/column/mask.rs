@@ -6,7 +6,11 @@ use spdl_pixels::{IndexPng, PictureError};
 use spdl_types::DType;
 
 use super::{ColumnDecoder, ColumnSample, ColumnSetup, FieldTarget};
-use crate::decode::{cause::BadSampleProblem, followed::FollowedPicture, memory::NeverFits};
+use crate::decode::{
+    cause::{BadSampleProblem, ValueResult},
+    followed::FollowedPicture,
+    memory::NeverFits,
+};
 
 /// Decodes masks to numbers of one type.
 pub(super) struct MaskDecoder {
@@ -23,7 +27,7 @@ impl MaskDecoder {
 }
 
 impl ColumnDecoder for MaskDecoder {
-    fn decode(&self, sample: ColumnSample<'_, '_>, target: &mut FieldTarget<'_>) -> Result<(), BadSampleProblem> {
+    fn decode(&self, sample: ColumnSample<'_, '_>, target: &mut FieldTarget<'_>) -> ValueResult {
         let ColumnSample { field, content, seed, key, record, resources, scratch } = sample;
         let bytes = content.into_file();
         if bytes.is_empty() {

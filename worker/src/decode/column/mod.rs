@@ -49,7 +49,7 @@ pub(super) use tokens::{MAX_DOCUMENT_BYTES, TokenRange, can_be_ids, whole_number
 use video_fact::{VideoFact, VideoFactDecoder};
 
 use super::{
-    BadSampleProblem, DecodeMemory, DecoderError, FieldTarget, PictureCounts, PictureLimits, SampleKey,
+    DecodeMemory, DecoderError, FieldTarget, PictureCounts, PictureLimits, SampleKey, ValueResult,
     document::plain_value,
     read_video::{FrameChoice, ReadVideo, SeriesFrames},
     record::{SampleRecord, one_value},
@@ -154,20 +154,12 @@ pub(super) trait ColumnDecoder: Send + Sync {
     }
 
     /// Decodes a video of which the [packets](Self::video_packets) were read that decoding takes.
-    fn decode_read(
-        &self,
-        sample: ColumnSample<'_, '_, &ReadVideo>,
-        _target: &mut FieldTarget<'_>,
-    ) -> Result<(), BadSampleProblem> {
+    fn decode_read(&self, sample: ColumnSample<'_, '_, &ReadVideo>, _target: &mut FieldTarget<'_>) -> ValueResult {
         unreachable!("field `{}` was read as a video, and its column reads none", sample.field)
     }
 
     /// Decodes the frames of a [series](FrameChoice::Series) that a sample has.
-    fn decode_series(
-        &self,
-        sample: ColumnSample<'_, '_, &SeriesFrames>,
-        _target: &mut FieldTarget<'_>,
-    ) -> Result<(), BadSampleProblem> {
+    fn decode_series(&self, sample: ColumnSample<'_, '_, &SeriesFrames>, _target: &mut FieldTarget<'_>) -> ValueResult {
         unreachable!("frames were read of field `{}`, and its column takes none", sample.field)
     }
 
@@ -201,7 +193,7 @@ pub(super) trait ColumnDecoder: Send + Sync {
     ///
     /// # Errors
     /// If it is a name, and none of the column's.
-    fn write_default(&self, default: &DefaultValue, _target: &mut FieldTarget<'_>) -> Result<(), BadSampleProblem> {
+    fn write_default(&self, default: &DefaultValue, _target: &mut FieldTarget<'_>) -> ValueResult {
         unreachable!("a valid job has no default {default} for a column of this kind")
     }
 
@@ -211,24 +203,20 @@ pub(super) trait ColumnDecoder: Send + Sync {
         sample: ColumnSample<'_, '_, Option<&Value>>,
         path: &[String],
         target: &mut FieldTarget<'_>,
-    ) -> Result<(), BadSampleProblem> {
+    ) -> ValueResult {
         let value = plain_value(sample.content, sample.field, path)?;
         self.decode(sample.replace(value).0, target)
     }
 
     /// Decodes the value of a field into its place. A decoder that takes no lists expects a single value.
-    fn decode_value(
-        &self,
-        sample: ColumnSample<'_, '_, FieldValue>,
-        target: &mut FieldTarget<'_>,
-    ) -> Result<(), BadSampleProblem> {
+    fn decode_value(&self, sample: ColumnSample<'_, '_, FieldValue>, target: &mut FieldTarget<'_>) -> ValueResult {
         let (sample, value) = sample.replace(());
         let content = one_value(sample.field, value)?;
         self.decode(sample.replace(content).0, target)
     }
 
     /// Decodes one value into its place.
-    fn decode(&self, sample: ColumnSample<'_, '_>, target: &mut FieldTarget<'_>) -> Result<(), BadSampleProblem>;
+    fn decode(&self, sample: ColumnSample<'_, '_>, target: &mut FieldTarget<'_>) -> ValueResult;
 }
 
 /// The inputs from which the decoder of a column is created.

@@ -7,7 +7,10 @@ use spdl_shard::format::Content;
 use spdl_types::DType;
 
 use super::{ColumnDecoder, ColumnSample, ColumnSetup, DecoderError, FieldTarget, int, listed::ListedClasses};
-use crate::decode::{cause::BadSampleProblem, number::write_float};
+use crate::decode::{
+    cause::{BadSampleProblem, ValueResult},
+    number::write_float,
+};
 
 /// Decodes a class to a probability of each class.
 pub(super) struct OneHotDecoder {
@@ -56,7 +59,7 @@ impl OneHotDecoder {
 }
 
 impl ColumnDecoder for OneHotDecoder {
-    fn write_default(&self, default: &DefaultValue, target: &mut FieldTarget<'_>) -> Result<(), BadSampleProblem> {
+    fn write_default(&self, default: &DefaultValue, target: &mut FieldTarget<'_>) -> ValueResult {
         let (field, out) = ("default", target.fixed());
         match default {
             DefaultValue::Number(place) => {
@@ -68,7 +71,7 @@ impl ColumnDecoder for OneHotDecoder {
         }
     }
 
-    fn decode(&self, sample: ColumnSample<'_, '_>, target: &mut FieldTarget<'_>) -> Result<(), BadSampleProblem> {
+    fn decode(&self, sample: ColumnSample<'_, '_>, target: &mut FieldTarget<'_>) -> ValueResult {
         let ColumnSample { field, content, .. } = sample;
         self.write(self.place(content, field)?, field, target.fixed())
     }
@@ -76,7 +79,7 @@ impl ColumnDecoder for OneHotDecoder {
 
 impl OneHotDecoder {
     /// Writes 1 at the place of a class, and 0 at all others.
-    fn write(&self, class: i64, field: &str, out: &mut [u8]) -> Result<(), BadSampleProblem> {
+    fn write(&self, class: i64, field: &str, out: &mut [u8]) -> ValueResult {
         let Some(class) = u32::try_from(class).ok().filter(|class| *class < self.classes) else {
             let (field, classes) = (field.to_owned(), self.classes);
             return Err(BadSampleProblem::NoSuchClass { field, class, classes });

@@ -9,7 +9,7 @@ use super::{
     ColumnDecoder, ColumnSample, FieldTarget,
     image::{ImageColumnDecoder, PictureFile},
 };
-use crate::decode::cause::BadSampleProblem;
+use crate::decode::cause::{BadSampleProblem, ValueResult};
 
 /// Decodes lists of pictures, one after the other.
 pub(super) struct PictureListDecoder {
@@ -24,16 +24,12 @@ impl PictureListDecoder {
 }
 
 impl ColumnDecoder for PictureListDecoder {
-    fn decode_value(
-        &self,
-        sample: ColumnSample<'_, '_, FieldValue>,
-        target: &mut FieldTarget<'_>,
-    ) -> Result<(), BadSampleProblem> {
+    fn decode_value(&self, sample: ColumnSample<'_, '_, FieldValue>, target: &mut FieldTarget<'_>) -> ValueResult {
         let (sample, value) = sample.replace(());
         self.decode_files(sample, &value.into_files(), target)
     }
 
-    fn decode(&self, sample: ColumnSample<'_, '_>, target: &mut FieldTarget<'_>) -> Result<(), BadSampleProblem> {
+    fn decode(&self, sample: ColumnSample<'_, '_>, target: &mut FieldTarget<'_>) -> ValueResult {
         let (sample, content) = sample.replace(());
         self.decode_files(sample, &[Some(content.into_file())], target)
     }
@@ -45,7 +41,7 @@ impl PictureListDecoder {
         mut sample: ColumnSample<'_, '_, ()>,
         files: &[Option<Bytes>],
         target: &mut FieldTarget<'_>,
-    ) -> Result<(), BadSampleProblem> {
+    ) -> ValueResult {
         let (list, pictures) = (self.list, files.len());
         if !list.allows(pictures) {
             return Err(BadSampleProblem::PictureCount { field: sample.field.to_owned(), pictures, list });
@@ -76,7 +72,7 @@ impl PictureListDecoder {
         (number, file): (u32, Option<&Bytes>),
         beside_bytes: u64,
         out: &mut [u8],
-    ) -> Result<(), BadSampleProblem> {
+    ) -> ValueResult {
         let ColumnSample { field, seed, key, record, resources, scratch, .. } = sample;
         let bytes = file.ok_or_else(|| BadSampleProblem::Null { field: (*field).to_owned() })?;
         let plan = |size| self.each.picture().plan_of_part(size, (*seed, *key), number, record);

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use spdl_job::{DefaultValue, TextColumn};
 
 use super::{ColumnDecoder, ColumnSample, FieldTarget, bytes::BytesDecoder};
-use crate::decode::cause::BadSampleProblem;
+use crate::decode::cause::{BadSampleProblem, ValueResult};
 
 /// Hands over fields of a bounded length that are UTF-8.
 pub(super) struct TextDecoder(BytesDecoder);
@@ -20,13 +20,13 @@ impl ColumnDecoder for TextDecoder {
         self.0.max_bytes()
     }
 
-    fn write_default(&self, default: &DefaultValue, target: &mut FieldTarget<'_>) -> Result<(), BadSampleProblem> {
+    fn write_default(&self, default: &DefaultValue, target: &mut FieldTarget<'_>) -> ValueResult {
         let DefaultValue::Text(text) = default else { unreachable!("a valid job has a text, not {default}") };
         *target.ragged() = Bytes::copy_from_slice(text.as_bytes());
         Ok(())
     }
 
-    fn decode(&self, sample: ColumnSample<'_, '_>, target: &mut FieldTarget<'_>) -> Result<(), BadSampleProblem> {
+    fn decode(&self, sample: ColumnSample<'_, '_>, target: &mut FieldTarget<'_>) -> ValueResult {
         let field = sample.field;
         self.0.decode(sample, target)?;
         match std::str::from_utf8(target.ragged()) {

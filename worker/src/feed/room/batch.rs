@@ -202,9 +202,6 @@ impl BatchRoom {
     }
 
     /// Gives back all room and the pages of the slot, and asks for as much room as the batch needs.
-    ///
-    /// # Errors
-    /// [`TooLarge`].
     pub(in crate::feed) fn restart(&self, slot: &mut SlotMut) -> Result<(), TooLarge> {
         let held_bytes = slot.give_back(self.fixed_stride);
         let kept_bytes = held_bytes.saturating_sub(self.fixed_stride) as u64;

@@ -21,22 +21,17 @@ pub struct Addresses(Vec<String>);
 /// A text that does not contain addresses of coordinators.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "the texts say what the fields are")]
 pub enum AddressError {
     /// The text is empty.
     #[error("is missing; give the coordinator's address as HOST:PORT, several separated by commas")]
     Missing,
     /// A part of it is not an address.
     #[error("is `{address}`, not HOST:PORT")]
-    NotAnAddress {
-        /// The part.
-        address: String,
-    },
+    NotAnAddress { address: String },
     /// It has too many addresses.
     #[error("has {actual} addresses; the most is {MAX_COORDINATORS}")]
-    TooMany {
-        /// The number of addresses.
-        actual: usize,
-    },
+    TooMany { actual: usize },
 }
 
 impl Addresses {

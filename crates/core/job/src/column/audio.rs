@@ -1,14 +1,16 @@
 //! The kind `audio`: the samples of a sound file.
 
-use std::{borrow::Cow, fmt};
+use std::fmt;
 
 use serde::{
     Deserialize, Deserializer, Serialize, Serializer,
     de::{Error, Unexpected, Visitor},
 };
 
-use super::{AudioFeatures, AudioSpan, ColumnKind, FeaturesFile, Kind, KindKeys, SpanFile, kind::not_of_kind};
-use crate::{KeyProblem, SoundOp, SoundStage, check::MAX_SAMPLE_BYTES, operation::step, sound_operation};
+use super::{AudioFeatures, AudioSpan, ColumnKind, FeaturesFile, Kind, SpanFile, kind::{keys, not_of_kind}};
+use crate::{
+    KeyProblem, SoundOp, SoundStage, check::MAX_SAMPLE_BYTES, described::described, operation::step, sound_operation,
+};
 use spdl_types::{DType, SampleShape};
 
 /// The highest sample rate, in Hz.
@@ -19,43 +21,34 @@ const DEFAULT_MAX_SECONDS: u32 = 60;
 /// The rate of the result for which `max_seconds` counts where the files have different ones, in Hz.
 const USUAL_RATE: u32 = 48_000;
 
-/// The keys of an `audio` column in a job file.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
-pub struct AudioKeys {
-    /// For audio: the sample rate of the result, in Hz, 1 to 384000. Files of another rate are resampled, with the filter of
-    /// `torchaudio.functional.resample`. Default: none; each file keeps its own.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub rate: Option<u32>,
-    /// For audio: the channels of the result: `mean` for one channel, the mean of those of the file; `first` for the first
-    /// one; or their number, 1 to 64, which every file then has to have. Default: `mean`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub channels: Option<AudioChannels>,
-    /// For audio: the part of each sound that is taken, as `{ seconds = 10.0, pick = "random" }`. Needs `rate`. Of a file of
-    /// which only a part is wanted, only that part is decoded. Default: none; the whole sound.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub segment: Option<SegmentFile>,
-    /// For audio: the part of each file that is the sound, where files are long recordings of which records name parts, as
-    /// `{ start = "offset", seconds = "duration" }`: fields with numbers of seconds. What else is said of the sound, such as
-    /// `segment`, is of this part, and only it is decoded. Default: none; the whole file.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub span: Option<SpanFile>,
-    /// For audio: the length of the longest sound without `segment`, in seconds of the result, or of 48,000 frames without
-    /// `rate`. A longer one is a bad sample. It reserves no memory. Default: 60.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub max_seconds: Option<u32>,
-    /// For audio: the operations, in order: `speed` first, those on samples before those on features. Default: none.
-    #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "step::read_all")]
-    #[schemars(with = "Vec<step::StepFile<SoundOp>>")]
-    pub ops: Vec<SoundOp>,
-    /// For audio: features in place of samples, as `{ preset = "kaldi", mels = 80 }`: energies of bands in frames of some 25 ms, as
-    /// models of speech take them. Needs `rate`, and one channel. Of a segment, the silence behind a short sound is part of it.
-    /// Default: none; samples.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub features: Option<FeaturesFile>,
-}
-
-impl KindKeys for AudioKeys {
-    const NAMES: &'static [&'static str] = &["rate", "channels", "segment", "span", "max_seconds", "ops", "features"];
+keys! {
+    /// The keys of an `audio` column in a job file.
+    AudioKeys {
+        /// For audio: the sample rate of the result, in Hz, 1 to 384000. Files of another rate are resampled, with the filter of
+        /// `torchaudio.functional.resample`. Default: none; each file keeps its own.
+        rate: Option<u32>,
+        /// For audio: the channels of the result: `mean` for one channel, the mean of those of the file; `first` for the first
+        /// one; or their number, 1 to 64, which every file then has to have. Default: `mean`.
+        channels: Option<AudioChannels>,
+        /// For audio: the part of each sound that is taken, as `{ seconds = 10.0, pick = "random" }`. Needs `rate`. Of a file of
+        /// which only a part is wanted, only that part is decoded. Default: none; the whole sound.
+        segment: Option<SegmentFile>,
+        /// For audio: the part of each file that is the sound, where files are long recordings of which records name parts, as
+        /// `{ start = "offset", seconds = "duration" }`: fields with numbers of seconds. What else is said of the sound, such as
+        /// `segment`, is of this part, and only it is decoded. Default: none; the whole file.
+        span: Option<SpanFile>,
+        /// For audio: the length of the longest sound without `segment`, in seconds of the result, or of 48,000 frames without
+        /// `rate`. A longer one is a bad sample. It reserves no memory. Default: 60.
+        max_seconds: Option<u32>,
+        /// For audio: the operations, in order: `speed` first, those on samples before those on features. Default: none.
+        #[serde(deserialize_with = "step::read_all")]
+        #[schemars(with = "Vec<step::StepFile<SoundOp>>")]
+        ops: Vec<SoundOp>,
+        /// For audio: features in place of samples, as `{ preset = "kaldi", mels = 80 }`: energies of bands in frames of some 25 ms, as
+        /// models of speech take them. Needs `rate`, and one channel. Of a segment, the silence behind a short sound is part of it.
+        /// Default: none; samples.
+        features: Option<FeaturesFile>,
+    }
 }
 
 /// The `segment` of a job file.
@@ -314,21 +307,13 @@ impl Visitor<'_> for ChannelsVisitor {
     }
 }
 
-impl schemars::JsonSchema for AudioChannels {
-    fn schema_name() -> Cow<'static, str> {
-        "AudioChannels".into()
-    }
-
-    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
-        schemars::json_schema!({
-            "description": "`mean`, `first`, or a number of channels.",
-            "anyOf": [
-                { "type": "string", "enum": ["mean", "first"] },
-                { "type": "integer", "minimum": 1, "maximum": MAX_CHANNELS },
-            ],
-        })
-    }
-}
+described!(AudioChannels, "AudioChannels", |_| schemars::json_schema!({
+    "description": "`mean`, `first`, or a number of channels.",
+    "anyOf": [
+        { "type": "string", "enum": ["mean", "first"] },
+        { "type": "integer", "minimum": 1, "maximum": MAX_CHANNELS },
+    ],
+}));
 
 #[cfg(test)]
 mod tests {

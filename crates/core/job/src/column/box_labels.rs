@@ -2,30 +2,23 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{BoxStorage, CategoryColumn, ColumnKind, Kind, KindKeys, kind::{no_names, not_of_kind}};
+use super::{BoxStorage, CategoryColumn, ColumnKind, Kind, kind::{keys, no_names, not_of_kind}};
 use spdl_types::{SampleShape, DType};
 use crate::KeyProblem;
 
 const DEFAULT_KEY: &str = "category_id";
 
-/// The keys of a `box_labels` column in a job file.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[derive(schemars::JsonSchema)]
-pub struct BoxLabelsKeys {
-    /// For box_labels: the name of the `boxes` column. Required.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub follows: Option<String>,
-    /// For box_labels: the key of COCO's annotations that has the label, a number or a name. Default: `category_id`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub key: Option<String>,
-    /// For box_labels: the names, whose numbers are 0, 1, 2 and so on. A sample with another name is a bad sample.
-    /// Default: the dataset's classes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub names: Option<Vec<String>>,
-}
-
-impl KindKeys for BoxLabelsKeys {
-    const NAMES: &'static [&'static str] = &["follows", "key", "names"];
+keys! {
+    /// The keys of a `box_labels` column in a job file.
+    BoxLabelsKeys {
+        /// For box_labels: the name of the `boxes` column. Required.
+        follows: Option<String>,
+        /// For box_labels: the key of COCO's annotations that has the label, a number or a name. Default: `category_id`.
+        key: Option<String>,
+        /// For box_labels: the names, whose numbers are 0, 1, 2 and so on. A sample with another name is a bad sample.
+        /// Default: the dataset's classes.
+        names: Option<Vec<String>>,
+    }
 }
 
 /// A number for each box of a picture.

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{ColumnKind, Kind, KindKeys, kind::followed_picture};
+use super::{ColumnKind, Kind, kind::{keys, followed_picture}};
 use spdl_types::{SampleShape, DType};
 use crate::KeyProblem;
 
@@ -44,38 +44,26 @@ pub enum BoxStorage {
     Cxcywh,
 }
 
-/// The keys of a `boxes` column in a job file.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[derive(schemars::JsonSchema)]
-pub struct BoxesKeys {
-    /// For boxes: the name of the `image` column that they are of. Required.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub follows: Option<String>,
-    /// For boxes: how the field stores them. Required.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub stored_as: Option<BoxStorage>,
-    /// For boxes: the most boxes that are left in one sample, 1 to 1048576. A sample with more is a bad sample. It
-    /// reserves no memory. Required.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub max_rows: Option<u32>,
-    /// For boxes: the numbers that give a box in the batch. Default: `xyxy`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub format: Option<BoxFormat>,
-    /// For boxes: whether the numbers are shares of the picture's width and height, and not pixels. Default: `false`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub normalised: Option<bool>,
-    /// For boxes: the least share of a box's area that has to be left, 0 to 1. Boxes of which less is left are left
-    /// out. Default: 0.1.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub min_visible: Option<f32>,
-    /// For boxes: the least width and height of what is left, in pixels of the result, 0 to 16384. Default: 1.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub min_size: Option<f32>,
-}
-
-impl KindKeys for BoxesKeys {
-    const NAMES: &'static [&'static str] =
-        &["follows", "stored_as", "max_rows", "format", "normalised", "min_visible", "min_size"];
+keys! {
+    /// The keys of a `boxes` column in a job file.
+    BoxesKeys {
+        /// For boxes: the name of the `image` column that they are of. Required.
+        follows: Option<String>,
+        /// For boxes: how the field stores them. Required.
+        stored_as: Option<BoxStorage>,
+        /// For boxes: the most boxes that are left in one sample, 1 to 1048576. A sample with more is a bad sample. It
+        /// reserves no memory. Required.
+        max_rows: Option<u32>,
+        /// For boxes: the numbers that give a box in the batch. Default: `xyxy`.
+        format: Option<BoxFormat>,
+        /// For boxes: whether the numbers are shares of the picture's width and height, and not pixels. Default: `false`.
+        normalised: Option<bool>,
+        /// For boxes: the least share of a box's area that has to be left, 0 to 1. Boxes of which less is left are left
+        /// out. Default: 0.1.
+        min_visible: Option<f32>,
+        /// For boxes: the least width and height of what is left, in pixels of the result, 0 to 16384. Default: 1.
+        min_size: Option<f32>,
+    }
 }
 
 /// The bounding boxes in a picture.

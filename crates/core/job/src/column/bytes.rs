@@ -2,24 +2,19 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Kind, KindKeys};
+use super::{Kind, kind::keys};
 use spdl_types::{SampleShape, DType};
 use crate::{KeyProblem, check::MAX_SAMPLE_BYTES};
 
 const DEFAULT_MAX_BYTES: u32 = 1 << 20;
 
-/// The keys of a `bytes` column in a job file.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[derive(schemars::JsonSchema)]
-pub struct BytesKeys {
-    /// For bytes: the length of the longest value, 1 to 1073741824. A longer value is a bad sample. It reserves no
-    /// memory. Default: 1048576.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub max_bytes: Option<u32>,
-}
-
-impl KindKeys for BytesKeys {
-    const NAMES: &'static [&'static str] = &["max_bytes"];
+keys! {
+    /// The keys of a `bytes` column in a job file.
+    BytesKeys {
+        /// For bytes: the length of the longest value, 1 to 1073741824. A longer value is a bad sample. It reserves no
+        /// memory. Default: 1048576.
+        max_bytes: Option<u32>,
+    }
 }
 
 /// The field's bytes as they are: a ragged column.

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use super::{ColumnKind, DefaultValue, Kind, KindKeys, kind::no_names};
+use super::{ColumnKind, DefaultValue, Kind, kind::{keys, no_names}};
 use crate::KeyProblem;
 use spdl_types::DType;
 
@@ -12,17 +12,13 @@ use spdl_types::DType;
 const MAX_NAMES: usize = 100_000;
 const MAX_NAME_BYTES: usize = 1_024;
 
-/// The keys of a `category` column in a job file.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
-pub struct CategoryKeys {
-    /// For category: the names, whose numbers are 0, 1, 2 and so on: 1 to 100000 of them. A sample with another name is
-    /// a bad sample. Default: the dataset's classes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub names: Option<Vec<String>>,
-}
-
-impl KindKeys for CategoryKeys {
-    const NAMES: &'static [&'static str] = &["names"];
+keys! {
+    /// The keys of a `category` column in a job file.
+    CategoryKeys {
+        /// For category: the names, whose numbers are 0, 1, 2 and so on: 1 to 100000 of them. A sample with another name is
+        /// a bad sample. Default: the dataset's classes.
+        names: Option<Vec<String>>,
+    }
 }
 
 /// The number of the name that the field holds.

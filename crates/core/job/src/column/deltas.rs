@@ -1,6 +1,6 @@
 //! The `deltas` of a column: at which places of its series, counted from the sample's record, a column has values.
 
-use std::{borrow::Cow, fmt};
+use std::fmt;
 
 use serde::{
     Deserialize, Deserializer, Serialize,
@@ -10,7 +10,7 @@ use serde::{
     },
 };
 
-use crate::KeyProblem;
+use crate::{KeyProblem, described::described};
 
 /// Upper limit of the number of places.
 const MAX_DELTAS: usize = 1024;
@@ -92,22 +92,16 @@ impl<'de> Deserialize<'de> for DeltasFile {
     }
 }
 
-impl schemars::JsonSchema for DeltasFile {
-    fn schema_name() -> Cow<'static, str> {
-        "DeltasFile".into()
-    }
-
-    fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
-        let run = generator.subschema_for::<DeltaRunFile>();
-        schemars::json_schema!({
-            "description": "Places, or a run of them.",
-            "anyOf": [
-                { "type": "array", "items": { "type": "integer", "format": "int32" } },
-                run,
-            ],
-        })
-    }
-}
+described!(DeltasFile, "DeltasFile", |generator| {
+    let run = generator.subschema_for::<DeltaRunFile>();
+    schemars::json_schema!({
+        "description": "Places, or a run of them.",
+        "anyOf": [
+            { "type": "array", "items": { "type": "integer", "format": "int32" } },
+            run,
+        ],
+    })
+});
 
 #[cfg(test)]
 mod tests {

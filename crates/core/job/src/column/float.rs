@@ -1,29 +1,13 @@
 //! The kind `float`: a number of any numeric type, or a decimal number in text.
 
-use serde::{Deserialize, Serialize};
-
-use super::{DefaultValue, Kind, NoKeys};
-use crate::KeyProblem;
+use super::{DefaultValue, kind::unit_kind};
 use spdl_types::DType;
 
-/// A number, which may have a fraction.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FloatColumn;
-
-impl Kind for FloatColumn {
-    const NAME: &'static str = "float";
-    const IS_UNIT: bool = true;
+unit_kind! {
+    /// A number, which may have a fraction.
+    FloatColumn = "float", [F32, F64, F16, Bf16];
     const IS_PLAIN: bool = true;
     const TAKES_DELTAS: bool = true;
-    type Keys = NoKeys;
-
-    fn read(_: &NoKeys) -> Result<Self, KeyProblem> {
-        Ok(Self)
-    }
-
-    fn dtypes(&self) -> &'static [DType] {
-        &[DType::F32, DType::F64, DType::F16, DType::Bf16]
-    }
 
     fn check_default(&self, default: &DefaultValue, dtype: DType) -> Result<(), String> {
         default.check_number(dtype)

@@ -13,19 +13,15 @@ follower! {
 
 #[cfg(test)]
 mod tests {
-    use crate::{Job, JobError, JobFile};
-    use spdl_order::DatasetFacts;
-    use spdl_types::Fingerprint;
+    use crate::{Job, JobError};
 
     fn job(geometry: &str) -> Result<Job, JobError> {
-        let text = format!(
-            "name = \"a\"\ndataset = \"b\"\nglobal_batch = 8\n[[column]]\nname = \"geometry\"\nfrom = \"jpg\"\n\
+        crate::testing::job_of(&format!(
+            "[[column]]\nname = \"geometry\"\nfrom = \"jpg\"\n\
              decode = \"geometry\"\n{geometry}\n[[column]]\nname = \"image\"\nfrom = \"jpg\"\ndecode = \"image\"\n\
              ops = [{{ letterbox = [32, 48] }}]\n[[column]]\nname = \"size\"\nfrom = \"jpg\"\ndecode = \"image_size\"\n\
              follows = \"image\"\n"
-        );
-        let facts = DatasetFacts::new(Fingerprint(7), 100, 10);
-        JobFile::parse(&text, "job.toml").and_then(|file| file.freeze(&facts))
+        ))
     }
 
     #[test]

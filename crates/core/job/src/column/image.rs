@@ -2,52 +2,40 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Kind, KindKeys};
+use super::{Kind, kind::keys};
 use spdl_types::{SampleShape, DType, ImageColor, ImageDepth, ImageLayout, Normalise};
 use crate::{Fill, ImageOp, KeyProblem, check::MAX_SAMPLE_BYTES, operation::{self, step}};
 
 /// Upper limit of the pictures of a sample.
 const MAX_PICTURES: u32 = 1 << 16;
 
-/// The keys of an `image` column in a job file.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[derive(schemars::JsonSchema)]
-pub struct ImageKeys {
-    /// For image: the operations from the picture to the array, in order. The last one has to give a fixed size.
-    /// Required.
-    #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "step::read_all")]
-    #[schemars(with = "Vec<step::StepFile>")]
-    pub ops: Vec<ImageOp>,
-    /// For image: the order of the dimensions. Default: `nhwc`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub layout: Option<ImageLayout>,
-    /// For image: for a float type, `(value - mean) / std` of each channel, where values of 8 bits are divided by 255
-    /// first. Default: none; values of 8 bits are divided by 255 all the same.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub normalise: Option<Normalise<Vec<f32>>>,
-    /// For image: the channels. Default: `rgb`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub color: Option<ImageColor>,
-    /// For image: the colour that shows through transparent pixels. The picture is laid on it before any operation, as
-    /// Pillow's `alpha_composite` does it, within one level. Default: none; opacity is ignored.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub background: Option<Fill>,
-    /// For image: the bits of a value. Default: 8 for `u8`, 16 for `u16`, and for floats that of the picture.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub depth: Option<ImageDepth>,
-    /// For image: for a field that is a list of pictures, the most pictures of one sample, 1 to 65536. A sample with
-    /// more is a bad sample. It reserves no memory. Default: none; samples have one picture.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub max_rows: Option<u32>,
-    /// For image: for a field that is a list of pictures, the number of pictures that each sample has, 1 to 65536. A
-    /// sample with another number is a bad sample. Default: none; samples have one picture.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub pictures: Option<u32>,
-}
-
-impl KindKeys for ImageKeys {
-    const NAMES: &'static [&'static str] =
-        &["ops", "layout", "normalise", "color", "background", "depth", "max_rows", "pictures"];
+keys! {
+    /// The keys of an `image` column in a job file.
+    ImageKeys {
+        /// For image: the operations from the picture to the array, in order. The last one has to give a fixed size.
+        /// Required.
+        #[serde(deserialize_with = "step::read_all")]
+        #[schemars(with = "Vec<step::StepFile>")]
+        ops: Vec<ImageOp>,
+        /// For image: the order of the dimensions. Default: `nhwc`.
+        layout: Option<ImageLayout>,
+        /// For image: for a float type, `(value - mean) / std` of each channel, where values of 8 bits are divided by 255
+        /// first. Default: none; values of 8 bits are divided by 255 all the same.
+        normalise: Option<Normalise<Vec<f32>>>,
+        /// For image: the channels. Default: `rgb`.
+        color: Option<ImageColor>,
+        /// For image: the colour that shows through transparent pixels. The picture is laid on it before any operation, as
+        /// Pillow's `alpha_composite` does it, within one level. Default: none; opacity is ignored.
+        background: Option<Fill>,
+        /// For image: the bits of a value. Default: 8 for `u8`, 16 for `u16`, and for floats that of the picture.
+        depth: Option<ImageDepth>,
+        /// For image: for a field that is a list of pictures, the most pictures of one sample, 1 to 65536. A sample with
+        /// more is a bad sample. It reserves no memory. Default: none; samples have one picture.
+        max_rows: Option<u32>,
+        /// For image: for a field that is a list of pictures, the number of pictures that each sample has, 1 to 65536. A
+        /// sample with another number is a bad sample. Default: none; samples have one picture.
+        pictures: Option<u32>,
+    }
 }
 
 /// The number of pictures in the samples of a column of lists. A sample with another number is bad.

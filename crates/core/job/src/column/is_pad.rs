@@ -2,20 +2,16 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Kind, KindKeys};
+use super::{Kind, kind::keys};
 use crate::KeyProblem;
 use spdl_types::{DType, SampleShape};
 
-/// The keys of an `is_pad` column in a job file.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
-pub struct IsPadKeys {
-    /// For is_pad: the name of the column with `deltas` that it is of. Required.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub follows: Option<String>,
-}
-
-impl KindKeys for IsPadKeys {
-    const NAMES: &'static [&'static str] = &["follows"];
+keys! {
+    /// The keys of an `is_pad` column in a job file.
+    IsPadKeys {
+        /// For is_pad: the name of the column with `deltas` that it is of. Required.
+        follows: Option<String>,
+    }
 }
 
 /// Which of the values of a column are of a place before the first or behind the last record of the series.

@@ -2,21 +2,17 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{DefaultValue, Kind, KindKeys, value::path_of};
+use super::{DefaultValue, Kind, value::path_of, kind::keys};
 use crate::KeyProblem;
 use spdl_types::DType;
 
-/// The keys of a `json` column in a job file.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
-pub struct JsonKeys {
-    /// For json: the keys from the root to the number, separated by dots, such as `camera.exposure`. An index in a list
-    /// is a number. Required.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub path: Option<String>,
-}
-
-impl KindKeys for JsonKeys {
-    const NAMES: &'static [&'static str] = &["path"];
+keys! {
+    /// The keys of a `json` column in a job file.
+    JsonKeys {
+        /// For json: the keys from the root to the number, separated by dots, such as `camera.exposure`. An index in a list
+        /// is a number. Required.
+        path: Option<String>,
+    }
 }
 
 /// A number in a JSON document.

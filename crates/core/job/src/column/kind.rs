@@ -27,9 +27,6 @@ pub trait Kind: Serialize + DeserializeOwned {
     type Keys: KindKeys;
 
     /// Converts the keys, without checking all of their values.
-    ///
-    /// # Errors
-    /// The key that is wrong, and what is wrong with it.
     fn read(keys: &Self::Keys) -> Result<Self, KeyProblem>;
 
     /// Returns the name of the column whose changes its values follow, if they do.
@@ -46,9 +43,6 @@ pub trait Kind: Serialize + DeserializeOwned {
     }
 
     /// Checks that this column can have `deltas`, if its kind [takes them](Self::TAKES_DELTAS).
-    ///
-    /// # Errors
-    /// The key that is wrong, and what is wrong with it.
     fn check_deltas(&self) -> Result<(), KeyProblem> {
         Ok(())
     }
@@ -63,9 +57,6 @@ pub trait Kind: Serialize + DeserializeOwned {
 
     /// Checks the column for a dataset that lists no classes. `followed` is the kind of the column that it
     /// [follows](Self::follows).
-    ///
-    /// # Errors
-    /// The key that is wrong, and what is wrong with it.
     fn check_without_classes(&self, _followed: Option<&ColumnKind>) -> Result<(), KeyProblem> {
         Ok(())
     }
@@ -93,9 +84,6 @@ pub trait Kind: Serialize + DeserializeOwned {
     }
 
     /// Checks all values, for elements of one of [`dtypes`](Self::dtypes).
-    ///
-    /// # Errors
-    /// The key that is wrong, and what is wrong with it.
     fn check(&self, _dtype: DType) -> Result<(), KeyProblem> {
         Ok(())
     }
@@ -153,6 +141,53 @@ pub(super) fn followed_tokens(name: &str, followed: &ColumnKind) -> Result<u32, 
     })
 }
 
+/// Returns whether a key is as if it were not written.
+pub(super) fn is_left_out<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
+/// Defines the keys of a kind in a job file, each of which may be left out.
+macro_rules! keys {
+    ($(#[$doc:meta])* $Keys:ident { $($(#[$key_doc:meta])* $key:ident: $Key:ty,)* }) => {
+        $(#[$doc])*
+        #[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
+        pub struct $Keys {
+            $($(#[$key_doc])* #[serde(default, skip_serializing_if = "super::kind::is_left_out")] pub $key: $Key,)*
+        }
+
+        impl super::KindKeys for $Keys {
+            const NAMES: &'static [&'static str] = &[$(stringify!($key)),*];
+        }
+    };
+}
+pub(super) use keys;
+
+/// Defines a kind without keys: its column, its name in a job file, and the types that its elements can have.
+macro_rules! unit_kind {
+    ($(#[$doc:meta])* $Column:ident = $name:literal, [$($dtype:ident),+]; $($more:tt)*) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+        pub struct $Column;
+
+        impl super::Kind for $Column {
+            const NAME: &'static str = $name;
+            const IS_UNIT: bool = true;
+            type Keys = super::NoKeys;
+
+            fn read(_: &super::NoKeys) -> Result<Self, crate::KeyProblem> {
+                Ok(Self)
+            }
+
+            fn dtypes(&self) -> &'static [spdl_types::DType] {
+                &[$(spdl_types::DType::$dtype),+]
+            }
+
+            $($more)*
+        }
+    };
+}
+pub(super) use unit_kind;
+
 /// Defines a kind whose columns follow a column of the kind `$of`: its keys in a job file, and the column. `$take` checks the column
 /// that is followed; what it returns is kept if the column has `seq_len`.
 macro_rules! follower {
@@ -164,17 +199,13 @@ macro_rules! follower {
         shape = $shape:expr;
         $($(#[$key_doc:meta])* $key:ident: $Key:ty => $(#[$value_doc:meta])* $Value:ty = $read:expr;)*
     ) => {
-        #[doc = concat!("The keys of a column `", $name, "` in a job file.")]
-        #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
-        pub struct $Keys {
-            #[doc = concat!("For ", $name, ": the name of the `", $of, "` column", $follows, ". Required.")]
-            #[serde(default, skip_serializing_if = "Option::is_none")]
-            pub follows: Option<String>,
-            $($(#[$key_doc])* #[serde(default, skip_serializing_if = "Option::is_none")] pub $key: Option<$Key>,)*
-        }
-
-        impl super::KindKeys for $Keys {
-            const NAMES: &'static [&'static str] = &["follows", $(stringify!($key)),*];
+        super::kind::keys! {
+            #[doc = concat!("The keys of a column `", $name, "` in a job file.")]
+            $Keys {
+                #[doc = concat!("For ", $name, ": the name of the `", $of, "` column", $follows, ". Required.")]
+                follows: Option<String>,
+                $($(#[$key_doc])* $key: Option<$Key>,)*
+            }
         }
 
         $(#[$doc])*

@@ -2,27 +2,21 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{ColumnKind, Kind, KindKeys, kind::followed_picture};
+use super::{ColumnKind, Kind, kind::{keys, followed_picture}};
 use spdl_types::{SampleShape, DType};
 use crate::KeyProblem;
 
 /// The class that by custom means "none of the classes", as in Pascal VOC.
 const DEFAULT_IGNORE_INDEX: u16 = 255;
 
-/// The keys of a `mask` column in a job file.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[derive(schemars::JsonSchema)]
-pub struct MaskKeys {
-    /// For mask: the name of the `image` column that the mask is of. Required.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub follows: Option<String>,
-    /// For mask: the class of the pixels that are beyond the picture, where it was padded or turned. Default: 255.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ignore_index: Option<u16>,
-}
-
-impl KindKeys for MaskKeys {
-    const NAMES: &'static [&'static str] = &["follows", "ignore_index"];
+keys! {
+    /// The keys of a `mask` column in a job file.
+    MaskKeys {
+        /// For mask: the name of the `image` column that the mask is of. Required.
+        follows: Option<String>,
+        /// For mask: the class of the pixels that are beyond the picture, where it was padded or turned. Default: 255.
+        ignore_index: Option<u16>,
+    }
 }
 
 /// The class of each pixel of a picture.
@@ -77,20 +71,16 @@ impl Kind for MaskColumn {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use spdl_types::Fingerprint;
-    use spdl_order::DatasetFacts;
-    use crate::{Job, JobError, JobFile};
+    use crate::{Job, JobError};
 
     const MASK: &str = "[[column]]\nname = \"mask\"\nfrom = \"seg.png\"\ndecode = \"mask\"\nfollows = \"image\"\n";
 
     fn job(columns: &str) -> Result<Job, JobError> {
-        let text = format!(
-            "name = \"a\"\ndataset = \"b\"\nglobal_batch = 8\n{columns}[[column]]\nname = \"image\"\nfrom = \"jpg\"\n\
+        crate::testing::job_of(&format!(
+            "{columns}[[column]]\nname = \"image\"\nfrom = \"jpg\"\n\
              decode = \"image\"\nops = [{{ random_resized_crop = [32, 48] }}]\nlayout = \"nchw\"\n\
              [[column]]\nname = \"label\"\nfrom = \"cls\"\ndecode = \"int\"\n"
-        );
-        let facts = DatasetFacts::new(Fingerprint(7), 100, 10);
-        JobFile::parse(&text, "job.toml").and_then(|file| file.freeze(&facts))
+        ))
     }
 
     #[test]

@@ -3,27 +3,21 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    CategoryColumn, ClassesFile, ColumnKind, DefaultValue, Kind, KindKeys, kind::no_classes, value::check_classes,
+    CategoryColumn, ClassesFile, ColumnKind, DefaultValue, Kind, kind::{keys, no_classes}, value::check_classes,
 };
 use spdl_types::{SampleShape, DType};
 use crate::{KeyProblem, check::check_shape};
 
-/// The keys of a `one_hot` column in a job file.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[derive(schemars::JsonSchema)]
-pub struct OneHotKeys {
-    /// For one_hot: the number of classes; or those of the dataset's classes that the column has, by name, in the order of
-    /// their places. A sample of another class is a bad sample, unless a view leaves it out. Default: the number of `names`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub classes: Option<ClassesFile>,
-    /// For one_hot: the names of the classes, as for category. Default: none; the field holds the number of its class,
-    /// or the name of one of the dataset's classes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub names: Option<Vec<String>>,
-}
-
-impl KindKeys for OneHotKeys {
-    const NAMES: &'static [&'static str] = &["classes", "names"];
+keys! {
+    /// The keys of a `one_hot` column in a job file.
+    OneHotKeys {
+        /// For one_hot: the number of classes; or those of the dataset's classes that the column has, by name, in the order of
+        /// their places. A sample of another class is a bad sample, unless a view leaves it out. Default: the number of `names`.
+        classes: Option<ClassesFile>,
+        /// For one_hot: the names of the classes, as for category. Default: none; the field holds the number of its class,
+        /// or the name of one of the dataset's classes.
+        names: Option<Vec<String>>,
+    }
 }
 
 /// 1 at the place of the class that the field holds, and 0 at all others.

@@ -59,9 +59,6 @@ impl FunctionCall {
     }
 
     /// Checks the keys of the `[[function]]`.
-    ///
-    /// # Errors
-    /// The key that is wrong, and what is wrong with it.
     pub(crate) fn check(&self) -> Result<(), KeyProblem> {
         self.function.check("call")?;
         if self.fields.is_empty() && self.columns.is_empty() {
@@ -117,9 +114,6 @@ impl ReturnedColumn {
     }
 
     /// Checks that this column has this name and type, and that `columns` contain all columns of the call.
-    ///
-    /// # Errors
-    /// The key that is wrong, and what is wrong with it.
     pub(super) fn check_in(&self, name: &str, dtype: DType, columns: &[Column]) -> Result<(), KeyProblem> {
         if self.value().is_none_or(|value| value.name != name || value.dtype != dtype) {
             return Err(("returns", format!("of `{}` does not fit the column", self.call.function)));

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Kind, KindKeys};
+use super::{Kind, kind::keys};
 use spdl_types::{SampleShape, DType};
 use crate::{KeyProblem, check::{MAX_SAMPLE_BYTES, check_shape}};
 
@@ -18,28 +18,20 @@ pub enum TensorEncoding {
     Raw,
 }
 
-/// The keys of a `tensor` column in a job file.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[derive(schemars::JsonSchema)]
-pub struct TensorKeys {
-    /// For tensor: the shape of one sample, at most 8 sides; `[]` is a number. With `max_rows`, the shape of a row. An
-    /// array of another shape is a bad sample, unless it has one dimension and as many elements. Required.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub shape: Option<Vec<u32>>,
-    /// For tensor: for samples that differ in their first dimension, the most rows of one sample. A sample with more is
-    /// a bad sample. It reserves no memory. Default: none; samples have one shape.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub max_rows: Option<u32>,
-    /// For tensor: how the field stores the array. Default: `numpy`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub encoding: Option<TensorEncoding>,
-    /// For tensor: the name of the array in an `.npz` file. Default: the only one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub array: Option<String>,
-}
-
-impl KindKeys for TensorKeys {
-    const NAMES: &'static [&'static str] = &["shape", "max_rows", "encoding", "array"];
+keys! {
+    /// The keys of a `tensor` column in a job file.
+    TensorKeys {
+        /// For tensor: the shape of one sample, at most 8 sides; `[]` is a number. With `max_rows`, the shape of a row. An
+        /// array of another shape is a bad sample, unless it has one dimension and as many elements. Required.
+        shape: Option<Vec<u32>>,
+        /// For tensor: for samples that differ in their first dimension, the most rows of one sample. A sample with more is
+        /// a bad sample. It reserves no memory. Default: none; samples have one shape.
+        max_rows: Option<u32>,
+        /// For tensor: how the field stores the array. Default: `numpy`.
+        encoding: Option<TensorEncoding>,
+        /// For tensor: the name of the array in an `.npz` file. Default: the only one.
+        array: Option<String>,
+    }
 }
 
 /// An array, as the field holds it.

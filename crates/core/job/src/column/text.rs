@@ -2,22 +2,17 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{BytesColumn, BytesKeys, DefaultValue, Kind, KindKeys};
+use super::{BytesColumn, BytesKeys, DefaultValue, Kind, kind::keys};
 use spdl_types::{SampleShape, DType};
 use crate::KeyProblem;
 
-/// The keys of a `text` column in a job file.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[derive(schemars::JsonSchema)]
-pub struct TextKeys {
-    /// For text: the length of the longest value in UTF-8, 1 to 1073741824. A longer value is a bad sample. It reserves
-    /// no memory. Default: 1048576.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub max_bytes: Option<u32>,
-}
-
-impl KindKeys for TextKeys {
-    const NAMES: &'static [&'static str] = BytesKeys::NAMES;
+keys! {
+    /// The keys of a `text` column in a job file.
+    TextKeys {
+        /// For text: the length of the longest value in UTF-8, 1 to 1073741824. A longer value is a bad sample. It reserves
+        /// no memory. Default: 1048576.
+        max_bytes: Option<u32>,
+    }
 }
 
 /// The field's bytes, which have to be UTF-8: a ragged column.

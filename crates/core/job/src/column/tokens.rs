@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Kind, KindKeys};
+use super::{Kind, kind::keys};
 use crate::{KeyProblem, check::MAX_SAMPLE_BYTES};
 use spdl_types::{DType, SampleShape};
 
@@ -12,21 +12,16 @@ pub const DEFAULT_TOKENS: u32 = 1 << 20;
 /// Upper limit of the size of a vocabulary: every type of a column holds the ids below it.
 const MAX_VOCAB: u32 = 1 << 31;
 
-/// The keys of a `tokens` column in a job file.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
-pub struct TokensKeys {
-    /// For tokens: the number of ids that the tokenizer has, 1 to 2147483648. A sample with an id below 0, or not below
-    /// this number, is a bad sample. Default: none; a sample with an id that `dtype` cannot hold is a bad sample.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub vocab: Option<u32>,
-    /// For tokens: the most ids of one sample, in a job without `sequence`. A sample with more is a bad sample. It reserves no
-    /// memory. Default: 1048576.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub max_rows: Option<u32>,
-}
-
-impl KindKeys for TokensKeys {
-    const NAMES: &'static [&'static str] = &["vocab", "max_rows"];
+keys! {
+    /// The keys of a `tokens` column in a job file.
+    TokensKeys {
+        /// For tokens: the number of ids that the tokenizer has, 1 to 2147483648. A sample with an id below 0, or not below
+        /// this number, is a bad sample. Default: none; a sample with an id that `dtype` cannot hold is a bad sample.
+        vocab: Option<u32>,
+        /// For tokens: the most ids of one sample, in a job without `sequence`. A sample with more is a bad sample. It reserves no
+        /// memory. Default: 1048576.
+        max_rows: Option<u32>,
+    }
 }
 
 /// The ids of the tokens of a text.

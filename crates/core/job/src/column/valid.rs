@@ -94,9 +94,6 @@ impl Column {
     }
 
     /// Checks the column of a job with these columns for a dataset that lists no classes.
-    ///
-    /// # Errors
-    /// The key that is wrong, and what is wrong with it.
     pub(crate) fn check_without_classes(&self, columns: &[Self]) -> Result<(), KeyProblem> {
         if self.value.classes.is_some() {
             return Err(kind::no_classes());
@@ -121,9 +118,6 @@ impl Column {
     }
 
     /// Checks the values of all keys, for a job with these columns.
-    ///
-    /// # Errors
-    /// The key that is wrong, and what is wrong with it.
     pub(crate) fn check(&self, columns: &[Self]) -> Result<(), KeyProblem> {
         if self.name.is_empty() {
             return Err(("name", "is empty".to_owned()));

@@ -1,7 +1,7 @@
 //! What a column of single values reads of its field: a place within a JSON document, some of the classes, and the value for
 //! samples without one.
 
-use std::{borrow::Cow, fmt};
+use std::fmt;
 
 use serde::{
     Deserialize, Deserializer, Serialize,
@@ -9,7 +9,7 @@ use serde::{
 };
 
 use super::{CategoryColumn, DeltasFile, Kind, deltas};
-use crate::{KeyProblem, check::check_shape};
+use crate::{KeyProblem, check::check_shape, described::described};
 use spdl_types::{DType, SampleShape};
 
 /// The greatest finite number of a float of 16 bits.
@@ -150,9 +150,6 @@ impl ColumnValue {
     }
 
     /// Checks the values of the keys for a column of this kind with elements of type `dtype`.
-    ///
-    /// # Errors
-    /// The key that is wrong, and what is wrong with it.
     pub(super) fn check<K: Kind>(&self, kind: &K, dtype: DType) -> Result<(), KeyProblem> {
         self.check_deltas(kind, dtype)?;
         let only = |key| Err((key, format!("is not for decode = \"{}\"", K::NAME)));
@@ -303,34 +300,18 @@ impl<'de> Visitor<'de> for ClassesVisitor {
     }
 }
 
-impl schemars::JsonSchema for DefaultFile {
-    fn schema_name() -> Cow<'static, str> {
-        "DefaultFile".into()
-    }
+described!(DefaultFile, "DefaultFile", |_| schemars::json_schema!({
+    "description": "A number, a text, or true or false.",
+    "anyOf": [{ "type": "number" }, { "type": "string" }, { "type": "boolean" }],
+}));
 
-    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
-        schemars::json_schema!({
-            "description": "A number, a text, or true or false.",
-            "anyOf": [{ "type": "number" }, { "type": "string" }, { "type": "boolean" }],
-        })
-    }
-}
-
-impl schemars::JsonSchema for ClassesFile {
-    fn schema_name() -> Cow<'static, str> {
-        "ClassesFile".into()
-    }
-
-    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
-        schemars::json_schema!({
-            "description": "Names of classes in the order of their numbers, or how many classes there are.",
-            "anyOf": [
-                { "type": "array", "items": { "type": "string" } },
-                { "type": "integer", "minimum": 1, "maximum": u32::MAX },
-            ],
-        })
-    }
-}
+described!(ClassesFile, "ClassesFile", |_| schemars::json_schema!({
+    "description": "Names of classes in the order of their numbers, or how many classes there are.",
+    "anyOf": [
+        { "type": "array", "items": { "type": "string" } },
+        { "type": "integer", "minimum": 1, "maximum": u32::MAX },
+    ],
+}));
 
 /// The schema of [`ValueKeys`]; its descriptions come after `For KIND: `.
 #[derive(schemars::JsonSchema)]

@@ -2,41 +2,33 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{ClipFile, ColumnKind, FrameDrift, ImageColumn, ImageKeys, Kind, KindKeys, VideoClip, kind::not_of_kind};
+use super::{ClipFile, ColumnKind, FrameDrift, ImageColumn, ImageKeys, Kind, VideoClip, kind::{keys, not_of_kind}};
 use crate::{ImageOp, KeyProblem, check::MAX_SAMPLE_BYTES, operation::step};
 use spdl_types::{DType, ImageColor, ImageLayout, Normalise, SampleShape};
 
-/// The keys of a `video` column in a job file.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
-pub struct VideoKeys {
-    /// For video: which frames of each video are taken, as `{ frames = 16, stride = 4 }`. Only the packets that they need are
-    /// decoded. Default: none, which is for fields that are frames of videos, as those of LeRobot's datasets: there, a sample has its
-    /// own frame, or those of `deltas`. Whole videos need it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub clip: Option<ClipFile>,
-    /// For video: what becomes of a sample whose frame is shown half a frame or more before or behind its time, where fields are
-    /// frames of videos: `fail` makes it a bad sample, and `nearest` takes the frame that is shown nearest to the time. Default: `fail`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub drift: Option<FrameDrift>,
-    /// For video: the operations from a frame to the array, in order. The last one has to give a fixed size. What is random is
-    /// drawn once for a clip: all of its frames are changed alike. Required.
-    #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "step::read_all")]
-    #[schemars(with = "Vec<step::StepFile>")]
-    pub ops: Vec<ImageOp>,
-    /// For video: the order of the dimensions of each frame. Default: `nhwc`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub layout: Option<ImageLayout>,
-    /// For video: for a float type, `(value - mean) / std` of each channel, where values are divided by 255 first. Default: none;
-    /// values are divided by 255 all the same.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub normalise: Option<Normalise<Vec<f32>>>,
-    /// For video: the channels, `rgb`, `bgr` or `gray`. Default: `rgb`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub color: Option<ImageColor>,
-}
-
-impl KindKeys for VideoKeys {
-    const NAMES: &'static [&'static str] = &["clip", "drift", "ops", "layout", "normalise", "color"];
+keys! {
+    /// The keys of a `video` column in a job file.
+    VideoKeys {
+        /// For video: which frames of each video are taken, as `{ frames = 16, stride = 4 }`. Only the packets that they need are
+        /// decoded. Default: none, which is for fields that are frames of videos, as those of LeRobot's datasets: there, a sample has its
+        /// own frame, or those of `deltas`. Whole videos need it.
+        clip: Option<ClipFile>,
+        /// For video: what becomes of a sample whose frame is shown half a frame or more before or behind its time, where fields are
+        /// frames of videos: `fail` makes it a bad sample, and `nearest` takes the frame that is shown nearest to the time. Default: `fail`.
+        drift: Option<FrameDrift>,
+        /// For video: the operations from a frame to the array, in order. The last one has to give a fixed size. What is random is
+        /// drawn once for a clip: all of its frames are changed alike. Required.
+        #[serde(deserialize_with = "step::read_all")]
+        #[schemars(with = "Vec<step::StepFile>")]
+        ops: Vec<ImageOp>,
+        /// For video: the order of the dimensions of each frame. Default: `nhwc`.
+        layout: Option<ImageLayout>,
+        /// For video: for a float type, `(value - mean) / std` of each channel, where values are divided by 255 first. Default: none;
+        /// values are divided by 255 all the same.
+        normalise: Option<Normalise<Vec<f32>>>,
+        /// For video: the channels, `rgb`, `bgr` or `gray`. Default: `rgb`.
+        color: Option<ImageColor>,
+    }
 }
 
 /// How a video becomes frames of a fixed size, or one frame.

@@ -17,10 +17,7 @@ impl Operation for CenterCrop {
     const NAME: &'static str = "center_crop";
     const KEYS: &'static [&'static str] = &["size"];
     const EXAMPLE: &'static str = "{ size = 224 }";
-
-    fn only_moves(&self) -> bool {
-        true
-    }
+    const ONLY_MOVES: bool = true;
 
     fn output_size(&self, _: Option<[u32; 2]>) -> Option<[u32; 2]> {
         Some(self.size.height_width())

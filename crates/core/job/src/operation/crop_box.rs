@@ -25,10 +25,7 @@ impl Operation for CropBox {
     const NAME: &'static str = "crop_box";
     const KEYS: &'static [&'static str] = &["field", "margin"];
     const EXAMPLE: &'static str = "{ field = \"xml\", margin = 0.1 }";
-
-    fn only_moves(&self) -> bool {
-        true
-    }
+    const ONLY_MOVES: bool = true;
 
     fn output_size(&self, _: Option<[u32; 2]>) -> Option<[u32; 2]> {
         None

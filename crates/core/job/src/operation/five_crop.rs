@@ -19,11 +19,8 @@ impl Operation for FiveCrop {
     const NAME: &'static str = "five_crop";
     const KEYS: &'static [&'static str] = &["size"];
     const EXAMPLE: &'static str = "{ size = 224 }";
+    const ONLY_MOVES: bool = true;
     const PICTURES: u32 = 5;
-
-    fn only_moves(&self) -> bool {
-        true
-    }
 
     fn output_size(&self, _: Option<[u32; 2]>) -> Option<[u32; 2]> {
         Some(self.size.height_width())

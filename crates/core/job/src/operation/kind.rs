@@ -15,6 +15,8 @@ pub trait Operation: Serialize + DeserializeOwned {
     const EXAMPLE: &'static str;
     /// The number of pictures that it makes of one. An operation that makes several has to be the last.
     const PICTURES: u32 = 1;
+    /// Whether it only moves pixels, whatever its keys are.
+    const ONLY_MOVES: bool = false;
 
     /// Returns the height and width after this step, given those before it (`None` if they differ from picture to
     /// picture). Most operations keep the size.
@@ -25,7 +27,7 @@ pub trait Operation: Serialize + DeserializeOwned {
     /// Returns whether the operation only moves pixels, at most blending them, and adds pixels at the border. Such an
     /// operation works on pictures of any channels and depth.
     fn only_moves(&self) -> bool {
-        false
+        Self::ONLY_MOVES
     }
 
     /// Returns the field of the record that the step reads besides the picture's, if there is one.
@@ -34,9 +36,6 @@ pub trait Operation: Serialize + DeserializeOwned {
     }
 
     /// Checks the values of its keys.
-    ///
-    /// # Errors
-    /// The key that is wrong, and what is wrong with it.
     fn check(&self) -> Result<(), KeyProblem> {
         Ok(())
     }
@@ -117,14 +116,19 @@ pub(super) fn check_magnitude(bins: u32) -> Result<(), KeyProblem> {
     Err(("num_magnitude_bins", format!("is {bins}, not in 2..=1000")))
 }
 
-/// Defines an operation whose only key is its probability: its name, whether it only moves pixels, and what it adds to the plan
-/// of a picture where it happens.
+/// Defines an operation whose keys are its probability and at most one more, within a range: its name, an example, whether it only
+/// moves pixels, and what it adds to the plan of a picture where it happens.
 macro_rules! random_op {
-    ($(#[$doc:meta])* $Op:ident = $name:literal, only_moves = $only_moves:literal, |$planner:ident| $step:expr) => {
+    (
+        $(#[$doc:meta])* $Op:ident = $name:literal, $example:literal, only_moves = $only_moves:literal,
+        $($(#[$key_doc:meta])* $key:ident: $Key:ty = $range:expr, $shown:literal,)?
+        |$planner:ident $(, $value:ident)?| $step:expr
+    ) => {
         $(#[$doc])*
         #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
         #[serde(deny_unknown_fields)]
         pub struct $Op {
+            $($(#[$key_doc])* pub $key: $Key,)?
             /// Probability.
             #[serde(default = "crate::operation::kind::half")]
             #[schemars(range(min = 0, max = 1))]
@@ -133,19 +137,22 @@ macro_rules! random_op {
 
         impl $crate::Operation for $Op {
             const NAME: &'static str = $name;
-            const KEYS: &'static [&'static str] = &["p"];
-            const EXAMPLE: &'static str = "{ p = 0.5 }";
-
-            fn only_moves(&self) -> bool {
-                $only_moves
-            }
+            const KEYS: &'static [&'static str] = &[$(stringify!($key),)? "p"];
+            const EXAMPLE: &'static str = $example;
+            const ONLY_MOVES: bool = $only_moves;
 
             fn check(&self) -> Result<(), $crate::KeyProblem> {
+                $(
+                    if !$range.contains(&self.$key) {
+                        return Err((stringify!($key), format!("is {}, not in {}", self.$key, $shown)));
+                    }
+                )?
                 $crate::operation::kind::check_probability(Self::NAME, self.p)
             }
 
             fn plan(&self, $planner: &mut $crate::PicturePlanner<'_>) -> Result<(), $crate::OperationProblem> {
                 if $planner.happens(self.p) {
+                    $(let $value = self.$key;)?
                     $step;
                 }
                 Ok(())

@@ -36,10 +36,7 @@ impl Operation for Letterbox {
     const NAME: &'static str = "letterbox";
     const KEYS: &'static [&'static str] = &["size", "fill", "interpolation", "antialias", "full_decode"];
     const EXAMPLE: &'static str = "{ size = 640 }";
-
-    fn only_moves(&self) -> bool {
-        true
-    }
+    const ONLY_MOVES: bool = true;
 
     fn output_size(&self, _: Option<[u32; 2]>) -> Option<[u32; 2]> {
         Some(self.size.height_width())

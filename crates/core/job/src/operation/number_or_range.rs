@@ -2,10 +2,9 @@
 
 use std::fmt;
 
-use serde::{
-    Deserialize, Deserializer, Serialize,
-    de::{Error, SeqAccess, Visitor},
-};
+use serde::{Deserialize, Deserializer, Serialize};
+
+use crate::numbers::{self, Written};
 
 /// A number, whose meaning depends on the key, or `[low, high]`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -45,39 +44,9 @@ impl fmt::Display for NumberOrRange {
 
 impl<'de> Deserialize<'de> for NumberOrRange {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(NumberOrRangeText)
-    }
-}
-
-struct NumberOrRangeText;
-
-impl<'de> Visitor<'de> for NumberOrRangeText {
-    type Value = NumberOrRange;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a number or [low, high]")
-    }
-
-    fn visit_f64<E: Error>(self, number: f64) -> Result<NumberOrRange, E> {
-        Ok(NumberOrRange::Number(number as f32))
-    }
-
-    fn visit_i64<E: Error>(self, number: i64) -> Result<NumberOrRange, E> {
-        Ok(NumberOrRange::Number(number as f32))
-    }
-
-    fn visit_u64<E: Error>(self, number: u64) -> Result<NumberOrRange, E> {
-        Ok(NumberOrRange::Number(number as f32))
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<NumberOrRange, A::Error> {
-        let ends = [list.next_element()?, list.next_element()?];
-        let [Some(low), Some(high)] = ends else {
-            return Err(A::Error::invalid_length(ends.iter().flatten().count(), &self));
-        };
-        match list.next_element::<f32>()? {
-            None => Ok(NumberOrRange::Range([low, high])),
-            Some(_) => Err(A::Error::invalid_length(3, &self)),
-        }
+        numbers::read(deserializer, "a number or [low, high]", |numbers| match numbers {
+            Written::One(number) => Some(Self::Number(number)),
+            Written::List(ends) => ends.try_into().ok().map(Self::Range),
+        })
     }
 }

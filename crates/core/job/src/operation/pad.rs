@@ -23,10 +23,7 @@ impl Operation for Pad {
     const NAME: &'static str = "pad";
     const KEYS: &'static [&'static str] = &["padding", "fill", "padding_mode"];
     const EXAMPLE: &'static str = "{ padding = 4 }";
-
-    fn only_moves(&self) -> bool {
-        true
-    }
+    const ONLY_MOVES: bool = true;
 
     fn output_size(&self, before: Option<[u32; 2]>) -> Option<[u32; 2]> {
         before.map(|before| Padding::around(before, self.padding.sides()))

@@ -1,14 +1,13 @@
 //! How much a picture is padded, and with what, as users write it.
 
-use std::fmt;
-
-use serde::{
-    Deserialize, Deserializer, Serialize,
-    de::{Error, SeqAccess, Unexpected, Visitor},
-};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::Fill;
-use crate::{KeyProblem, check::MAX_SIDE};
+use crate::{
+    KeyProblem,
+    check::MAX_SIDE,
+    numbers::{self, Written},
+};
 
 /// Pixels for all sides, `[left and right, top and bottom]`, or `[left, top, right, bottom]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -80,42 +79,11 @@ impl PaddingMode {
 
 impl<'de> Deserialize<'de> for Padding {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(PaddingText)
-    }
-}
-
-struct PaddingText;
-
-impl<'de> Visitor<'de> for PaddingText {
-    type Value = Padding;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a number of pixels, [left and right, top and bottom] or [left, top, right, bottom]")
-    }
-
-    fn visit_u64<E: Error>(self, pixels: u64) -> Result<Padding, E> {
-        let pixels = u32::try_from(pixels).map_err(|_| E::invalid_value(Unexpected::Unsigned(pixels), &self))?;
-        Ok(Padding::All(pixels))
-    }
-
-    fn visit_i64<E: Error>(self, pixels: i64) -> Result<Padding, E> {
-        let pixels = u32::try_from(pixels).map_err(|_| E::invalid_value(Unexpected::Signed(pixels), &self))?;
-        Ok(Padding::All(pixels))
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Padding, A::Error> {
-        let mut sides = [0; 5];
-        let mut count = 0;
-        while let Some(side) = sides.get_mut(count) {
-            let Some(pixels) = list.next_element()? else { break };
-            *side = pixels;
-            count += 1;
-        }
-        match sides {
-            [all, ..] if count == 1 => Ok(Padding::All(all)),
-            [x, y, ..] if count == 2 => Ok(Padding::Axes([x, y])),
-            [left, top, right, bottom, _] if count == 4 => Ok(Padding::Sides([left, top, right, bottom])),
-            _ => Err(A::Error::invalid_length(count, &self)),
-        }
+        let expected = "a number of pixels, [left and right, top and bottom] or [left, top, right, bottom]";
+        numbers::read(deserializer, expected, |numbers| match numbers {
+            Written::One(all) | Written::List(&[all]) => Some(Self::All(all)),
+            Written::List(&[x, y]) => Some(Self::Axes([x, y])),
+            Written::List(sides) => sides.try_into().ok().map(Self::Sides),
+        })
     }
 }

@@ -30,10 +30,7 @@ impl Operation for RandomCrop {
     const NAME: &'static str = "random_crop";
     const KEYS: &'static [&'static str] = &["size", "padding", "pad_if_needed", "fill", "padding_mode"];
     const EXAMPLE: &'static str = "{ size = 32, padding = 4 }";
-
-    fn only_moves(&self) -> bool {
-        true
-    }
+    const ONLY_MOVES: bool = true;
 
     fn output_size(&self, _: Option<[u32; 2]>) -> Option<[u32; 2]> {
         Some(self.size.height_width())

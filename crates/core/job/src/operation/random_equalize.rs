@@ -6,5 +6,5 @@ use super::kind::random_op;
 
 random_op! {
     /// Equalizes the histogram of each channel.
-    RandomEqualize = "random_equalize", only_moves = false, |planner| planner.change(PixelOp::Equalize)
+    RandomEqualize = "random_equalize", "{ p = 0.5 }", only_moves = false, |planner| planner.change(PixelOp::Equalize)
 }

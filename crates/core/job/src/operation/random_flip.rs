@@ -4,5 +4,5 @@ use super::kind::random_op;
 
 random_op! {
     /// Mirrors left to right.
-    RandomFlip = "random_flip", only_moves = true, |planner| planner.canvas().mirror()
+    RandomFlip = "random_flip", "{ p = 0.5 }", only_moves = true, |planner| planner.canvas().mirror()
 }

@@ -6,5 +6,5 @@ use super::kind::random_op;
 
 random_op! {
     /// Subtracts each value from 255.
-    RandomInvert = "random_invert", only_moves = false, |planner| planner.change(PixelOp::Invert)
+    RandomInvert = "random_invert", "{ p = 0.5 }", only_moves = false, |planner| planner.change(PixelOp::Invert)
 }

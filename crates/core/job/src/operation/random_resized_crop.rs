@@ -53,10 +53,7 @@ impl Operation for RandomResizedCrop {
     const NAME: &'static str = "random_resized_crop";
     const KEYS: &'static [&'static str] = &["size", "scale", "ratio", "interpolation", "antialias", "full_decode"];
     const EXAMPLE: &'static str = "{ size = 224 }";
-
-    fn only_moves(&self) -> bool {
-        true
-    }
+    const ONLY_MOVES: bool = true;
 
     fn output_size(&self, _: Option<[u32; 2]>) -> Option<[u32; 2]> {
         Some(self.size.height_width())

@@ -41,10 +41,7 @@ impl Operation for Resize {
     const NAME: &'static str = "resize";
     const KEYS: &'static [&'static str] = &["size", "interpolation", "antialias", "full_decode"];
     const EXAMPLE: &'static str = "{ size = 256 }";
-
-    fn only_moves(&self) -> bool {
-        true
-    }
+    const ONLY_MOVES: bool = true;
 
     fn output_size(&self, _: Option<[u32; 2]>) -> Option<[u32; 2]> {
         match self.size {

@@ -22,11 +22,8 @@ impl Operation for TenCrop {
     const NAME: &'static str = "ten_crop";
     const KEYS: &'static [&'static str] = &["size", "vertical_flip"];
     const EXAMPLE: &'static str = "{ size = 224 }";
+    const ONLY_MOVES: bool = true;
     const PICTURES: u32 = 10;
-
-    fn only_moves(&self) -> bool {
-        true
-    }
 
     fn output_size(&self, _: Option<[u32; 2]>) -> Option<[u32; 2]> {
         Some(self.size.height_width())

@@ -116,9 +116,6 @@ pub struct Sequence {
 
 impl SequenceFile {
     /// Reads the table, with the defaults of keys that are left out.
-    ///
-    /// # Errors
-    /// The key that is wrong, and what is wrong with it.
     pub(super) fn read(&self) -> Result<Sequence, KeyProblem> {
         let method = self.method.unwrap_or_default();
         let of_best_fit = [

@@ -17,9 +17,6 @@ pub trait SoundOperation: Serialize + DeserializeOwned {
     const STAGE: SoundStage;
 
     /// Checks the values of its keys.
-    ///
-    /// # Errors
-    /// The key that is wrong, and what is wrong with it.
     fn check(&self) -> Result<(), KeyProblem>;
 
     /// Makes the operation's draws. Returns what is done; `None` for nothing.

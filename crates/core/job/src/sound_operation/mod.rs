@@ -58,9 +58,6 @@ sound_operations! {
 }
 
 /// Checks a list of operations, of a column with or without features.
-///
-/// # Errors
-/// The key that is wrong, and what is wrong with it.
 pub(crate) fn check_all(ops: &[SoundOp], has_features: bool) -> Result<(), KeyProblem> {
     let wrong = |problem: String| Err(("ops", problem));
     for (number, op) in ops.iter().enumerate() {

@@ -22,21 +22,12 @@ use spdl_dataset::{
     Overwrite, PackOptions, PackOrder, PackSource, ShardList, VerifyFault, VerifyOptions, VerifyReport, index, pack,
     verify,
 };
-use spdl_shard::{manifest::Manifest, store::DatasetStore};
-use spdl_store::StoreOptions;
+use spdl_shard::manifest::Manifest;
 
+pub(crate) use crate::files::{at, write};
 use crate::tar::tar;
 
 pub(crate) fn quiet(_: DatasetProgress) {}
-
-pub(crate) fn write(path: impl AsRef<Path>, content: impl AsRef<[u8]>) {
-    fs::create_dir_all(path.as_ref().parent().unwrap()).unwrap();
-    fs::write(path, content).unwrap();
-}
-
-pub(crate) fn at(folder: &Path) -> DatasetStore {
-    DatasetStore::create_with(folder.to_str().unwrap(), &StoreOptions::default()).unwrap()
-}
 
 /// Returns every file under a folder, by its path in the folder.
 pub(crate) fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {

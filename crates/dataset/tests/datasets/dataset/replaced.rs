@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use spdl_dataset::OldMetadata;
+use spdl_shard::store::DatasetStore;
 use spdl_store::StoreLayer;
 use spdl_types::Fingerprint;
 

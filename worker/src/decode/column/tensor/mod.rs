@@ -15,7 +15,7 @@ use spdl_shard::format::{Array, Content};
 use spdl_types::DType;
 
 use super::{ColumnDecoder, ColumnSample, FieldTarget};
-use crate::decode::cause::{BadSampleProblem, quoted, reason};
+use crate::decode::cause::{BadSampleProblem, ValueResult, quoted, reason};
 pub(super) use npy::MAGIC as NPY_MAGIC;
 use npy::{NpyElement, NpyHeader};
 use npz::NpyFile;
@@ -106,7 +106,7 @@ impl ColumnDecoder for TensorDecoder {
         dtype == self.dtype && dtype != DType::Bool && self.takes_numbers()
     }
 
-    fn decode(&self, sample: ColumnSample<'_, '_>, target: &mut FieldTarget<'_>) -> Result<(), BadSampleProblem> {
+    fn decode(&self, sample: ColumnSample<'_, '_>, target: &mut FieldTarget<'_>) -> ValueResult {
         let read = match (sample.content, self.column.max_rows) {
             (Content::File(file), None) => self.read(&file, target.fixed()),
             (Content::File(file), Some(max_rows)) => {

@@ -8,7 +8,7 @@ use spdl_shard::format::{Array, Content, FieldValue};
 use spdl_types::DType;
 
 use super::{ColumnDecoder, ColumnSample, FieldTarget, tensor::read_numpy_if};
-use crate::decode::cause::{BadSampleProblem, reason};
+use crate::decode::cause::{BadSampleProblem, ValueResult, reason};
 pub(in crate::decode) use copy::{TokenRange, can_be_ids};
 
 /// Bytes of the widest id that is stored.
@@ -72,11 +72,7 @@ pub(in crate::decode) fn whole_numbers(
 }
 
 impl ColumnDecoder for TokensDecoder {
-    fn decode_value(
-        &self,
-        sample: ColumnSample<'_, '_, FieldValue>,
-        target: &mut FieldTarget<'_>,
-    ) -> Result<(), BadSampleProblem> {
+    fn decode_value(&self, sample: ColumnSample<'_, '_, FieldValue>, target: &mut FieldTarget<'_>) -> ValueResult {
         let (field, max_rows) = (sample.field, self.max_rows);
         let check = |ids: u64| match ids <= max_rows.into() {
             true => Ok(()),
@@ -88,7 +84,7 @@ impl ColumnDecoder for TokensDecoder {
         Ok(())
     }
 
-    fn decode(&self, sample: ColumnSample<'_, '_>, target: &mut FieldTarget<'_>) -> Result<(), BadSampleProblem> {
+    fn decode(&self, sample: ColumnSample<'_, '_>, target: &mut FieldTarget<'_>) -> ValueResult {
         let (sample, content) = sample.replace(());
         self.decode_value(sample.replace(FieldValue::One(content)).0, target)
     }

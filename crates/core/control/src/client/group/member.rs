@@ -14,18 +14,14 @@ pub struct GroupMember {
 
 /// A place in a group that is none.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the texts say what the fields are")]
 pub enum GroupMemberError {
     /// The text has another form.
     #[error("is `{0}`, not MEMBER/MEMBERS, such as 0/8")]
     Form(String),
     /// The numbers do not fit.
     #[error("is {member} of {members}: members are 0 to MEMBERS - 1, and a group has 1 to {MAX_MEMBERS}")]
-    Range {
-        /// The member.
-        member: u32,
-        /// The number of members.
-        members: u32,
-    },
+    Range { member: u32, members: u32 },
 }
 
 impl GroupMember {
