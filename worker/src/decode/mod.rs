@@ -22,7 +22,9 @@ mod read_video;
 mod record;
 mod sequence;
 mod series;
+mod shared_frames;
 mod still;
+mod taken_video;
 
 #[cfg(test)]
 mod tests;
@@ -50,11 +52,11 @@ pub(crate) use memory::{DecodeLimits, NeverFits};
 pub use picture_ops::PictureOps;
 pub(crate) use sequence::{PieceTarget, SequenceWriter, WrittenRow};
 pub use sequence::{count_tokens, read_tokens};
+pub(crate) use shared_frames::{FrameUser, SharedVideo, VideoIdentity};
 pub use spdl_pixels::{PictureCounts, PictureLimits};
 pub use still::count_pixels;
 
 use column::{ColumnDecoder, ColumnSample, ColumnSetup, DecodeResources, DecodeScratch};
-pub(crate) use column::{FrameUser, SharedVideo, VideoIdentity};
 pub(crate) use gzip::is_compressed;
 use memory::MemoryPermit;
 pub(crate) use read_video::{FrameChoice, ReadVideo, SeriesFrames, WantedSeries};
@@ -185,7 +187,7 @@ impl Decoder {
             }
         }
         let classes = Arc::new(numbers);
-        let mut decoded: Vec<Column> = Vec::new();
+        let mut decoded = Vec::<Column>::new();
         for column in decoded_columns(&job.columns) {
             if !decoded.iter().any(|known| known.name == column.name) {
                 decoded.push(column.clone());
@@ -377,8 +379,7 @@ impl Decoder {
     /// memory.
     fn beside(&self, bytes: u64) -> Result<(MemoryPermit<'_>, Self), NeverFits> {
         let memory = &self.resources.memory;
-        // A thread that holds a permit must not ask for another, so a decoder that may need one later takes all memory
-        // now.
+        // A thread that holds a permit must not ask for another, so a decoder that may need one later takes all memory now.
         let (permit, left) = if self.inner.takes_memory {
             let left = memory.beside(bytes)?;
             (memory.take_all(), left)
@@ -388,8 +389,7 @@ impl Decoder {
         Ok((permit, self.clone().with_memory(Arc::new(left))))
     }
 
-    /// Decodes columns of a record. Of its large compressed fields, only those for which memory is reserved can be
-    /// used.
+    /// Decodes columns of a record. Of its large compressed fields, only those for which memory is reserved can be used.
     fn decode_opened(
         &self,
         key: SampleKey,

@@ -7,9 +7,10 @@ use spdl_pixels::{Parts, ScalableHead};
 
 use super::{
     Decoder, SampleKey,
-    column::{ColumnDecoder, FrameUser, SharedVideo},
+    column::ColumnDecoder,
     read_video::{FrameChoice, WantedSeries},
     record::{FieldLookup, SampleRecord},
+    shared_frames::{FrameUser, SharedVideo},
 };
 
 impl Decoder {

@@ -22,9 +22,9 @@ use spdl_types::DType;
 use super::{
     cause::{BadSampleProblem, reason},
     coco::{self, CocoAnnotation},
-    column::{SharedVideo, VideoIdentity},
     gzip::{CompressedField, is_compressed},
     read_video::{ReadVideo, SeriesFrames, WantedSeries},
+    shared_frames::{SharedVideo, VideoIdentity},
 };
 
 /// Elements of an array of one dimension that were read.

@@ -22,8 +22,6 @@ mod listed;
 mod mask;
 mod one_hot;
 mod picture_list;
-mod shared_frames;
-mod taken_video;
 mod tensor;
 mod text;
 mod tokens;
@@ -35,7 +33,6 @@ use std::{collections::HashMap, ops::Range, sync::Arc};
 
 use audio_fact::{AudioFact, AudioFactDecoder};
 use serde_json::Value;
-pub(crate) use shared_frames::{FrameUser, SharedVideo, VideoIdentity};
 use spdl_frames::FrameDecoders;
 use spdl_functions::CallMemory;
 use spdl_job::{Column, ColumnKind, DefaultValue};

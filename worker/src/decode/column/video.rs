@@ -12,8 +12,6 @@ use spdl_shard::format::FieldValue;
 use super::{
     ColumnDecoder, ColumnSample, ColumnSetup, DecodeResources, DecodeScratch, FieldTarget,
     image::{ImageColumnDecoder, RgbFrame},
-    shared_frames::{FrameDecoding, SharedVideo, VideoIdentity},
-    taken_video::TakenVideo,
     video_pictures::{self, VideoValue},
 };
 use crate::{
@@ -23,6 +21,8 @@ use crate::{
         memory::NeverFits,
         read_video::{FrameChoice, ReadVideo, SeriesFrames, WantedSeries},
         record::SampleRecord,
+        shared_frames::{FrameDecoding, SharedVideo, VideoIdentity},
+        taken_video::TakenVideo,
     },
     frames::NO_PROCESSES,
 };

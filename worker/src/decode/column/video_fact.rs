@@ -9,10 +9,9 @@ use spdl_types::DType;
 
 use super::{
     ColumnDecoder, ColumnSample, ColumnSetup, FieldTarget,
-    taken_video::TakenVideo,
     video_pictures::{self, VideoValue},
 };
-use crate::decode::{SampleKey, cause::BadSampleProblem, read_video::ReadVideo};
+use crate::decode::{SampleKey, cause::BadSampleProblem, read_video::ReadVideo, taken_video::TakenVideo};
 
 /// Decodes to a number for each frame of a clip.
 pub(super) struct VideoFactDecoder {

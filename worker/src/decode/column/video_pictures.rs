@@ -12,13 +12,13 @@ use spdl_types::Draw;
 use super::{
     ColumnSample,
     image::{ImageColumnDecoder, PictureFile},
-    taken_video::CLIP_PART,
 };
 use crate::decode::{
     SampleKey,
     cause::BadSampleProblem,
     record::{FollowedPlan, one_value},
     still::open_picture,
+    taken_video::CLIP_PART,
 };
 
 /// The value of a field of videos.

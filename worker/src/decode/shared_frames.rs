@@ -17,11 +17,11 @@ use parking_lot::Mutex;
 use spdl_frames::{FrameDecodeError, FrameDecoders, FramePlanes, FrameRequest, KeptFrame, PacketBytes};
 use spdl_media::VideoTrack;
 
-use super::taken_video::{NeededPacket, TakenVideo};
-use crate::decode::{
+use super::{
     SampleKey,
     memory::DecodeMemory,
     read_video::{FrameChoice, SeriesFrames},
+    taken_video::{NeededPacket, TakenVideo},
 };
 
 /// Which video it is, of those of a batch.
@@ -124,7 +124,7 @@ impl<'v> FrameUser<'v> {
 }
 
 impl<'v> SharedVideo<'v> {
-    pub(in crate::decode) fn new(seed: u64, memory: Arc<DecodeMemory>, users: Vec<FrameUser<'v>>) -> Self {
+    pub(super) fn new(seed: u64, memory: Arc<DecodeMemory>, users: Vec<FrameUser<'v>>) -> Self {
         Self { seed, memory, users, runs: OnceLock::new() }
     }
 
