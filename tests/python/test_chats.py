@@ -160,14 +160,14 @@ def test_a_model_may_have_several_templates(in_files_of_their_own: bool, tokeniz
     model = tmp_path / "several"
     theirs.save_pretrained(model, save_jinja_files=in_files_of_their_own)
     assert (model / "additional_chat_templates/rag.jinja").exists() == in_files_of_their_own
-    command = ["tokenize", chats, tmp_path / "refused", "--tokenizer", model, "--no-shuffle"]
+    rest = ["--tokenizer", model, "--no-shuffle"]
     for chosen, options in {None: ["--chat"], "rag": ["--template", "rag"], "tool_use": ["--template", "tool_use"]}.items():
         asked = {"chat_template": chosen, "tokenize": True, "return_dict": True, "return_assistant_tokens_mask": True}
         made = [theirs.apply_chat_template(record["messages"], tools=record.get("tools"), **asked) for record in records]
-        command[2] = tmp_path / f"out-{chosen}"
-        ctl(*command, *options)
-        assert in_files(command[2]) == [(one["input_ids"], one["assistant_masks"]) for one in made], chosen
-    told = refused(*command, "--template", "summary")
+        out = tmp_path / f"out-{chosen}"
+        ctl("tokenize", chats, out, *rest, *options)
+        assert in_files(out) == [(one["input_ids"], one["assistant_masks"]) for one in made], chosen
+    told = refused("tokenize", chats, tmp_path / "refused", *rest, "--template", "summary")
     assert "has no chat template `summary`, but `default`, " in told and "or give the path of a file" in told, told
 
 

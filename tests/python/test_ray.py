@@ -223,11 +223,11 @@ def test_the_example_packs_a_dataset_in_tasks(raylets: Raylets, tmp_path: pathli
     texts, tokens = tmp_path / "texts.jsonl", [tmp_path / "tokens-in-parts", tmp_path / "tokens"]
     texts.write_text("".join(json.dumps({"text": f"text {number} " * 40}) + "\n" for number in range(200)))
     tokenizer = pathlib.Path(__file__).parents[2] / "crates/text/tests/data/tokenizer.json"
-    options = ("--name", "set", "--tokenizer", tokenizer, "--unit-size", "8KiB", "--shard-size", "16KiB")
-    command = [sys.executable, program, texts, tokens[0], "--parts", "3", "--cpus", "2", "--tokenize", *options]
+    of_text = ("--name", "set", "--tokenizer", tokenizer, "--unit-size", "8KiB", "--shard-size", "16KiB")
+    command = [sys.executable, program, texts, tokens[0], "--parts", "3", "--cpus", "2", "--tokenize", *of_text]
     done = subprocess.run([*map(str, command)], env=environment, capture_output=True, text=True, timeout=LIMIT_S)
     assert done.returncode == 0, done.stdout + done.stderr
-    ctl("tokenize", texts, tokens[1], *options)
+    ctl("tokenize", texts, tokens[1], *of_text)
     assert files(tokens[0]) == files(tokens[1])
 
 

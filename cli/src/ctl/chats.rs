@@ -22,12 +22,6 @@ use super::{
 
 /// The file with the template in the folder of a model.
 const TEMPLATE: &str = "chat_template.jinja";
-/// The folder in it with further templates, each in a file of its name.
-const MORE_TEMPLATES: &str = "additional_chat_templates";
-/// What the names of their files end with.
-const JINJA: &str = ".jinja";
-/// That for conversations with tools.
-const TOOL_USE_TEMPLATE: &str = "additional_chat_templates/tool_use.jinja";
 const DAY_S: u64 = 86_400;
 
 /// Which tokens of a chat are learned.
@@ -108,9 +102,14 @@ fn is_name(template: &str) -> bool {
     !template.contains(['/', '.']) && !Path::new(template).exists()
 }
 
+/// Returns the file in the folder of a model with a further template.
+fn further(name: &str) -> String {
+    format!("additional_chat_templates/{name}.jinja")
+}
+
 /// Reads the template of a name beside a tokenizer.
 async fn named(model: &DatasetStore, name: &str) -> Result<ChatTemplate, CtlError> {
-    let file = format!("{MORE_TEMPLATES}/{name}{JINJA}");
+    let file = further(name);
     if let Some(text) = read_if_there(model, &file).await? {
         return with_tokens(ChatTemplate::from_jinja(&model.url_of(&file), &text), model).await;
     }
@@ -122,9 +121,9 @@ async fn named(model: &DatasetStore, name: &str) -> Result<ChatTemplate, CtlErro
 async fn beside(model: &DatasetStore) -> Result<ChatTemplate, CtlError> {
     if let Some(text) = read_if_there(model, TEMPLATE).await? {
         let template = ChatTemplate::from_jinja(&model.url_of(TEMPLATE), &text);
-        let tool_use = read_if_there(model, TOOL_USE_TEMPLATE).await?;
-        let template = match tool_use {
-            Some(text) => template.with_tool_use(&model.url_of(TOOL_USE_TEMPLATE), &text),
+        let tool_use = further("tool_use");
+        let template = match read_if_there(model, &tool_use).await? {
+            Some(text) => template.with_tool_use(&model.url_of(&tool_use), &text),
             None => template,
         };
         return with_tokens(template, model).await;

@@ -32,11 +32,14 @@ pub(crate) fn read(data: &[u8]) {
     let (Ok(template), Ok(record)) = (str::from_utf8(template), str::from_utf8(record)) else { return };
     let template = match of_settings {
         true => ChatTemplate::from_config("tokenizer_config.json", template),
-        false => ChatTemplate::from_jinja("chat_template.jinja", template).with_tokens_of("tokenizer_config.json", SETTINGS),
+        false => {
+            ChatTemplate::from_jinja("chat_template.jinja", template).with_tokens_of("tokenizer_config.json", SETTINGS)
+        }
     };
     let Ok(template) = template else { return };
     let train_on = [TrainOn::Assistant, TrainOn::Last, TrainOn::All][usize::from(train_on % 3)];
-    let Ok(chats) = Chats::new(&template, ChatOptions { train_on, max_work: MAX_WORK, ..ChatOptions::default() }) else {
+    let Ok(chats) = Chats::new(&template, ChatOptions { train_on, max_work: MAX_WORK, ..ChatOptions::default() })
+    else {
         return;
     };
     if record.matches('{').count() > MAX_TURNS {
@@ -46,7 +49,10 @@ pub(crate) fn read(data: &[u8]) {
     assert!(made.text.len() as u64 <= MAX_WORK * 64, "{} bytes", made.text.len());
     let mut at = 0;
     for span in made.learned {
-        assert!(at <= span.start && span.start < span.end && made.text.get(span.clone()).is_some(), "{span:?} after {at}");
+        assert!(
+            at <= span.start && span.start < span.end && made.text.get(span.clone()).is_some(),
+            "{span:?} after {at}"
+        );
         at = span.end;
     }
 }

@@ -47,7 +47,11 @@ impl<'f> Lines<'f> {
             }
             if self.joined.is_empty() && end.is_some() {
                 self.at_hand = bytes;
-                return self.reader.fill_buf().map(|piece| &piece[..bytes]).map_err(|error| self.file.unreadable(error));
+                return self
+                    .reader
+                    .fill_buf()
+                    .map(|piece| &piece[..bytes])
+                    .map_err(|error| self.file.unreadable(error));
             }
             self.joined.extend_from_slice(&piece[..bytes]);
             self.reader.consume(bytes);

@@ -132,7 +132,10 @@ fn a_list_that_has_itself_many_times_is_no_more_text_than_is_allowed() {
         let template = ChatTemplate::from_jinja("a.jinja", &format!("{begin}{end}"));
         let options = ChatOptions { max_work: 1 << 15, ..ChatOptions::default() };
         let refused = Chats::new(&template, options).unwrap().text(&simple()).unwrap_err().to_string();
-        assert_eq!(refused, "template `a.jinja` line 1: it does more work for one conversation than is allowed", "{end}");
+        assert_eq!(
+            refused, "template `a.jinja` line 1: it does more work for one conversation than is allowed",
+            "{end}"
+        );
     }
 }
 
