@@ -58,8 +58,6 @@ pub enum Mutation {
     KeepReadAhead,
     /// The client says that it goes by the job as it was before the last change.
     HideLaterJob,
-    /// The coordinator releases ranks that wait for a change of which it knows nothing.
-    ReleaseUnknown,
     /// The coordinator forgets the redactions of a job when it starts again.
     ForgetRedactions,
     /// A redacted sample is taken as a substitute.
@@ -126,7 +124,7 @@ pub enum Mutation {
 
 impl Mutation {
     /// All mutations.
-    pub const ALL: [Self; 58] = [
+    pub const ALL: [Self; 57] = [
         Self::ForgetAcknowledged,
         Self::ResumePlusOne,
         Self::ResumeAtFurthest,
@@ -153,7 +151,6 @@ impl Mutation {
         Self::BreakPromise,
         Self::KeepReadAhead,
         Self::HideLaterJob,
-        Self::ReleaseUnknown,
         Self::ForgetRedactions,
         Self::SubstituteRedacted,
         Self::CutWrites,

@@ -12,10 +12,7 @@
 
 use crate::messages::{JobHold, Join, RankHeartbeat, Refusal, RunName, Start};
 use spdl_job::Job;
-use spdl_types::{
-    Fingerprint, Position, SessionId,
-    mutations::{Mutation, mutated},
-};
+use spdl_types::{Fingerprint, Position, SessionId};
 
 use super::{
     ClusterNote, CoordinatorCore,
@@ -191,7 +188,7 @@ impl CoordinatorCore {
         let hold = heartbeat.promise.filter(|hold| rank.brought == Some(hold.change))?;
         let is_said = |rank: &RankState| rank.left || rank.job.is_some_and(|job| state.is_or_was(job));
         let is_settled = session.is_full() && session.ranks.values().all(is_said);
-        let is_unknown = !state.is_or_was(hold.change) && !is_settled && !mutated(Mutation::ReleaseUnknown);
+        let is_unknown = !state.is_or_was(hold.change) && !is_settled;
         is_unknown.then_some(hold)
     }
 }
