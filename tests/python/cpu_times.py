@@ -45,7 +45,9 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Lists the costliest tests."""
+    """Lists the costliest tests, if any have run."""
+    if not SPENT:
+        return
     terminalreporter.section(f"{LISTED} costliest tests, of {sum(SPENT.values()):.0f} CPU s of all")
     for name, seconds in sorted(SPENT.items(), key=lambda test: -test[1])[:LISTED]:
         terminalreporter.write_line(f"{seconds:8.1f} CPU s  {name}")
