@@ -1,6 +1,6 @@
 # Short names for the commands that CI and the documentation use. `just --list` shows them.
 
-# All tests.
+# The tests; all of them with SPDL_TEST_ALL=1.
 test:
     cargo test
 

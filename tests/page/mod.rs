@@ -3,7 +3,11 @@
 
 mod axe;
 
-use std::{fs, thread::sleep, time::Duration};
+use std::{
+    fs,
+    thread::sleep,
+    time::{Duration, Instant},
+};
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 use serde_json::Value;
@@ -226,7 +230,11 @@ fn it_shows_the_ranks_and_their_limit(browser: &Browser, watched: &Watched) {
         );
         shown == serde_json::json!(others)
     };
-    assert!((0..20).any(|_| is_right() || (sleep(Duration::from_millis(500)), false).1), "{}", watched.read("/status"));
+    let started = Instant::now();
+    while !is_right() {
+        assert!(started.elapsed() < LIMIT, "{}", watched.read("/status"));
+        sleep(Duration::from_millis(50));
+    }
     browser.wait_for(
         "a history of each rank's wait",
         "return [...document.querySelectorAll('#ranks svg')].every((chart) => /^rank \\d waited \\d+ %/.test(chart.textContent))",

@@ -5,11 +5,12 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import pathlib
-import random
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -24,6 +25,7 @@ import spdl_cluster
 import venv
 from spdl_cluster.demo import pack_pictures
 
+pytest_plugins = ["cpu_times", "drawn"]
 #: Time limit of each process and of each wait. Only what hangs reaches it: two ranks with torch take a minute to start on a busy machine.
 LIMIT_S = 300.0
 #: Time limit of each test, so that one that hangs says where.
@@ -41,33 +43,6 @@ LAUNCHERS = [
 
 for name in [name for name in os.environ if name.startswith("SPDL_") and not name.startswith("SPDL_TEST_")]:
     del os.environ[name]
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "drawn(count, group=None): of the cases of this test, of the tests of this file, or of all tests of a group, so many run where `SPDL_TEST_DRAW` is set to the number that draws them")
-
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Draws among tests that take minutes, and their cases, where `SPDL_TEST_DRAW` has a number. CI draws others each time; the same number draws the same.
-    All run of the files that `SPDL_TEST_WHOLE` names."""
-    number = os.environ.get("SPDL_TEST_DRAW")
-    if not number:
-        return
-    whole = {pathlib.Path(__file__).parents[2] / name for name in os.environ.get("SPDL_TEST_WHOLE", "").split()}
-    cases: dict[str, list[pytest.Item]] = {}
-    for item in items:
-        if (marker := item.get_closest_marker("drawn")) and item.path not in whole:
-            own = any(marker.name == "drawn" for marker in item.own_markers)
-            group = marker.kwargs.get("group") or item.nodeid.split("[" if own else "::")[0]
-            cases.setdefault(group, []).append(item)
-    left_out = set()
-    for name, of_test in cases.items():
-        marker = of_test[0].get_closest_marker("drawn")
-        assert marker
-        dice = random.Random(f"{number} {name}")
-        left_out.update(dice.sample(of_test, max(0, len(of_test) - marker.args[0])))
-    config.hook.pytest_deselected(items=list(left_out))
-    items[:] = [item for item in items if item not in left_out]
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
@@ -97,6 +72,30 @@ def write_skipped(report: pytest.TestReport | pytest.CollectReport) -> None:
             file.write(f"skipped: {report.nodeid}: {reason.removeprefix('Skipped: ')}\n".encode())
 
 
+#: Of tests that import frameworks into pytest's own process, which takes 10 s of CPU time: one of its processes runs them.
+FRAMEWORKS_HERE = pytest.mark.xdist_group("frameworks")
+
+
+def needs(module: str, reason: str | None = None) -> None:
+    """Skips the test where a module is not installed that only its processes import."""
+    if importlib.util.find_spec(module.split(".")[0]) is None:
+        pytest.skip(reason or f"{module} is not installed", allow_module_level=True)
+
+
+class LazyModule:
+    """A module that is imported when a test first uses it: each of pytest's processes reads all files of tests, and some modules take 5 s of CPU time.
+    The test is skipped where the module is not installed."""
+
+    def __init__(self, name: str, reason: str | None = None) -> None:
+        self._name, self._reason = name, reason
+
+    def __getattr__(self, attribute: str) -> Any:
+        # pytest asks for some of these of all that a file has.
+        if attribute.startswith("__"):
+            raise AttributeError(attribute)
+        return getattr(pytest.importorskip(self._name, reason=self._reason, exc_type=ImportError), attribute)
+
+
 def ctl(*arguments: object) -> subprocess.CompletedProcess[str]:
     """Runs `spdl-ctl` to its end and asserts that it succeeded."""
     command = [os.environ["SPDL_TEST_CTL"], "--die-with-parent", *map(str, arguments)]
@@ -122,8 +121,11 @@ def run_python(code: str, *arguments: object, **variables: str) -> subprocess.Po
     return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, env=environment)
 
 
-def mypy_config(folder: pathlib.Path) -> pathlib.Path:
-    """Writes settings of mypy that are strict and do not follow imports of torch: checking its types would take half a minute and find no errors of ours."""
+@pytest.fixture(scope="session")
+def mypy_config(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """Writes settings of mypy that are strict and do not follow imports of torch: checking its types would take half a minute and find no errors of ours.
+    Tests that use it are in one group, so that what mypy has learned of Python's own types is kept for the next one."""
+    folder = tmp_path_factory.mktemp("mypy")
     lines = ["[mypy]", "strict = True", f"cache_dir = {folder / 'cache'}"]
     lines += ["warn_unused_ignores = False", "disallow_subclassing_any = False"]
     modules = ["torch", "torchvision", "lightning", "torchmetrics", "timm", "accelerate", "transformers", "spdl", "ml_dtypes", "maturin", "ray", "tqdm", "webdataset"]
@@ -155,17 +157,23 @@ def temporary() -> Iterator[pathlib.Path]:
         yield pathlib.Path(folder)
 
 
-def packed(tmp_path_factory: pytest.TempPathFactory, name: str, pictures: int, seed: int) -> pathlib.Path:
-    """Packs a dataset of the demo's pictures, once for all of pytest's processes."""
+def once(tmp_path_factory: pytest.TempPathFactory, name: str, make: Callable[[pathlib.Path], object]) -> pathlib.Path:
+    """Makes a folder, once for all of pytest's processes."""
     base = tmp_path_factory.getbasetemp()
     shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
-    folder = shared / name
-    with venv.locked(shared):
+    folder, new, lock = (shared / f"{name}{suffix}" for suffix in ("", ".new", ".lock"))
+    lock.mkdir(exist_ok=True)
+    with venv.locked(lock):
         if not folder.exists():
-            new = shared / f"{name}.new"
-            pack_pictures(new, pictures, seed=seed)
+            shutil.rmtree(new, ignore_errors=True)
+            make(new)
             new.rename(folder)
     return folder
+
+
+def packed(tmp_path_factory: pytest.TempPathFactory, name: str, pictures: int, seed: int) -> pathlib.Path:
+    """Packs a dataset of the demo's pictures, once for all of pytest's processes."""
+    return once(tmp_path_factory, name, lambda folder: pack_pictures(folder, pictures, seed=seed))
 
 
 @pytest.fixture(scope="session")

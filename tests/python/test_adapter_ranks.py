@@ -10,7 +10,7 @@ import pathlib
 
 import pytest
 import spdl_cluster
-from conftest import write_job
+from conftest import needs, write_job
 from test_adapters import SEQ_LEN, a_job, paired, run, uneven
 from test_recipes import ABSENT
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.drawn(3, group="trainings on tokens")
 
 
 def test_torchtitan_goes_on_with_more_ranks_to_the_end_of_a_finite_epoch(tmp_path: pathlib.Path) -> None:
-    pytest.importorskip("torchtitan", reason=ABSENT)
+    needs("torchtitan", ABSENT)
     job = a_job(tmp_path, paired(54), 6)
     with spdl_cluster.local(job, tensors="torch") as loader:
         rows = [hashlib.sha256(row.long().numpy().tobytes()).hexdigest() for batch in loader for row in batch["tokens"]]
@@ -37,7 +37,7 @@ def test_torchtitan_goes_on_with_more_ranks_to_the_end_of_a_finite_epoch(tmp_pat
 
 def test_losses_of_trainer_do_not_depend_on_the_number_of_ranks(tmp_path: pathlib.Path) -> None:
     """Ranks have different numbers of labels, and none asks another for its number."""
-    pytest.importorskip("transformers", reason=ABSENT)
+    needs("transformers", ABSENT)
     job = write_job(a_job(tmp_path, uneven(120), 4, labels={"shifted": False}), tmp_path / "job.toml")
     training = json.dumps({"job": str(job), "steps": 6, "accumulate": 2})
     [alone], [both] = run("trainer_program.py", tmp_path, training), run("trainer_program.py", tmp_path, training, world=2)

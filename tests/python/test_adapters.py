@@ -17,7 +17,7 @@ import numpy
 import pytest
 import spdl_cluster
 import torchrun
-from conftest import LIMIT_S, Cluster, ctl, write_job
+from conftest import FRAMEWORKS_HERE, LIMIT_S, Cluster, ctl, needs, write_job
 from spdl_cluster import SettingError
 from test_language import EOS, Tokens, write_megatron
 from test_recipes import ABSENT
@@ -84,7 +84,7 @@ def assert_trained(losses: list[float], steps: int) -> None:
 
 @pytest.mark.drawn(3, group="trainings on tokens")
 def test_torchtitan_has_the_losses_of_its_own_loader_and_resumes_exactly(tmp_path: pathlib.Path) -> None:
-    pytest.importorskip("torchtitan", reason=ABSENT)
+    needs("torchtitan", ABSENT)
     job = a_job(tmp_path, paired(60), 2)
     texts = ["".join(map(chr, ids[:-1])) for ids in in_order(job)]
     (tmp_path / "texts.json").write_text(json.dumps(texts))
@@ -107,6 +107,7 @@ def build(job: pathlib.Path, **settings: Any) -> Any:
     return adapter.DataLoader.Config(job=str(job)).build(tokenizer=None, **{"dp_world_size": 1, "dp_rank": 0, **settings})
 
 
+@FRAMEWORKS_HERE
 def test_batches_of_torchtitan_are_rows_in_0_3_and_flat_after_it(tmp_path: pathlib.Path) -> None:
     job = a_job(tmp_path, uneven(50), 4)
     path = write_job(job, tmp_path / "job.toml")
@@ -125,6 +126,7 @@ def test_batches_of_torchtitan_are_rows_in_0_3_and_flat_after_it(tmp_path: pathl
                 assert torch.equal(ours, expected.long()) and torch.equal(flattened, expected.long().flatten())
 
 
+@FRAMEWORKS_HERE
 def test_a_job_that_does_not_fit_torchtitan_is_refused_with_what_to_do(tmp_path: pathlib.Path) -> None:
     job = a_job(tmp_path, uneven(50), 4)
     sizes = {"seq_len": SEQ_LEN, "local_batch_size": 2}
@@ -142,6 +144,7 @@ def test_a_job_that_does_not_fit_torchtitan_is_refused_with_what_to_do(tmp_path:
     assert "the ids at their places, and torchtitan takes the next ids\nhint: in the job's column of labels, leave" in refused({"column": unshifted}, **sizes)
 
 
+@FRAMEWORKS_HERE
 def test_a_state_of_torchtitan_is_that_of_every_rank_and_an_empty_one_the_beginning(tmp_path: pathlib.Path) -> None:
     path = write_job(a_job(tmp_path, uneven(50), 4), tmp_path / "job.toml")
     ranks = [build(path, dp_world_size=2, dp_rank=rank, seq_len=SEQ_LEN, local_batch_size=2) for rank in range(2)]
@@ -161,6 +164,7 @@ def test_a_state_of_torchtitan_is_that_of_every_rank_and_an_empty_one_the_beginn
     assert torch.equal(torch.stack([labels for _, labels in again]), torch.stack(whole))
 
 
+@FRAMEWORKS_HERE
 def test_a_cluster_gives_torchtitan_the_same_and_resumes(cluster: Cluster, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     adapter = pytest.importorskip("spdl_cluster.torchtitan", reason=ABSENT, exc_type=ImportError)
     job = a_job(tmp_path, uneven(50), 4, name="titan")
@@ -198,7 +202,7 @@ def packed_corpus(folder: pathlib.Path, rows: int, steps: int) -> tuple[pathlib.
 @pytest.mark.parametrize("is_trl", [False, True], ids=["trainer", "trl"])
 def test_trainer_has_the_losses_of_its_own_collator_and_resumes_exactly(is_trl: bool, tmp_path: pathlib.Path) -> None:
     for needed in ("transformers", *(["trl"] if is_trl else [])):
-        pytest.importorskip(needed, reason=ABSENT)
+        needs(needed, ABSENT)
     job, documents = packed_corpus(tmp_path, 2, 40)
     steps = {"steps": 20, "accumulate": 2, "trl": is_trl}
     own = {**steps, "documents": str(documents), "batch": 4, "evaluate": True}
@@ -213,7 +217,7 @@ def test_trainer_has_the_losses_of_its_own_collator_and_resumes_exactly(is_trl: 
 
 @pytest.mark.drawn(3, group="trainings on tokens")
 def test_megatrons_model_has_the_losses_of_its_own_dataset_and_resumes_exactly(tmp_path: pathlib.Path) -> None:
-    pytest.importorskip("megatron.core.datasets.gpt_dataset", reason=ABSENT, exc_type=ImportError)
+    needs("megatron.core.datasets.gpt_dataset", ABSENT)
     from test_language_peers import order_of_pool
 
     # As Megatron reads them: with their ends, cut wherever a sequence ends.
@@ -235,6 +239,7 @@ def test_megatrons_model_has_the_losses_of_its_own_dataset_and_resumes_exactly(t
 
 
 
+@FRAMEWORKS_HERE
 def test_the_arguments_of_a_model_are_those_of_transformers_flattening_collator(tmp_path: pathlib.Path) -> None:
     transformers = pytest.importorskip("transformers", reason=ABSENT)
     from spdl_cluster.transformers import collate
@@ -268,6 +273,7 @@ def test_padding_is_a_document_of_its_own_for_a_model_with_a_state(tmp_path: pat
                 assert micro.segment_ids.dtype == torch.int32 and micro.segment_ids.tolist() == counted
 
 
+@FRAMEWORKS_HERE
 def test_bounds_of_documents_are_those_that_megatron_takes(tmp_path: pathlib.Path) -> None:
     pytest.importorskip("megatron.core.packed_seq_params", reason=ABSENT, exc_type=ImportError)
     from spdl_cluster.megatron import batches, get_batch
@@ -290,6 +296,7 @@ def test_bounds_of_documents_are_those_that_megatron_takes(tmp_path: pathlib.Pat
         get_batch(batches(loader, 2, packed=True), "cpu")
 
 
+@FRAMEWORKS_HERE
 @pytest.mark.parametrize("end", ["drop", "continuous", "exact"])
 def test_megatron_goes_on_after_what_it_has_consumed(end: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     parallel_state = pytest.importorskip("megatron.core.parallel_state", reason=ABSENT, exc_type=ImportError)
@@ -313,6 +320,7 @@ def test_megatron_goes_on_after_what_it_has_consumed(end: str, tmp_path: pathlib
     assert given(4 * 4, 23) == whole[4:] and given(25 * 4, 2) == whole[25:]
 
 
+@FRAMEWORKS_HERE
 def test_a_trainer_that_takes_other_batches_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
     from spdl_cluster.megatron import provider
 

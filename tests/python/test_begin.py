@@ -11,7 +11,7 @@ from typing import Any
 import numpy
 import pytest
 import spdl_cluster
-from conftest import ctl, packed, run_python
+from conftest import FRAMEWORKS_HERE, ctl, packed, run_python
 from PIL import Image
 
 Photos = Callable[..., pathlib.Path]
@@ -123,6 +123,7 @@ def test_what_cannot_be_suggested_is_named(tmp_path: pathlib.Path) -> None:
             spdl_cluster.suggest(tmp_path / "photos", size)  # type: ignore[arg-type]
 
 
+@FRAMEWORKS_HERE
 def test_folders_of_pictures_are_loaded_as_torchvision_numbers_them(photos: Photos, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder, val = photos("photos", "ant bee cat"), photos("valset", "bee cat", each=2)
     train, validation = spdl_cluster.imagefolder(folder, val, size=32, batch=9, tensors="numpy")

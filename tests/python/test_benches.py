@@ -12,7 +12,7 @@ import sys
 from typing import Any
 
 import pytest
-from conftest import LIMIT_S
+from conftest import LIMIT_S, needs
 
 BENCHES = pathlib.Path(__file__).parents[2] / "benches"
 PEERS = BENCHES / "peers"
@@ -155,7 +155,7 @@ def test_the_arrays_of_accelerators_have_the_bytes_that_are_stated_and_columns_i
 
 @MEASURES
 def test_the_training_on_a_device_is_fed_by_each_of_its_feeds() -> None:
-    pytest.importorskip("torchvision")
+    needs("torchvision")
     command = [sys.executable, str(BENCHES / "gpu_training.py"), "--device", "cpu", "--models", "squeezenet1_1"]
     command += ["--batch", "2", "--seconds", "0.1", "--pictures", "8"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S)

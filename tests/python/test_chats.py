@@ -19,10 +19,10 @@ from typing import Any
 import numpy
 import pytest
 import spdl_cluster
-from conftest import LIMIT_S, ctl, ctl_json, files
+from conftest import FRAMEWORKS_HERE, LIMIT_S, LazyModule, ctl, ctl_json, files
 
 ABSENT = os.environ.get("SPDL_TEST_NO_FRAMEWORKS", "transformers is not installed")
-transformers = pytest.importorskip("transformers", reason=ABSENT)
+transformers: Any = LazyModule("transformers", ABSENT)
 tokenizers = pytest.importorskip("tokenizers", reason=ABSENT)
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -122,6 +122,7 @@ def refused(*arguments: object) -> str:
     return done.stderr
 
 
+@FRAMEWORKS_HERE
 @pytest.mark.parametrize("name", TEMPLATES)
 def test_ids_and_masks_are_those_of_transformers(name: str, tokenizer: tuple[pathlib.Path, Any], tmp_path: pathlib.Path) -> None:
     path, theirs = tokenizer
@@ -150,6 +151,7 @@ def test_ids_and_masks_are_those_of_transformers(name: str, tokenizer: tuple[pat
     assert ours(taken, stock(template), path, tmp_path) == expected
 
 
+@FRAMEWORKS_HERE
 @pytest.mark.parametrize("in_files_of_their_own", [True, False])
 def test_a_model_may_have_several_templates(in_files_of_their_own: bool, tokenizer: tuple[pathlib.Path, Any], tmp_path: pathlib.Path) -> None:
     path, theirs = tokenizer
@@ -171,6 +173,7 @@ def test_a_model_may_have_several_templates(in_files_of_their_own: bool, tokeniz
     assert "has no chat template `summary`, but `default`, " in told and "or give the path of a file" in told, told
 
 
+@FRAMEWORKS_HERE
 def test_the_last_turn_alone_is_learned(tokenizer: tuple[pathlib.Path, Any], tmp_path: pathlib.Path) -> None:
     path, _ = tokenizer
     records, template = list(CONVERSATIONS.values()), stock(TEMPLATES["qwen3"])
@@ -250,7 +253,7 @@ def test_a_chat_that_is_longer_than_a_sequence_is_named_with_what_to_do(tmp_path
     assert "\nseq_len = 128 " in ctl_json("info", tmp_path / "out")["job"]
 
 
-@pytest.mark.drawn(1)
+@pytest.mark.drawn(1, group="chats packed in parts")
 @pytest.mark.parametrize("order", [["--seed", "3"], ["--no-shuffle"]])
 def test_parts_and_kills_change_nothing(tmp_path: pathlib.Path, order: list[str]) -> None:
     records = [{"messages": turns(f"Question {number}", "word " * (number % 40 + 1))} for number in range(1500)]

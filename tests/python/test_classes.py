@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import spdl_cluster
+from conftest import FRAMEWORKS_HERE
 from PIL import Image
 
 LABEL = {"name": "label", "from": "cls", "decode": "int"}
@@ -35,6 +36,7 @@ def train(tmp_path: pathlib.Path) -> Iterator[spdl_cluster.Loader]:
         yield loader
 
 
+@FRAMEWORKS_HERE
 def test_the_classes_of_a_loader_are_those_of_torchvision(train: spdl_cluster.Loader, tmp_path: pathlib.Path) -> None:
     assert train.classes == ["ant", "bee"]
     assert repr(train).endswith("not opened>")

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import spdl_cluster
-from conftest import LIMIT_S, ctl, ctl_json, files, run_python
+from conftest import FRAMEWORKS_HERE, LIMIT_S, ctl, ctl_json, files, run_python
 
 
 @pytest.fixture(scope="module")
@@ -74,6 +74,7 @@ def test_a_scalable_pack_is_that_of_the_command(source: pathlib.Path, tmp_path: 
         spdl_cluster.pack(source, tmp_path / "c", crop_ready=True, scalable=True, progress=False)
 
 
+@FRAMEWORKS_HERE
 def test_classes_have_the_numbers_that_torchvision_gives_them(tmp_path: pathlib.Path) -> None:
     datasets = pytest.importorskip("torchvision.datasets", reason=os.environ.get("SPDL_TEST_NO_TORCH", "torchvision is not installed"))
     for names in (["b", "a", "Z", "\u00fc", "a b", "_x", "\U0001f431"], ["0", "1", "10", "100", "11", "2"]):

@@ -67,6 +67,7 @@ class Gate:
         return self.text.decode()
 
 
+@pytest.mark.drawn(1, group="launches of the example")
 def test_the_example_of_the_readme_trains_on_the_demos_data_and_leaves_nothing(temporary: pathlib.Path) -> None:
     output = finish(torchrun(EXAMPLE, 2, "--demo", "--pictures", 96, TMPDIR=str(temporary))).splitlines()
     assert launcher.left(temporary) == []
@@ -82,6 +83,7 @@ def launch(job: pathlib.Path, temporary: pathlib.Path, *arguments: object) -> su
     return launcher.run(*command, temporary=temporary, options=launcher.BUDGET, OMP_NUM_THREADS="1")
 
 
+@pytest.mark.drawn(1, group="launches of the example")
 def test_the_launcher_gives_the_example_all_that_it_needs(
     job: MakeJob, job_file: Callable[[dict[str, Any]], pathlib.Path], temporary: pathlib.Path
 ) -> None:
@@ -91,6 +93,7 @@ def test_the_launcher_gives_the_example_all_that_it_needs(
     assert launcher.left(temporary) == []
 
 
+@pytest.mark.drawn(1, group="launches of the example")
 def test_nothing_of_a_training_is_left_when_its_launcher_is_killed(
     job: MakeJob, job_file: Callable[[dict[str, Any]], pathlib.Path], tmp_path: pathlib.Path, temporary: pathlib.Path
 ) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torchrun
-from conftest import LIMIT_S, UNEVEN_PICTURES
+from conftest import LIMIT_S, UNEVEN_PICTURES, needs, once
 
 pytest.importorskip("torch", reason=os.environ.get("SPDL_TEST_NO_TORCH", "torch is not installed"))
 
@@ -29,20 +29,25 @@ def run(program: str, world: int, dataset: pathlib.Path, output: pathlib.Path) -
         command = [sys.executable, str(PROGRAMS), program, str(dataset), str(output)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, env=environment, cwd=output)
         assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    return found_by(world, output)
+
+
+def found_by(world: int, output: pathlib.Path) -> list[Any]:
+    """Returns what each rank of a program has found."""
     return [json.loads((output / f"{rank}.json").read_text()) for rank in range(world)]
 
 
 @pytest.fixture(scope="module")
 def right(uneven_dataset: pathlib.Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, float]:
     """Returns what a loop of one's own counts."""
-    folder = tmp_path_factory.mktemp("right") / "plain"
-    [found] = run("plain", 1, uneven_dataset, folder)
+    folder = once(tmp_path_factory, "right", lambda folder: run("plain", 1, uneven_dataset, folder))
+    [found] = found_by(1, folder)
     assert found["seen"] == UNEVEN_PICTURES and 0 < found["right"] < UNEVEN_PICTURES
     return dict(found)
 
 
 # A case takes about a minute.
-@pytest.mark.drawn(3)
+@pytest.mark.drawn(3, group="evaluations in frameworks")
 @pytest.mark.parametrize("world", [1, 2])
 @pytest.mark.parametrize(
     "program", ["lightning", "transformers", "transformers_one_left", "accelerate", "accelerate_one_left", "accelerate_padded"]
@@ -51,7 +56,7 @@ def test_an_evaluation_counts_every_sample_once(
     program: str, world: int, uneven_dataset: pathlib.Path, right: dict[str, float], tmp_path: pathlib.Path
 ) -> None:
     framework = program.split("_")[0]
-    pytest.importorskip(framework, reason=ABSENT)
+    needs(framework, ABSENT)
     for found in run(program, world, uneven_dataset, tmp_path / program):
         assert round(found["seen"], 3) == UNEVEN_PICTURES
         assert round(found["right"], 3) == right["right"]
@@ -62,7 +67,7 @@ def test_an_evaluation_counts_every_sample_once(
 
 
 def test_ranks_that_cannot_exchange_samples_get_an_error_before_the_first_batch(uneven_dataset: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    pytest.importorskip("accelerate", reason=ABSENT)
+    needs("accelerate", ABSENT)
     [found] = run("alone", 1, uneven_dataset, tmp_path / "alone")
     assert "the last batch of job `evaluation` has 7 samples, of which 2 ranks get shares of two sizes" in found["error"]
     assert '`epoch_end = "pad"`' in found["error"]

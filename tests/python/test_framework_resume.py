@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 import pytest
 import torchrun
-from conftest import LIMIT_S
+from conftest import LIMIT_S, needs, once
 
 pytest.importorskip("torch", reason=os.environ.get("SPDL_TEST_NO_TORCH", "torch is not installed"))
 
@@ -59,10 +59,11 @@ def undisturbed(uneven_dataset: pathlib.Path, tmp_path_factory: pytest.TempPathF
 
     @functools.cache
     def of_world(world: int) -> list[Steps]:
-        folder = tmp_path_factory.mktemp("undisturbed")
-        done = run("plain", uneven_dataset, folder, STEPS, world=world)
-        assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
-        trained = steps(folder, world)
+        def train(folder: pathlib.Path) -> None:
+            done = run("plain", uneven_dataset, folder, STEPS, world=world)
+            assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+
+        trained = steps(once(tmp_path_factory, f"undisturbed-{world}", train), world)
         for of_rank in trained:
             assert [step for step, _ in of_rank] == list(range(1, STEPS + 1))
             # The order of each epoch is another one.
@@ -85,7 +86,7 @@ def test_two_ranks_share_the_steps_of_one(undisturbed: Callable[[int], list[Step
 def test_a_training_that_is_killed_goes_on_with_the_same_samples(
     program: str, every: int, world: int, uneven_dataset: pathlib.Path, undisturbed: Callable[[int], list[Steps]], tmp_path: pathlib.Path
 ) -> None:
-    pytest.importorskip(program.split("_")[0], reason=ABSENT)
+    needs(program.split("_")[0], ABSENT)
     # It dies in the step after the second checkpoint: at the end of an epoch, 12, or in the middle of one, 8.
     saved = 2 * every
     run(program, uneven_dataset, tmp_path / "killed", every, kill_after=saved, world=world)
@@ -99,7 +100,7 @@ def test_a_training_that_is_killed_goes_on_with_the_same_samples(
 @pytest.mark.drawn(2, group="trainings that are killed")
 @pytest.mark.parametrize("every", [6, 4], ids=["after an epoch", "in its middle"])
 def test_a_trainer_that_would_skip_batches_says_which_argument_it_needs(every: int, uneven_dataset: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    pytest.importorskip("transformers", reason=ABSENT)
+    needs("transformers", ABSENT)
     run("transformers_that_skips", uneven_dataset, tmp_path / "killed", every, kill_after=2 * every)
     done = run("transformers_that_skips", uneven_dataset, tmp_path / "killed", every)
     # At an epoch's end there is nothing to skip.

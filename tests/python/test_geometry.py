@@ -11,12 +11,13 @@ from typing import Any
 
 import pytest
 import spdl_cluster
-from conftest import ctl
+from conftest import FRAMEWORKS_HERE, LazyModule, ctl
 
 numpy = pytest.importorskip("numpy")
 torch = pytest.importorskip("torch", reason=os.environ.get("SPDL_TEST_NO_TORCH", "torch is not installed"))
-functional = pytest.importorskip("torchvision.transforms.v2.functional")
-tv_tensors = pytest.importorskip("torchvision.tv_tensors")
+functional: Any = LazyModule("torchvision.transforms.v2.functional")
+tv_tensors: Any = LazyModule("torchvision.tv_tensors")
+pytestmark = FRAMEWORKS_HERE
 
 from scenes import CATEGORIES, write_scenes  # noqa: E402
 

@@ -11,7 +11,7 @@ import job_reference
 import job_types
 import pytest
 import spdl_cluster
-from conftest import LIMIT_S, Cluster, mypy_config
+from conftest import LIMIT_S, Cluster
 from spdl_cluster import job as types
 
 
@@ -49,7 +49,8 @@ def test_each_key_of_the_schema_has_its_place_in_the_types() -> None:
     assert operations and set(types.Operations.__annotations__) == operations
 
 
-def test_a_type_checker_finds_what_is_wrong(tmp_path: pathlib.Path) -> None:
+@pytest.mark.xdist_group("types")
+def test_a_type_checker_finds_what_is_wrong(mypy_config: pathlib.Path, tmp_path: pathlib.Path) -> None:
     pytest.importorskip("mypy")
     (tmp_path / "wrong.py").write_text(
         """
@@ -62,7 +63,7 @@ column: spdl_cluster.Column = {"name": "image", "from": "jpg", "decode": "pictur
 wave: spdl_cluster.Column = {"name": "wave", "from": "flac", "decode": "audio", "ops": [{"speed": [0.9, 1.1]}, {"gain": 6, "noise": {"snr": 10}}]}
 """
     )
-    command = [sys.executable, "-m", "mypy", "--config-file", str(mypy_config(tmp_path)), "wrong.py"]
+    command = [sys.executable, "-m", "mypy", "--config-file", str(mypy_config), "wrong.py"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=2 * LIMIT_S)
     lines = [line for line in done.stdout.splitlines() if ": error: " in line]
     assert lines and all(line.startswith(("wrong.py:6:", "wrong.py:7:")) for line in lines), done.stdout

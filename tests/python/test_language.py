@@ -19,7 +19,7 @@ import numpy
 import pytest
 import spdl_cluster
 import torchrun
-from conftest import ctl
+from conftest import FRAMEWORKS_HERE, ctl
 from numpy.typing import NDArray
 from test_record_names import masked_crc32c
 from test_recipes import ABSENT, BLOCK, ROOT, Recipe, needs_torch
@@ -207,6 +207,7 @@ def test_the_shapes_for_torchtitan_and_megatron_are_of_the_same_documents(page: 
     torch.testing.assert_close(masked, torch.nn.functional.cross_entropy(scores.flatten(0, 1), labels))
 
 
+@FRAMEWORKS_HERE
 def test_a_model_of_transformers_has_the_loss_of_its_documents_one_by_one(
     page: Recipe, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

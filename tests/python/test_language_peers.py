@@ -9,9 +9,11 @@ from typing import Any
 import numpy
 import pytest
 import spdl_cluster
-from conftest import ctl
+from conftest import FRAMEWORKS_HERE, ctl
 from test_language import EOS, PAGE, SMALLER, Tokens, documents, module, the_job, write_megatron
 from test_recipes import ABSENT, ROOT, Recipe, needs_torch
+
+pytestmark = FRAMEWORKS_HERE
 
 #: Tokens of a sequence.
 SEQ_LEN = 512

@@ -11,14 +11,13 @@ from typing import Any
 import numpy
 import pytest
 import spdl_cluster
-from conftest import MakeJob, ctl
+from conftest import FRAMEWORKS_HERE, LazyModule, MakeJob, ctl
 from numpy.typing import NDArray
 from test_language import EOS, FORMATS, Tokens, with_an_end, write_megatron
 
 torch = pytest.importorskip("torch", reason=os.environ.get("SPDL_TEST_NO_TORCH", "torch is not installed"))
-megatron = pytest.importorskip(
-    "megatron.core.datasets.indexed_dataset", reason=os.environ.get("SPDL_TEST_NO_FRAMEWORKS", "megatron-core is not installed"), exc_type=ImportError
-)
+megatron: Any = LazyModule("megatron.core.datasets.indexed_dataset", os.environ.get("SPDL_TEST_NO_FRAMEWORKS", "megatron-core is not installed"))
+pytestmark = FRAMEWORKS_HERE
 
 DTYPES = ["uint8", "int8", "int16", "int32", "int64", "float64", "float32", "uint16"]
 #: The lengths of the sequences of each document.

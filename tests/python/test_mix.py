@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 import spdl_cluster
+from conftest import FRAMEWORKS_HERE, LazyModule
 
 torch = pytest.importorskip("torch", reason=os.environ.get("SPDL_TEST_NO_TORCH", "torch is not installed"))
-transforms = pytest.importorskip("torchvision.transforms.v2")
+transforms: Any = LazyModule("torchvision.transforms.v2")
+pytestmark = FRAMEWORKS_HERE
 
 CLASSES = 12
 TARGET = {"name": "target", "from": "cls", "decode": "one_hot", "classes": CLASSES}

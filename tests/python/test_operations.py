@@ -11,13 +11,15 @@ from typing import Any
 
 import pytest
 import spdl_cluster
-from conftest import ctl
+from conftest import FRAMEWORKS_HERE, LazyModule, ctl
 from spdl_cluster import ops
 
 numpy = pytest.importorskip("numpy")
 torch = pytest.importorskip("torch", reason=os.environ.get("SPDL_TEST_NO_TORCH", "torch is not installed"))
-functional = pytest.importorskip("torchvision.transforms.v2.functional")
+functional: Any = LazyModule("torchvision.transforms.v2.functional")
+v2: Any = LazyModule("torchvision.transforms.v2")
 Image = pytest.importorskip("PIL.Image")
+pytestmark = FRAMEWORKS_HERE
 
 #: Heights and widths, among them the smallest and odd ones.
 SIZES = [(1, 1), (1, 9), (9, 1), (2, 2), (3, 3), (17, 31), (64, 96)]
@@ -75,15 +77,15 @@ CASES: list[tuple[list[Any], Function]] = [
         for p in (0, 2, [1, 3], [1, 2, 3, 0])
         for keys in ({}, {"fill": 9}, {"fill": [1, 2, 3]}, {"padding_mode": "edge"}, {"padding_mode": "symmetric"}, {"padding_mode": "reflect"})
     ],
-    (always("random_flip"), functional.horizontal_flip),
-    (always("random_vertical_flip"), functional.vertical_flip),
+    (always("random_flip"), lambda x: functional.horizontal_flip(x)),
+    (always("random_vertical_flip"), lambda x: functional.vertical_flip(x)),
     ([*always("random_vertical_flip"), {"center_crop": [5, 12]}], lambda x: functional.center_crop(functional.vertical_flip(x), [5, 12])),
     ([*always("random_flip"), {"pad": [1, 2, 3, 4]}], lambda x: functional.pad(functional.horizontal_flip(x), [1, 2, 3, 4])),
     (["grayscale"], lambda x: functional.rgb_to_grayscale(x, 3)),
     (always("random_grayscale"), lambda x: functional.rgb_to_grayscale(x, 3)),
-    (always("random_invert"), functional.invert),
-    (always("random_autocontrast"), functional.autocontrast),
-    (always("random_equalize"), functional.equalize),
+    (always("random_invert"), lambda x: functional.invert(x)),
+    (always("random_autocontrast"), lambda x: functional.autocontrast(x)),
+    (always("random_equalize"), lambda x: functional.equalize(x)),
 ]
 
 
@@ -251,7 +253,6 @@ def test_random_perspective_gives_what_torchvision_gives_for_one_choice_of_corne
 
 @pytest.mark.parametrize("name", ["rand_augment", "trivial_augment_wide"])
 def test_augmentations_give_one_of_torchvisions(name: str) -> None:
-    v2 = pytest.importorskip("torchvision.transforms.v2")
     theirs = v2.RandAugment(num_ops=1) if name == "rand_augment" else v2.TrivialAugmentWide()
     transform = ops.transform([{name: {"num_ops": 1}} if name == "rand_augment" else name])
     picture = pictures(33, 47)[1]
@@ -281,7 +282,6 @@ def test_augmentations_give_one_of_torchvisions(name: str) -> None:
 
 @pytest.mark.parametrize("all_ops", [True, False])
 def test_a_mix_is_one_of_the_picture_and_what_torchvision_makes_of_it(all_ops: bool) -> None:
-    v2 = pytest.importorskip("torchvision.transforms.v2")
     theirs = v2.AugMix(all_ops=all_ops)
     space = theirs._AUGMENTATION_SPACE if all_ops else theirs._PARTIAL_AUGMENTATION_SPACE
     transform = ops.transform([{"aug_mix": {"severity": 4, "mixture_width": 1, "chain_depth": 1, "all_ops": all_ops}}])

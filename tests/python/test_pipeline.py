@@ -107,7 +107,7 @@ def test_the_documented_listing_runs_word_for_word() -> None:
         .build(num_threads=8)
     )
     with pipeline.auto_stop():
-        for batch in pipeline.get_iterator(timeout=30):
+        for batch in pipeline.get_iterator(timeout=LIMIT_S):
             batches.append(batch["batch"])
     assert [len(batch) for batch in batches] == [32, 32, 32, 4]
     assert sorted(number for batch in batches for number in batch) == list(range(100))

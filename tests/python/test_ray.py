@@ -31,7 +31,7 @@ from ray.train.torch import TorchConfig, TorchTrainer  # noqa: E402
 from spdl_cluster.run.errors import LaunchError  # noqa: E402
 
 #: Raylets of two clusters on one machine would take each other's time, and those that are late count as lost. A test takes two minutes.
-pytestmark = [pytest.mark.xdist_group("ray"), pytest.mark.drawn(1)]
+pytestmark = [pytest.mark.xdist_group("ray"), pytest.mark.drawn(1, group="tests of Ray")]
 
 EPOCHS = 2
 #: Steps after each of which a checkpoint is reported, and the step after which a training waits.

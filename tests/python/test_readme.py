@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 import pytest
 import spdl_cluster
-from conftest import LIMIT_S, PICTURES
+from conftest import LIMIT_S, PICTURES, needs
 
 README = pathlib.Path(__file__).parents[2] / "README.md"
 GUIDE = README.parent / "docs/guide"
@@ -59,10 +59,11 @@ def step(image, label):
 """
 
 
+@pytest.mark.drawn(2, group="trainings of pages")
 def test_the_readmes_trainers_before_and_after_train_on_as_many_batches_of_one_shape(tmp_path: pathlib.Path) -> None:
     torch = os.environ.get("SPDL_TEST_NO_TORCH", "torch is not installed")
     pytest.importorskip("torch", reason=torch)
-    pytest.importorskip("torchvision", reason=torch)
+    needs("torchvision", torch)
     run = runner(tmp_path)
     commands = [shlex.split(line, comments=True) for line in blocks("sh")[0].splitlines() if line.startswith("spdl-ctl")]
     assert [command[:2] for command in commands] == [["spdl-ctl", "pictures"]]

@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 import slurm
 import stores
-from conftest import LAUNCHERS, LIMIT_S, MakeJob, ctl
+from conftest import LAUNCHERS, LIMIT_S, MakeJob, ctl, needs
 
 ROOT = pathlib.Path(__file__).parents[2]
 RECIPES = ROOT / "docs/recipes"
@@ -173,7 +173,7 @@ def test_imagenet_is_packed_and_trained_on_two_nodes_of_slurm(
     cluster: slurm.Slurm, tmp_path: pathlib.Path, temporary: pathlib.Path
 ) -> None:
     needs_torch()
-    pytest.importorskip("torchvision", reason="torchvision is not installed")
+    needs("torchvision", "torchvision is not installed")
     imagenet(tmp_path)
     (tmp_path / "shared").mkdir()
     changes = {
@@ -205,7 +205,7 @@ def test_imagenet_is_packed_and_trained_on_two_nodes_of_slurm(
 @TRAINS
 def test_coco_is_indexed_where_it_lies_and_a_detector_resumes(tmp_path: pathlib.Path, temporary: pathlib.Path) -> None:
     needs_torch()
-    pytest.importorskip("torchmetrics", reason=ABSENT)
+    needs("torchmetrics", ABSENT)
     from scenes import write_scenes
 
     (tmp_path / "annotations").mkdir()
@@ -317,7 +317,7 @@ VALIDATED = 10
 def classifier(page: str, folder: pathlib.Path, temporary: pathlib.Path, changes: dict[str, str]) -> Recipe:
     """Writes the folders of pictures that a page on a classifier begins with, and packs them as it says."""
     needs_torch()
-    pytest.importorskip("torchvision", reason="torchvision is not installed")
+    needs("torchvision", "torchvision is not installed")
     pictures(folder / "photos/train", 36, seed=5)
     pictures(folder / "photos/val", VALIDATED, seed=6)
     recipe = Recipe(page, folder, temporary, changes, {})
@@ -353,8 +353,8 @@ def killed_after(command: str, file: str) -> str:
 def test_a_classifier_on_two_ranks_stops_in_an_epoch_and_goes_on(
     page: str, framework: str, begins: str, changes: dict[str, str], tmp_path: pathlib.Path, temporary: pathlib.Path
 ) -> None:
-    pytest.importorskip(framework, reason=ABSENT)
-    pytest.importorskip("torchmetrics", reason=ABSENT)
+    needs(framework, ABSENT)
+    needs("torchmetrics", ABSENT)
     recipe = classifier(page, tmp_path, temporary, {**changes, "--every 100": "--every 3", "--steps 1000": "--steps 3"})
     first = recipe.run(begins)
     assert (counts(first), taken(first)) == ({}, 3 * 8 // 2), first
@@ -366,7 +366,7 @@ def test_a_classifier_on_two_ranks_stops_in_an_epoch_and_goes_on(
 
 @TRAINS
 def test_trainer_is_killed_in_an_epoch_and_goes_on_with_more_ranks(tmp_path: pathlib.Path, temporary: pathlib.Path) -> None:
-    pytest.importorskip("transformers", reason=ABSENT)
+    needs("transformers", ABSENT)
     changes = {
         '"global_batch": 256': '"global_batch": 8',
         "epochs=10": "epochs=2",
@@ -393,7 +393,7 @@ def test_trainer_is_killed_in_an_epoch_and_goes_on_with_more_ranks(tmp_path: pat
 
 @TRAINS
 def test_a_model_of_timm_is_killed_in_an_epoch_and_goes_on(tmp_path: pathlib.Path, temporary: pathlib.Path) -> None:
-    pytest.importorskip("timm", reason=ABSENT)
+    needs("timm", ABSENT)
     import torch
 
     changes = {'"resnet50"': '"test_resnet"', '"global_batch": 256': '"global_batch": 8', "done % 100": "done % 3", "train.py 90": "train.py 2"}

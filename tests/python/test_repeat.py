@@ -8,7 +8,7 @@ import typing
 
 import pytest
 import spdl_cluster
-from conftest import PICTURES, Cluster, MakeJob, ctl_json
+from conftest import FRAMEWORKS_HERE, PICTURES, Cluster, MakeJob, ctl_json
 
 STEPS = PICTURES // 24
 
@@ -92,6 +92,7 @@ def test_an_evaluation_repeats_its_first_batches_in_each_loop(job: MakeJob) -> N
     assert len(set(loops[0])) == 2 and set(loops[0]) == set(loops[1])
 
 
+@FRAMEWORKS_HERE
 def test_lightning_goes_on_over_batches_that_repeat_and_its_checkpoint_is_refused(job: MakeJob, tmp_path: pathlib.Path) -> None:
     torch = pytest.importorskip("torch", reason=os.environ.get("SPDL_TEST_NO_TORCH", "torch is not installed"))
     lightning = pytest.importorskip("lightning.pytorch", reason=os.environ.get("SPDL_TEST_NO_FRAMEWORKS", "it is not installed"))

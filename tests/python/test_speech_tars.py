@@ -11,7 +11,7 @@ import tarfile
 import numpy
 import pytest
 import spdl_cluster
-from conftest import Cluster, ctl, ctl_json, samples
+from conftest import FRAMEWORKS_HERE, Cluster, ctl, ctl_json, samples
 from test_audio import FROM, LENGTH, RATE, WAVE
 from test_speech import SPAN, TEXT, job, part, write
 
@@ -68,6 +68,7 @@ def test_the_lines_of_nemos_tars_are_the_segments_that_soundfile_reads(tmp_path:
     assert [(one["key"], one["wave"].tobytes()) for one in there] == [(one["key"], one["wave"].tobytes()) for one in local]
 
 
+@FRAMEWORKS_HERE
 @pytest.mark.parametrize("stored", ["flac", "wav"])
 def test_a_shar_has_the_sounds_and_texts_that_lhotse_reads(stored: str, tmp_path: pathlib.Path) -> None:
     lhotse = pytest.importorskip("lhotse", reason=os.environ.get("SPDL_TEST_NO_FRAMEWORKS", "lhotse is not installed"))

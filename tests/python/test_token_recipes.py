@@ -6,6 +6,7 @@ import pathlib
 import re
 
 import pytest
+from conftest import needs
 from test_adapters import uneven
 from test_language import EOS, write_megatron
 from test_recipes import ABSENT, Recipe, needs_torch
@@ -35,7 +36,7 @@ def sequences(plan: str) -> int:
 
 
 def test_torchtitan_trains_a_finite_epoch_on_two_ranks_and_then_three(tmp_path: pathlib.Path, temporary: pathlib.Path) -> None:
-    pytest.importorskip("torchtitan", reason=ABSENT)
+    needs("torchtitan", ABSENT)
     changes = {
         "vocab = 128256": f"vocab = {EOS + 1}",
         "seq_len = 8192": "seq_len = 128",
@@ -58,7 +59,7 @@ def test_torchtitan_trains_a_finite_epoch_on_two_ranks_and_then_three(tmp_path: 
 
 def test_trainer_and_trl_train_on_packed_tokens_and_go_on_with_other_ranks(tmp_path: pathlib.Path, temporary: pathlib.Path) -> None:
     transformers = pytest.importorskip("transformers", reason=ABSENT)
-    pytest.importorskip("trl", reason=ABSENT)
+    needs("trl", ABSENT)
     from trainer_program import word_level
 
     words = {"<pad>": 0, **{f"<{token}>": token for token in range(1, EOS + 1)}}
@@ -85,7 +86,7 @@ def test_trainer_and_trl_train_on_packed_tokens_and_go_on_with_other_ranks(tmp_p
 
 
 def test_megatrons_provider_gives_batches_of_the_job(tmp_path: pathlib.Path, temporary: pathlib.Path) -> None:
-    pytest.importorskip("megatron.core.packed_seq_params", reason=ABSENT, exc_type=ImportError)
+    needs("megatron.core.packed_seq_params", ABSENT)
     page = recipe("megatron.md", tmp_path, temporary, {"50257": str(EOS + 1), "seq_len = 4096": "seq_len = 128", "global_batch = 512": "global_batch = 4"})
     assert sequences(page.run("spdl-ctl plan")) > 40
     # As `pretrain` calls it, in a process of its own.
@@ -98,7 +99,7 @@ def test_megatrons_provider_gives_batches_of_the_job(tmp_path: pathlib.Path, tem
 
 def test_three_loops_have_the_same_losses(tmp_path: pathlib.Path, temporary: pathlib.Path) -> None:
     for needed in ("accelerate", "lightning"):
-        pytest.importorskip(needed, reason=ABSENT)
+        needs(needed, ABSENT)
     changes = {**VOCABULARY, "seq_len = 4096": "seq_len = 128", "global_batch = 64": "global_batch = 6", " 1000\n": " 5\n", "init_process_group()": 'init_process_group("gloo")'}
     page = recipe("loops-tokens.md", tmp_path, temporary, changes)
     losses = [[float(loss) for loss in re.findall(r"^loss (\d+\.\d+)$", page.run("torchrun"), re.MULTILINE)] for _ in range(3)]

@@ -13,7 +13,7 @@ import tokenizer_ids
 SAMPLE = 300_000
 
 
-@pytest.mark.drawn(1)
+@pytest.mark.drawn(1, group="tokenizers of models")
 @pytest.mark.parametrize("name", tokenizer_ids.PACKAGES)
 def test_ids_are_those_of_tokenizers_for_models(name: str, tmp_path: pathlib.Path) -> None:
     seed = int(os.environ.get("SPDL_TEST_DRAW") or 17)

@@ -28,6 +28,7 @@ BATCH, EPOCHS = 8, 20
 CLOSE = 0.002
 
 
+@pytest.mark.drawn(1, group="trainings of examples that are killed")
 def test_a_policy_is_killed_and_resumed_with_one_receipt(cluster: Cluster, tmp_path: pathlib.Path) -> None:
     folder, video = tmp_path / "robot", tmp_path / "video.mp4"
     episodes = write(folder, [[7, 12], [21]])

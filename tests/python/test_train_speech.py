@@ -79,7 +79,7 @@ def killed_after(process: subprocess.Popen[str], steps: int) -> str:
     return text.decode()
 
 
-@pytest.mark.drawn(1)
+@pytest.mark.drawn(1, group="trainings of examples that are killed")
 @pytest.mark.parametrize("transport", ["local", "quic"])
 def test_the_training_of_the_page_is_killed_and_resumed_with_one_receipt(
     cluster: Cluster, tmp_path: pathlib.Path, temporary: pathlib.Path, transport: str
@@ -108,6 +108,7 @@ def test_the_training_of_the_page_is_killed_and_resumed_with_one_receipt(
     assert ctl_json("audit", path, "--receipt", receipt(whole))["equal"]
 
 
+@pytest.mark.drawn(2, group="trainings of pages")
 def test_the_page_on_audio_trains_a_recogniser(tmp_path: pathlib.Path, temporary: pathlib.Path) -> None:
     page = Recipe("../guide/audio.md", tmp_path, temporary, {"epochs = 100": "epochs = 5"}, {})
     speech(tmp_path)

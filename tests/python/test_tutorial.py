@@ -11,9 +11,9 @@ import sys
 import sysconfig
 
 import pytest
-from conftest import LAUNCHERS, LIMIT_S
+from conftest import LAUNCHERS, LIMIT_S, needs
 
-pytest.importorskip("torchvision", reason=os.environ.get("SPDL_TEST_NO_TORCH", "torchvision is not installed"))
+needs("torchvision", os.environ.get("SPDL_TEST_NO_TORCH"))
 
 ROOT = pathlib.Path(__file__).parents[2]
 PAGE = ROOT / "docs/guide/tutorial.md"
@@ -28,13 +28,16 @@ def blocks(language: str) -> list[str]:
 
 @pytest.fixture
 def newcomer(tmp_path: pathlib.Path) -> dict[str, str]:
-    """Makes a wheel in a folder, and a new environment without the package; returns the variables of a shell in both. The environment sees
-    torch where this one has it, as it takes minutes to install."""
+    """Puts a wheel into a folder, the one that these tests have installed if they have, and makes a new environment without the package;
+    returns the variables of a shell in both. The environment sees torch where this one has it, as it takes minutes to install."""
     ours = pathlib.Path(sysconfig.get_path("purelib"))
     own = {name: value for name, value in os.environ.items() if name not in LAUNCHERS}
-    wheel = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", str(tmp_path), str(ROOT / "python")]
-    path = os.pathsep.join([sysconfig.get_path("scripts"), os.environ["PATH"]])
-    subprocess.run(wheel, check=True, timeout=LIMIT_S, env={**own, "PATH": path})
+    if made := os.environ.get("SPDL_TEST_WHEEL"):
+        (tmp_path / pathlib.Path(made).name).symlink_to(made)
+    else:
+        wheel = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", str(tmp_path), str(ROOT / "python")]
+        path = os.pathsep.join([sysconfig.get_path("scripts"), os.environ["PATH"]])
+        subprocess.run(wheel, check=True, timeout=LIMIT_S, env={**own, "PATH": path})
     home = tmp_path / "venv"
     options = [] if (ours / "torch").exists() else ["--system-site-packages"]
     subprocess.run([sys.executable, "-m", "venv", *options, str(home)], check=True, timeout=LIMIT_S)
@@ -49,6 +52,7 @@ def newcomer(tmp_path: pathlib.Path) -> dict[str, str]:
     return {**own, "PATH": f"{home / 'bin'}{os.pathsep}{os.environ['PATH']}", "PIP_NO_DEPS": "1", "PIP_NO_INDEX": "1", "OMP_NUM_THREADS": "1"}
 
 
+@pytest.mark.drawn(2, group="trainings of pages")
 def test_the_tutorial_leads_from_a_wheel_to_a_file_of_answers(newcomer: dict[str, str], tmp_path: pathlib.Path) -> None:
     programs, commands = blocks("python"), blocks("sh")
     assert sum(len(program.splitlines()) for program in programs) <= 40, "the page promises a short day"

@@ -9,9 +9,10 @@ import sys
 
 import pytest
 import spdl_cluster
-from conftest import LIMIT_S, mypy_config
+from conftest import LIMIT_S
 
 pytest.importorskip("mypy")
+TYPES = pytest.mark.xdist_group("types")
 ROOT = pathlib.Path(__file__).parents[2]
 
 
@@ -23,23 +24,19 @@ def run(folder: pathlib.Path, *arguments: object) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_package_examples_and_tests_are_typed(tmp_path: pathlib.Path) -> None:
-    config = mypy_config(tmp_path)
-    for files in (
-        ["-p", "spdl_cluster"],
-        sorted((ROOT / "python/examples").glob("*.py")),
-        [ROOT / "k8s/ray/train.py"],
-        [ROOT / "benches/gpu_training.py"],
-        sorted((ROOT / "tests/python").glob("*.py")),
-        sorted((ROOT / "tests/gpu").glob("*.py")),
-        [ROOT / "worker/src/transform/process.py"],
-        [ROOT / "python/build_backend.py"],
-    ):
-        run(tmp_path, "mypy", "--config-file", config, *files)
+@TYPES
+def test_package_examples_and_tests_are_typed(mypy_config: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    programs = ["k8s/ray/train.py", "benches/gpu_training.py", "worker/src/transform/process.py", "python/build_backend.py"]
+    files = [ROOT / program for program in programs]
+    for folder in ("python/examples", "tests/python", "tests/gpu"):
+        files += sorted((ROOT / folder).glob("*.py"))
+    run(tmp_path, "mypy", "--config-file", mypy_config, "-p", "spdl_cluster")
+    run(tmp_path, "mypy", "--config-file", mypy_config, *files)
 
 
-def test_stubs_match_the_module(tmp_path: pathlib.Path) -> None:
-    run(ROOT, "mypy.stubtest", "--mypy-config-file", mypy_config(tmp_path), "spdl_cluster._native")
+@TYPES
+def test_stubs_match_the_module(mypy_config: pathlib.Path) -> None:
+    run(ROOT, "mypy.stubtest", "--mypy-config-file", mypy_config, "spdl_cluster._native")
 
 
 def test_everything_public_is_documented() -> None:

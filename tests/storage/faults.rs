@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, time::Duration};
 
-use spdl_testkit::proxy::RequestFault;
+use spdl_testkit::{LONG, proxy::RequestFault};
 use spdl_worker::fetch::RetrySettings;
 
 use super::fixture::{DeliveredBatches, FeedSettings, StorageFixture};
@@ -11,12 +11,19 @@ const MANIFEST: &str = "manifest.spdl";
 
 /// Injects `fault` into requests of the manifest, of indexes and of blocks, and compares with a run without faults.
 async fn disturbed_by(fault: RequestFault) -> (StorageFixture, DeliveredBatches) {
+    disturbed_with_silence(fault, FeedSettings::default().retry.silence_timeout).await
+}
+
+/// Does the same where a store is silent after so long: where retries are counted, longer than the pauses of a busy machine.
+async fn disturbed_with_silence(fault: RequestFault, silence_timeout: Duration) -> (StorageFixture, DeliveredBatches) {
     let fixture = StorageFixture::new(24, 6).await;
     fixture.proxy.order(MANIFEST, 0, 1, fault);
     fixture.proxy.order(".tar.idx", 1, 2, fault);
     fixture.proxy.order(".tar", 1, 3, fault);
     fixture.proxy.order(".tar", 4, 1, fault);
-    let delivered = fixture.run(2, &FeedSettings::default()).await.unwrap();
+    let mut settings = FeedSettings::default();
+    settings.retry.silence_timeout = silence_timeout;
+    let delivered = fixture.run(2, &settings).await.unwrap();
     assert_eq!(fixture.proxy.open_orders(), 0, "all faults have happened");
     assert_eq!(delivered.batches, fixture.undisturbed(2).await);
     assert_eq!(delivered.store.outage_ms, 0, "it is over");
@@ -25,7 +32,7 @@ async fn disturbed_by(fault: RequestFault) -> (StorageFixture, DeliveredBatches)
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_answer_of_503_is_tried_again() {
-    let (fixture, delivered) = disturbed_by(RequestFault::Status(503, None)).await;
+    let (fixture, delivered) = disturbed_with_silence(RequestFault::Status(503, None), LONG).await;
     assert_eq!(delivered.store.retries, 7);
     // No other layer, such as the store's client, retries.
     assert_eq!(fixture.proxy.requests().len() as u64, delivered.store.requests);
@@ -53,13 +60,13 @@ async fn a_connection_that_is_reset_is_made_again() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_request_to_a_silent_store_is_repeated() {
-    let (_, delivered) = disturbed_by(RequestFault::Silence).await;
+    let (_, delivered) = disturbed_with_silence(RequestFault::Silence, Duration::from_secs(3)).await;
     assert_eq!(delivered.store.timeouts, 7);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_body_that_stalls_in_the_middle_is_requested_again() {
-    let (_, delivered) = disturbed_by(RequestFault::Stall).await;
+    let (_, delivered) = disturbed_with_silence(RequestFault::Stall, Duration::from_secs(3)).await;
     assert_eq!(delivered.store.timeouts, 7);
 }
 

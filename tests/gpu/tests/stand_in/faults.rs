@@ -1,6 +1,6 @@
 //! Tests of faults while batches flow, and proof that the checks detect them.
 
-use std::{fs::File, os::unix::fs::FileExt, time::Duration};
+use std::{fs::File, os::unix::fs::FileExt, time::Instant};
 
 use spdl_client::ClientError;
 use spdl_gpu::{Device, DeviceError, DeviceOptions};
@@ -9,7 +9,7 @@ use spdl_gpu_tests::{
     feed::FeedConfig,
 };
 
-use crate::harness::{check_clean, log, report, stand_in_test, wait_for_report};
+use crate::harness::{WAIT, check_clean, log, report, stand_in_test, wait_for_report};
 
 /// Takes batches until an error comes, and returns how many came before it.
 fn until_error(options: DeviceOptions) -> (u64, DeviceError) {
@@ -33,9 +33,9 @@ fn until_error(options: DeviceOptions) -> (u64, DeviceError) {
 
 /// Waits until all slots are freed.
 fn wait_for_slots(slab: &spdl_wire::slab::Slab) {
-    let until = std::time::Instant::now() + Duration::from_secs(30);
+    let until = Instant::now() + WAIT;
     while slab.free_slots() < slab.slots() {
-        assert!(std::time::Instant::now() < until, "a slot is not given back");
+        assert!(Instant::now() < until, "a slot is not given back");
         std::thread::yield_now();
     }
 }

@@ -18,7 +18,9 @@ use spdl_gpu::StreamHandle;
 use spdl_gpu_tests::driver;
 
 /// The longest run of a test.
-const LIMIT: Duration = Duration::from_secs(100);
+const LIMIT: Duration = Duration::from_secs(300);
+/// The longest that it waits for one thing.
+pub(crate) const WAIT: Duration = Duration::from_secs(100);
 
 /// Returns the path of the stand-in that was built for this test.
 pub(crate) fn library() -> PathBuf {
@@ -152,7 +154,7 @@ pub(crate) fn digest(stream: StreamHandle, from: u64, bytes: usize, to: &'static
 /// Waits until the stand-in's report satisfies `is_right`.
 #[track_caller]
 pub(crate) fn wait_for_report(is_right: impl Fn(&Value) -> bool) -> Value {
-    let until = Instant::now() + Duration::from_secs(30);
+    let until = Instant::now() + WAIT;
     loop {
         let report = report();
         if is_right(&report) {

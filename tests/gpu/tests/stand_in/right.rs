@@ -14,7 +14,7 @@ use spdl_gpu_tests::{
     torn::{self, StreamCase},
 };
 
-use crate::harness::{check_clean, report, stand_in_test};
+use crate::harness::{WAIT, check_clean, report, stand_in_test};
 
 fn cuda(ordinal: u32) -> Device {
     Device::cuda(ordinal).expect("the stand-in has this device")
@@ -100,7 +100,7 @@ stand_in_test!(a_slot_is_free_when_its_copy_is_done_though_the_trainer_keeps_the
     let config = FeedConfig { batches: 6, slots: 1, ..FeedConfig::default() };
     let (mut loader, slab) = config.start(&device, options, TIMEOUT).unwrap();
     let kept: Vec<_> = (0..6).map(|_| next(&mut loader)).collect();
-    let until = Instant::now() + Duration::from_secs(30);
+    let until = Instant::now() + WAIT;
     while slab.free_slots() == 0 {
         assert!(Instant::now() < until, "the last slot is not given back");
         thread::yield_now();

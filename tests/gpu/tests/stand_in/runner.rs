@@ -29,8 +29,10 @@ fn outcomes(steps: &[FinishedStep]) -> Vec<Outcome> {
 
 #[test]
 fn a_step_that_hangs_is_killed_with_its_children_and_the_next_one_runs() {
-    let steps = vec![shell("hangs", "echo before; sleep 1000 & sleep 1000"), shell("runs", OK)];
-    let steps = run(steps, Duration::from_secs(4));
+    // The share of the first one is 2 s.
+    let runs = PlannedStep { weight: 49, ..shell("runs", OK) };
+    let steps = vec![shell("hangs", "echo before; sleep 1000 & sleep 1000"), runs];
+    let steps = run(steps, Duration::from_secs(100));
     assert_eq!(outcomes(&steps), [Outcome::Timeout, Outcome::Ok]);
     // The output ends only when the last child that could write to it is gone.
     assert!(!steps[0].report.words.contains("could not be killed"), "{}", steps[0].report.words);

@@ -214,7 +214,9 @@ async fn a_load_without_waiters_is_cancelled() {
 #[tokio::test]
 async fn failed_cut_and_hanging_requests_are_repeated_for_ever_and_refusals_are_not() {
     let fixture = fixture(1).await;
-    let fetcher = fixture.fetcher(0, None);
+    // Long, so that none of the others is silent for as long on a busy machine.
+    let settings = RetrySettings { silence_timeout: Duration::from_secs(3), ..retry() };
+    let fetcher = Fetcher::new([0, 4 << 10], settings, None, Arc::new(StageCounters::new(Stage::Fetch)));
     let block = fixture.block(0);
     fixture.store.fail_next([StoreFault::Cut, StoreFault::Hang].into_iter().chain([StoreFault::Unavailable; 40]));
     fixture.check(&fetcher.fetch(&block, vec![10..20]).await.unwrap(), 10..20);
