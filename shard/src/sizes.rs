@@ -15,8 +15,7 @@ use crate::{
     store::DatasetStore,
 };
 
-static KIND: FileKind =
-    FileKind { name: "table of sizes", magic: *b"SPDLSIZ\n", version: 1, header_bytes: TEXT_AT };
+static KIND: FileKind = FileKind { name: "table of sizes", magic: *b"SPDLSIZ\n", version: 1, header_bytes: TEXT_AT };
 const PREFIX: &str = "sizes-";
 const SUFFIX: &str = ".spdl";
 /// Bytes before the text that says what was measured: the envelope's head, the fingerprint of the dataset, the number of samples, and the

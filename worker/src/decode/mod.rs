@@ -25,6 +25,7 @@ mod series;
 mod shared_frames;
 mod still;
 mod taken_video;
+mod target;
 
 #[cfg(test)]
 mod tests;
@@ -55,6 +56,7 @@ pub use sequence::{count_tokens, read_tokens};
 pub(crate) use shared_frames::{FrameUser, SharedVideo, VideoIdentity};
 pub use spdl_pixels::{PictureCounts, PictureLimits};
 pub use still::count_pixels;
+pub use target::FieldTarget;
 
 use column::{ColumnDecoder, ColumnSample, ColumnSetup, DecodeResources, DecodeScratch};
 pub(crate) use gzip::is_compressed;
@@ -81,41 +83,6 @@ pub struct SampleKey {
     pub id: SampleId,
     /// Number of the sample within its record, from 0: which bounding box it is.
     pub sample_in_record: u32,
-}
-
-/// The destination of one column of a sample.
-#[derive(Debug)]
-pub enum FieldTarget<'a> {
-    /// The sample's place in a fixed column, of exactly the size of one sample.
-    Fixed(&'a mut [u8]),
-    /// Receives the value of a ragged column, without a copy.
-    Ragged(&'a mut Bytes),
-}
-
-impl FieldTarget<'_> {
-    /// Returns the place of a fixed column. A job's layout has such a place for every column of a fixed shape.
-    pub(crate) fn fixed(&mut self) -> &mut [u8] {
-        match self {
-            Self::Fixed(place) => place,
-            Self::Ragged(_) => panic!("a column of a fixed shape has a ragged target"),
-        }
-    }
-
-    /// Writes a whole value.
-    fn write(&mut self, value: &Bytes) {
-        match self {
-            Self::Fixed(place) => place.copy_from_slice(value),
-            Self::Ragged(place) => **place = value.clone(),
-        }
-    }
-
-    /// Returns the place of a ragged column's value.
-    fn ragged(&mut self) -> &mut Bytes {
-        match self {
-            Self::Ragged(value) => value,
-            Self::Fixed(place) => panic!("a ragged column has a target of {} bytes", place.len()),
-        }
-    }
 }
 
 /// The error of a job that cannot be decoded with its dataset.

@@ -8,7 +8,7 @@ use serde::{
 };
 
 /// Numbers as they are written.
-pub(crate) enum Written<'n, N> {
+pub(crate) enum WrittenNumbers<'n, N> {
     One(N),
     List(&'n [N]),
 }
@@ -48,19 +48,19 @@ impl WrittenNumber for f32 {
 pub(crate) fn read<'de, D: Deserializer<'de>, N: WrittenNumber, V>(
     deserializer: D,
     expected: &'static str,
-    value_of: fn(Written<'_, N>) -> Option<V>,
+    value_of: fn(WrittenNumbers<'_, N>) -> Option<V>,
 ) -> Result<V, D::Error> {
     deserializer.deserialize_any(WrittenVisitor { expected, value_of })
 }
 
 struct WrittenVisitor<N, V> {
     expected: &'static str,
-    value_of: fn(Written<'_, N>) -> Option<V>,
+    value_of: fn(WrittenNumbers<'_, N>) -> Option<V>,
 }
 
 impl<N: WrittenNumber, V> WrittenVisitor<N, V> {
     fn one<E: Error>(self, number: Option<N>, error: impl FnOnce(&Self) -> E) -> Result<V, E> {
-        number.and_then(|number| (self.value_of)(Written::One(number))).ok_or_else(|| error(&self))
+        number.and_then(|number| (self.value_of)(WrittenNumbers::One(number))).ok_or_else(|| error(&self))
     }
 }
 
@@ -85,6 +85,6 @@ impl<'de, N: WrittenNumber, V> Visitor<'de> for WrittenVisitor<N, V> {
 
     fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<V, A::Error> {
         let numbers: Vec<N> = Vec::deserialize(SeqAccessDeserializer::new(list))?;
-        (self.value_of)(Written::List(&numbers)).ok_or_else(|| A::Error::invalid_length(numbers.len(), &self))
+        (self.value_of)(WrittenNumbers::List(&numbers)).ok_or_else(|| A::Error::invalid_length(numbers.len(), &self))
     }
 }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::numbers::{self, Written};
+use crate::numbers::{self, WrittenNumbers};
 
 /// `224` for a square, or `[height, width]`, in pixels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -27,8 +27,8 @@ impl Size {
 impl<'de> Deserialize<'de> for Size {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         numbers::read(deserializer, "a number of pixels or [height, width]", |numbers| match numbers {
-            Written::One(side) => Some(Self::Square(side)),
-            Written::List(sides) => sides.try_into().ok().map(Self::HeightWidth),
+            WrittenNumbers::One(side) => Some(Self::Square(side)),
+            WrittenNumbers::List(sides) => sides.try_into().ok().map(Self::HeightWidth),
         })
     }
 }

@@ -10,8 +10,8 @@ use spdl_shard::{
     view::{open_view, save_view},
 };
 
-use crate::view::{ROWS, filter, nsfw, rows, split, tar, view};
 use crate::files::at;
+use crate::view::{ROWS, filter, nsfw, rows, split, tar, view};
 
 fn by(name: &str) -> SamplingFile {
     SamplingFile { by: name.to_owned(), samples: None, weights: [].into(), repeat: true }

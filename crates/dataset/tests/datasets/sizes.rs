@@ -11,8 +11,8 @@ use spdl_shard::{
 };
 use spdl_types::SampleId;
 
-use crate::view::{ROWS, nsfw, quiet, rows, width};
 use crate::files::at;
+use crate::view::{ROWS, nsfw, quiet, rows, width};
 
 const SOUNDS: u32 = 30;
 const RATE: u32 = 8000;

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::numbers::{self, Written};
+use crate::numbers::{self, WrittenNumbers};
 
 /// A value for all channels, or `[red, green, blue]`; each 0 to 255.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -20,8 +20,8 @@ impl Serialize for Fill {
 impl<'de> Deserialize<'de> for Fill {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         numbers::read(deserializer, "a whole number from 0 to 255, or [red, green, blue]", |numbers| match numbers {
-            Written::One(value) => Some(Self([value; 3])),
-            Written::List(channels) => channels.try_into().ok().map(Self),
+            WrittenNumbers::One(value) => Some(Self([value; 3])),
+            WrittenNumbers::List(channels) => channels.try_into().ok().map(Self),
         })
     }
 }

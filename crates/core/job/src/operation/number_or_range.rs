@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::numbers::{self, Written};
+use crate::numbers::{self, WrittenNumbers};
 
 /// A number, whose meaning depends on the key, or `[low, high]`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -45,8 +45,8 @@ impl fmt::Display for NumberOrRange {
 impl<'de> Deserialize<'de> for NumberOrRange {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         numbers::read(deserializer, "a number or [low, high]", |numbers| match numbers {
-            Written::One(number) => Some(Self::Number(number)),
-            Written::List(ends) => ends.try_into().ok().map(Self::Range),
+            WrittenNumbers::One(number) => Some(Self::Number(number)),
+            WrittenNumbers::List(ends) => ends.try_into().ok().map(Self::Range),
         })
     }
 }

@@ -6,7 +6,7 @@ use super::Fill;
 use crate::{
     KeyProblem,
     check::MAX_SIDE,
-    numbers::{self, Written},
+    numbers::{self, WrittenNumbers},
 };
 
 /// Pixels for all sides, `[left and right, top and bottom]`, or `[left, top, right, bottom]`.
@@ -81,9 +81,9 @@ impl<'de> Deserialize<'de> for Padding {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let expected = "a number of pixels, [left and right, top and bottom] or [left, top, right, bottom]";
         numbers::read(deserializer, expected, |numbers| match numbers {
-            Written::One(all) | Written::List(&[all]) => Some(Self::All(all)),
-            Written::List(&[x, y]) => Some(Self::Axes([x, y])),
-            Written::List(sides) => sides.try_into().ok().map(Self::Sides),
+            WrittenNumbers::One(all) | WrittenNumbers::List(&[all]) => Some(Self::All(all)),
+            WrittenNumbers::List(&[x, y]) => Some(Self::Axes([x, y])),
+            WrittenNumbers::List(sides) => sides.try_into().ok().map(Self::Sides),
         })
     }
 }
