@@ -141,6 +141,18 @@ fn dashboard() -> Vec<(String, String)> {
     panels.iter().flat_map(of_panel).collect()
 }
 
+/// Writes a job with sources, which have metrics of their own.
+fn blend(dataset: &TestDataset) -> PathBuf {
+    let source =
+        |name: &str| format!("[[source]]\nname = \"{name}\"\ndataset = {:?}\nweight = 1\n", dataset.path("dataset"));
+    let column = "[[column]]\nname = \"label\"\nfrom = \"cls\"\ndecode = \"int\"\n";
+    let job = dataset.path("blend.toml");
+    let text =
+        format!("name = \"blend\"\nglobal_batch = 8\ntotal_samples = 80\n{}{}{column}", source("one"), source("other"));
+    fs::write(&job, text).expect("a job file is written");
+    job
+}
+
 #[test]
 fn every_expression_of_dashboard_and_rules_has_data_of_a_running_cluster() {
     let Some(program) = program("prometheus") else { return };
@@ -148,6 +160,7 @@ fn every_expression_of_dashboard_and_rules_has_data_of_a_running_cluster() {
     let mut cluster = Cluster::start(0);
     cluster.start_worker("node-0", &["--cores", "0.3"]);
     cluster.submit(&dataset.training_job("a-job", 1_000_000));
+    cluster.submit(&blend(&dataset));
     let _ranks = [("node-0", 0), ("elsewhere", 1)]
         .map(|(node, rank)| ServerProcess::spawn(&mut cluster.pull("a-job", rank, 2, node, &[])));
     let worker = cluster.workers[0].ready["http"].as_str().expect("an address").to_owned();

@@ -6,7 +6,6 @@ import json
 import pathlib
 import shlex
 import signal
-import subprocess
 import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable
@@ -72,12 +71,10 @@ def job(dataset: pathlib.Path, **sampling: Any) -> dict[str, Any]:
 def trained(made: dict[str, Any], folder: pathlib.Path, world: int, saved: int = 0, killed: int = 0) -> list[tuple[int, ...]]:
     """Trains with processes until they end or are killed; returns step, epoch, offset, id, label and picture of each sample, in their order."""
     folder.mkdir(exist_ok=True)
-    ranks: list[subprocess.Popen[str]] = []
-    for rank in range(world):
-        ranks.append(run_python(TRAINER, *(json.dumps(value) for value in (made, str(folder), rank, world, saved, killed))))
-    for rank in ranks:
-        _, said = rank.communicate(timeout=LIMIT_S)
-        assert rank.returncode == (-signal.SIGKILL if killed else 0), said
+    ranks = [run_python(TRAINER, *(json.dumps(value) for value in (made, str(folder), rank, world, saved, killed))) for rank in range(world)]
+    for process in ranks:
+        _, said = process.communicate(timeout=LIMIT_S)
+        assert process.returncode == (-signal.SIGKILL if killed else 0), said
     lines = [line for rank in range(world) for line in (folder / f"{world}-{rank}.jsonl").read_text().splitlines()]
     return sorted((tuple(json.loads(line)) for line in lines), key=lambda entry: entry[1:3])
 
@@ -122,7 +119,7 @@ def test_a_cluster_delivers_a_sampling_and_commands_show_and_prove_it(skewed: pa
     found: list[tuple[int, int, int]] = []
 
     def pull(rank: int) -> None:
-        with cluster.connect(rank, 2, job=name, tensors="numpy", own_classes=True) as loader:
+        with cluster.connect(rank, 2, job=name, tensors="numpy") as loader:
             for batch in loader:
                 found.extend(zip(batch.epochs.tolist(), batch.ids.tolist(), batch["label"].tolist()))
 
