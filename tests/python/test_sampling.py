@@ -120,7 +120,8 @@ def test_a_cluster_delivers_a_sampling_and_commands_show_and_prove_it(skewed: pa
 
     def pull(rank: int) -> None:
         with cluster.connect(rank, 2, job=name, tensors="numpy") as loader:
-            for batch in loader:
+            # A pass over a loader is an epoch.
+            for batch in (batch for _ in range(EPOCHS) for batch in loader):
                 found.extend(zip(batch.epochs.tolist(), batch.ids.tolist(), batch["label"].tolist()))
 
     ranks = [threading.Thread(target=pull, args=(rank,)) for rank in range(2)]
