@@ -357,6 +357,7 @@ impl World {
         state.ready.clear();
         state.held.clear();
         self.note(format_args!("client {client} has ended"));
+        self.oracle.client_ended(client);
         self.close_all(Target::Client(client));
         self.rank_removed(client);
     }

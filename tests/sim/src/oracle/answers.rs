@@ -3,10 +3,19 @@
 use spdl_control::messages::{FromCoordinator, Join, RankHeartbeat, Refusal, Session, Start, ToCoordinator};
 use spdl_types::{Position, SessionId};
 
-use super::{ObservedSession, Oracle, RunKey};
+use super::{Fate, ObservedSession, Oracle, RunKey};
 use crate::coverage::Coverage;
 
 impl Oracle {
+    /// Returns whether a coordinator may hear of a change of the job that it does not have: its disk was lost, or the job is made anew.
+    pub(crate) fn may_lack_changes(&self, job: &str) -> bool {
+        self.era > 0 || self.jobs.get(job).is_some_and(|job| job.was_removed)
+    }
+
+    pub(crate) fn is_removed(&self, job: &str) -> bool {
+        matches!(self.fate(job), Fate::Removed { .. })
+    }
+
     /// Checks an answer that a coordinator has decided on.
     pub(crate) fn answered(
         &mut self,

@@ -79,7 +79,10 @@ impl Oracle {
             cursor.receipt.add_sample(entry.at, SampleId(entry.id));
         }
         self.receipts.insert((rank, next, cursor.receipt.0));
-        went_by(self.versions.entry(cursor.stream).or_default(), &cursor.job, reached)?;
+        let version = WentBy { client, job: cursor.job.clone(), reached };
+        // How far a rank was that has ended, nobody tells a coordinator whose disk was lost.
+        let is_forgotten = |client| self.era > 0 && self.ended.contains(&client);
+        version.add_to(self.versions.entry(cursor.stream).or_default(), is_forgotten)?;
         let delivered = self.delivered.entry(cursor.stream).or_default();
         for entry in entries.iter().filter(|entry| entry.flags & (entry_flags::INVALID | entry_flags::PADDING) == 0) {
             if delivered.insert(entry.at, entry.id).is_some() {
@@ -87,6 +90,11 @@ impl Oracle {
             }
         }
         Ok(())
+    }
+
+    /// Records that a client has ended.
+    pub(crate) fn client_ended(&mut self, client: usize) {
+        self.ended.insert(client);
     }
 
     /// Records that a client has taken over a job that has changed.
@@ -131,19 +139,34 @@ impl Oracle {
     }
 }
 
-/// Records that a rank of a stream has got to a sample by a version of its job, and checks that no rank has got past a change by another one.
-fn went_by(versions: &mut Vec<(Job, u64)>, job: &Job, reached: u64) -> Result<(), String> {
-    let is_same = |version: &(Job, u64)| version.0.samples_in_common(job).is_none();
-    match versions.iter_mut().find(|version| is_same(version)) {
-        Some((_, furthest)) => *furthest = reached.max(*furthest),
-        None => versions.push((job.clone(), reached)),
-    }
-    for (other, furthest) in versions.iter() {
-        if let Some(from) = other.samples_in_common(job).filter(|from| reached > *from && *furthest > *from) {
-            return Err(format!("ranks got to samples {reached} and {furthest} by jobs that differ from {from} on"));
+/// A rank has got to a sample by a version of its job.
+#[derive(Debug)]
+pub(super) struct WentBy {
+    client: usize,
+    job: Job,
+    reached: u64,
+}
+
+impl WentBy {
+    /// Records it, and checks that no rank has got past a change by another version.
+    fn add_to(self, versions: &mut Vec<Self>, is_forgotten: impl Fn(usize) -> bool) -> Result<(), String> {
+        let Self { client, job, reached } = &self;
+        for other in versions.iter().filter(|other| !is_forgotten(other.client)) {
+            let parted = other.job.samples_in_common(job);
+            if let Some(from) = parted.filter(|from| reached > from && other.reached > *from) {
+                let furthest = other.reached;
+                return Err(format!(
+                    "ranks got to samples {reached} and {furthest} by jobs that differ from {from} on"
+                ));
+            }
         }
+        let is_same = |other: &&mut Self| other.client == *client && other.job.samples_in_common(job).is_none();
+        match versions.iter_mut().find(is_same) {
+            Some(version) => version.reached = version.reached.max(*reached),
+            None => versions.push(self),
+        }
+        Ok(())
     }
-    Ok(())
 }
 
 /// Returns whether an entry has a sample that is redacted at its position.

@@ -16,7 +16,7 @@ use spdl_job::Job;
 use spdl_order::{RankSteps, Receipt};
 use spdl_types::{Fingerprint, Position, SessionId, WorkerId};
 
-use self::neighbours::NeighbourView;
+use self::{batches::WentBy, neighbours::NeighbourView};
 
 /// The longest time for which ranks may continue before they learn that they must stop.
 const SETTLED_US: u64 = 30_000_000;
@@ -106,6 +106,8 @@ struct Submitted {
     fate: Fate,
     /// The number of decisions about the job so far; a loss of the state counts as one.
     decisions: u64,
+    /// Whether it was removed once: ranks that did not hear of that bring changes of the job before to one of its name.
+    was_removed: bool,
 }
 
 /// Whether a job exists, according to the answers to the admin.
@@ -166,8 +168,10 @@ pub(crate) struct Oracle {
     receipts: BTreeSet<(u32, Position, u128)>,
     /// Every position that was delivered, and its sample.
     delivered: BTreeMap<(u32, SessionId), BTreeMap<Position, u64>>,
-    /// The versions of its job that the ranks of a stream went by, and up to which sample.
-    versions: BTreeMap<(u32, SessionId), Vec<(Job, u64)>>,
+    /// The versions of its job that the ranks of a stream went by.
+    versions: BTreeMap<(u32, SessionId), Vec<WentBy>>,
+    /// The clients that have ended.
+    ended: BTreeSet<usize>,
     /// The versions of jobs that were ever durable.
     durable_versions: BTreeSet<Fingerprint>,
 }
@@ -407,15 +411,12 @@ impl Oracle {
         self.jobs.get(job).map_or(Fate::There, |job| job.fate)
     }
 
-    pub(crate) fn is_removed(&self, job: &str) -> bool {
-        matches!(self.fate(job), Fate::Removed { .. })
-    }
-
     /// Records that a coordinator decided to create or remove a submitted job. Returns the number of the decision.
     pub(crate) fn decided_about_job(&mut self, at: usize, job: &str, is_removal: bool) -> u64 {
         let submitted = self.jobs.entry(job.to_owned()).or_default();
         submitted.fate = Fate::Open;
         submitted.decisions += 1;
+        submitted.was_removed |= is_removal;
         let decision = submitted.decisions;
         self.confirmed.remove(job);
         if is_removal {
