@@ -4,8 +4,9 @@
 use spdl_sim::{any_seed, run};
 
 /// Seeds that have found something: a change of a job that is proposed to ranks which have it already; one that is made while the
-/// coordinator does not know all ranks of a session, after it has lost its disk or before they join again.
-const FOUND: [u64; 3] = [469653147977, 336998905416, 217038757099];
+/// coordinator does not know all ranks of a session, after it has lost its disk or before they join again; ranks of a job that was removed and
+/// made anew; a rank that had ended before the disk was lost.
+const FOUND: [u64; 5] = [469653147977, 336998905416, 217038757099, 246691773846, 246691793015];
 /// The number of seeds. Raise it with `SPDL_SIM_SEEDS`, or use `tests/sim/run`.
 const SEEDS: u64 = 400;
 
