@@ -56,8 +56,6 @@ pub enum Mutation {
     BreakPromise,
     /// The client goes on with the batches that its home made before a change of the job.
     KeepReadAhead,
-    /// The client says that it goes by the job as it was before the last change.
-    HideLaterJob,
     /// The coordinator forgets the redactions of a job when it starts again.
     ForgetRedactions,
     /// A redacted sample is taken as a substitute.
@@ -124,7 +122,7 @@ pub enum Mutation {
 
 impl Mutation {
     /// All mutations.
-    pub const ALL: [Self; 57] = [
+    pub const ALL: [Self; 56] = [
         Self::ForgetAcknowledged,
         Self::ResumePlusOne,
         Self::ResumeAtFurthest,
@@ -150,7 +148,6 @@ impl Mutation {
         Self::ChangeUnpromised,
         Self::BreakPromise,
         Self::KeepReadAhead,
-        Self::HideLaterJob,
         Self::ForgetRedactions,
         Self::SubstituteRedacted,
         Self::CutWrites,

@@ -137,12 +137,6 @@ impl SessionCore {
         }
     }
 
-    /// Returns the fingerprint of the job that the rank goes by.
-    fn told_fingerprint(&self, Session { job, .. }: &Session) -> Fingerprint {
-        let before = job.earlier.last().filter(|_| mutated(Mutation::HideLaterJob));
-        before.copied().unwrap_or(self.membership.fingerprint)
-    }
-
     pub(super) fn rank_heartbeat(&self, session: &Session) -> RankHeartbeat {
         RankHeartbeat {
             session: session.id,
@@ -155,7 +149,7 @@ impl SessionCore {
             waited_ms: self.progress.waited_ms,
             transport: self.link.attached().map(|(_, transport)| transport),
             handed: self.received().unwrap_or(self.progress.position),
-            fingerprint: self.told_fingerprint(session),
+            fingerprint: self.membership.fingerprint,
             promise: self.hold,
             number: self.membership.heartbeats,
         }
