@@ -86,12 +86,19 @@ async fn a_segment_costs_its_own_bytes_however_little_memory_there_is() {
         let (samples, _) = run(&resources, &fixture.session(1), Position::START).await.unwrap();
         check(samples.values(), 2);
         let (reads, bytes) = (store.reads() - reads, store.bytes() - bytes);
+        // In the least memory, batches may have to start again, which reads their segments again.
+        let again = if memory_bytes == PLENTY { 0 } else { own_bytes / 2 };
         // The index of the shard is read, too.
-        assert!((own_bytes..own_bytes + (16 << 10)).contains(&bytes), "{bytes} bytes, and segments have {own_bytes}");
-        assert!(reads <= 1 + 2 * (RECORDINGS * SEGMENTS) as u64, "{reads} reads");
+        let most = own_bytes + again + (16 << 10);
+        assert!((own_bytes..most).contains(&bytes), "{bytes} bytes in {memory_bytes}, and segments have {own_bytes}");
+        assert!(reads <= 1 + 3 * (RECORDINGS * SEGMENTS) as u64, "{reads} reads");
         let stages = resources.stages(Instant::now());
         let decode = stages.iter().find(|stage| stage.stage == Stage::Decode).unwrap();
-        assert!((own_bytes..own_bytes + (64 << 10)).contains(&decode.bytes), "{} bytes were decoded", decode.bytes);
+        assert!(
+            (own_bytes..own_bytes + again + (64 << 10)).contains(&decode.bytes),
+            "{} bytes were decoded",
+            decode.bytes
+        );
     }
 }
 
