@@ -89,35 +89,17 @@ impl RankState {
 
     /// Creates the state of a rank that joins a session which starts at a position.
     pub(super) fn joined(join: &Join, start: Position, now_ms: u64) -> Self {
-        Self {
+        let record = RankRecord {
+            rank: join.rank,
             nonce: join.nonce,
             client: join.client.clone(),
             since_unix_s: join.since_unix_s,
             node: join.node.clone(),
             acknowledged: start,
             receipt: Some(Receipt::default()),
-            handed: start,
-            job: None,
-            promise: None,
-            brought: None,
-            heartbeats: 0,
             left: false,
-            heard_ms: now_ms,
-            waited_ms: 0,
-            recent: RecentEvents::default(),
-            transport: None,
-            named_limit: Cell::default(),
-            home: None,
-            homes_before: Vec::new(),
-            last_home: None,
-            looked_ms: now_ms,
-            compared_ms: None,
-            home_since_ms: now_ms,
-            unreachable: BTreeMap::new(),
-            is_settling: false,
-            counted_at: None,
-            is_watched: false,
-        }
+        };
+        Self { is_settling: false, ..Self::restored(&record, now_ms) }
     }
 
     /// Restores a rank from its record.
