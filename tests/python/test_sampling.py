@@ -31,7 +31,8 @@ import spdl_cluster
 job, folder, rank, world, saved, killed = (json.loads(value) for value in sys.argv[1:])
 folder = pathlib.Path(folder)
 with spdl_cluster.local(job, rank=rank, world=world, tensors="numpy") as loader, open(folder / f"{world}-{rank}.jsonl", "w") as trace:
-    if (folder / "state.json").exists():
+    # A rank of the launch that saves its state may begin when another one has saved it.
+    if not saved and (folder / "state.json").exists():
         loader.load_state_dict(json.loads((folder / "state.json").read_text()))
     step = 0
     while (batch := loader.next()) is not None:
