@@ -25,6 +25,8 @@ from test_recipes import ABSENT
 torch = pytest.importorskip("torch", reason=os.environ.get("SPDL_TEST_NO_TORCH", "torch is not installed"))
 
 HERE = pathlib.Path(__file__).parent
+#: What programs import that are run on ranks; torchtitan's changes torch before it imports more.
+IMPORTS = {"torchtitan_program.py": "datasets,torch._dynamo,torch.distributed.fsdp", "trainer_program.py": "datasets,transformers.trainer"}
 #: Places of a sequence, of two documents with their ends.
 SEQ_LEN = 96
 
@@ -67,7 +69,7 @@ def in_order(job: dict[str, Any], steps: int | None = None) -> list[list[int]]:
 def run(program: str, *arguments: object, world: int = 0) -> list[Any]:
     """Runs a program, on ranks of torchrun or alone, and returns what each line of its output has."""
     if world:
-        output = torchrun.finish(torchrun.torchrun(HERE / program, world, *arguments))
+        output = torchrun.finish(torchrun.torchrun(HERE / program, world, *arguments, imports=IMPORTS[program]))
     else:
         alone = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0", "OMP_NUM_THREADS": "1"}
         command = [sys.executable, HERE / program, *arguments]

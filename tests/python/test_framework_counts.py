@@ -16,6 +16,8 @@ from conftest import LIMIT_S, UNEVEN_PICTURES, needs, once
 pytest.importorskip("torch", reason=os.environ.get("SPDL_TEST_NO_TORCH", "torch is not installed"))
 
 PROGRAMS = pathlib.Path(__file__).with_name("framework_programs.py")
+#: What the programs import.
+IMPORTS = {"lightning": "lightning,torchmetrics", "transformers": "transformers.trainer", "accelerate": "accelerate", "plain": ""}
 ABSENT = os.environ.get("SPDL_TEST_NO_FRAMEWORKS", "it is not installed")
 
 
@@ -23,7 +25,7 @@ def run(program: str, world: int, dataset: pathlib.Path, output: pathlib.Path) -
     """Runs a program on some ranks, and returns what each has found."""
     output.mkdir()
     if world > 1:
-        torchrun.finish(torchrun.torchrun(PROGRAMS, world, program, dataset, output, TMPDIR=str(output)))
+        torchrun.finish(torchrun.torchrun(PROGRAMS, world, program, dataset, output, imports=IMPORTS[program.split("_")[0]], TMPDIR=str(output)))
     else:
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
         command = [sys.executable, str(PROGRAMS), program, str(dataset), str(output)]

@@ -14,6 +14,7 @@ from collections.abc import Callable
 import pytest
 import torchrun
 from conftest import LIMIT_S, needs, once
+from test_framework_counts import IMPORTS
 
 pytest.importorskip("torch", reason=os.environ.get("SPDL_TEST_NO_TORCH", "torch is not installed"))
 
@@ -35,7 +36,7 @@ def run(
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
         done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=LIMIT_S, env=environment)
     else:
-        process = torchrun.torchrun(PROGRAMS, world, *arguments)
+        process = torchrun.torchrun(PROGRAMS, world, *arguments, imports=IMPORTS[program.split("_")[0]])
         try:
             output, errors = process.communicate(timeout=LIMIT_S)
         finally:

@@ -13,12 +13,16 @@ from conftest import LIMIT_S
 
 #: torchrun on this machine.
 COMMAND = (sys.executable, "-m", "torch.distributed.run", "--standalone")
+#: torchrun whose ranks have what it has imported.
+FORKING = (sys.executable, str(pathlib.Path(__file__).with_name("forking_torchrun.py")))
 
 
-def torchrun(program: pathlib.Path, world: int, *arguments: object, **variables: str) -> subprocess.Popen[str]:
-    """Starts a program on `world` ranks, in a new process group."""
+def torchrun(program: pathlib.Path, world: int, *arguments: object, imports: str | None = None, **variables: str) -> subprocess.Popen[str]:
+    """Starts a program on `world` ranks, in a new process group. With `imports`, modules with commas between them, these are imported once for all
+    ranks."""
+    command = COMMAND if imports is None else (*FORKING, imports)
     return subprocess.Popen(
-        [*COMMAND, f"--nproc-per-node={world}", str(program), *map(str, arguments)],
+        [*command, f"--nproc-per-node={world}", str(program), *map(str, arguments)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
