@@ -80,7 +80,7 @@ pub(super) fn json_lines(
         // A line that begins before the range is another range's.
         at = first - 1 + lines.next()?.len() as u64;
     }
-    let mut number = 0_u64;
+    let (mut number, mut memory) = (0_u64, String::new());
     while at < end {
         let read = lines.next()?;
         if read.is_empty() {
@@ -100,7 +100,7 @@ pub(super) fn json_lines(
             Err(error) => error,
         };
         let text = match from {
-            RecordText::Fields(fields) => text_of(line, fields),
+            RecordText::Fields(fields) => text_of(line, fields, &mut memory),
             RecordText::Whole => record_of(line).map(Cow::Borrowed),
         };
         each(text.as_deref().map_err(Clone::clone), &place)?;

@@ -2,6 +2,7 @@
 //! of each other.
 
 mod columns;
+mod fast;
 mod file;
 mod lines;
 mod record;

@@ -7,15 +7,23 @@ use serde::{
     de::{self, DeserializeSeed, IgnoredAny, MapAccess, Visitor},
 };
 
+use super::fast::fast_text;
+
 /// Number of a record's fields that an error names.
 const NAMED_FIELDS: usize = 20;
 
-/// Returns the text of the record in a line, in the first of these fields that is there and not null.
+/// Returns the text of the record in a line, in the first of these fields that is there and not null. It may be in `memory`, which is
+/// used again for the next one.
 ///
 /// # Errors
 /// In words, if the line is no record or has no such field.
-pub(super) fn text_of<'l>(line: &'l [u8], fields: &[String]) -> Result<Cow<'l, str>, String> {
+pub(super) fn text_of<'l>(line: &'l [u8], fields: &[String], memory: &'l mut String) -> Result<Cow<'l, str>, String> {
     let line = utf8(line)?;
+    fast_text(line, fields, memory).map_or_else(|| any_text(line, fields), |text| Ok(Cow::Borrowed(text)))
+}
+
+/// Returns the text of any record, as [`text_of`] does.
+fn any_text<'l>(line: &'l str, fields: &[String]) -> Result<Cow<'l, str>, String> {
     let mut reader = serde_json::Deserializer::from_str(line);
     let found = WantedFields(fields).deserialize(&mut reader).and_then(|found| reader.end().map(|()| found));
     let found = found.map_err(|error| no_record(line, &error))?;
@@ -188,10 +196,20 @@ impl<'l> Visitor<'l> for OfField {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
+    fn fields() -> [String; 2] {
+        ["text", "content"].map(str::to_owned)
+    }
+
     fn text(line: &str) -> Result<String, String> {
-        text_of(line.as_bytes(), &["text".to_owned(), "content".to_owned()]).map(Cow::into_owned)
+        text_of(line.as_bytes(), &fields(), &mut String::new()).map(Cow::into_owned)
+    }
+
+    fn fast(line: &str) -> Option<String> {
+        fast_text(line, &fields(), &mut "before".to_owned()).map(str::to_owned)
     }
 
     #[test]
@@ -200,6 +218,73 @@ mod tests {
         assert_eq!(text(r#" {"text": null, "content": ""} "#).unwrap(), "");
         assert_eq!(text(r#"{"text": "a", "text": "b"}"#).unwrap(), "b");
     }
+
+    #[test]
+    fn ordinary_records_are_read_in_one_pass() {
+        for (line, expected) in [
+            (r#"{"text":"plain"}"#, "plain"),
+            (r#" { "id" : 17 , "text" : "" , "x" : [ { "text" : "no" } , "\"" ] } "#, ""),
+            (r#"{"text":"a\\b\"\/\b\f\n\r\tc"}"#, "a\\b\"/\u{8}\u{c}\n\r\tc"),
+            (
+                r#"{"content": "c\n", "note": "\u0031\n", "text": "\u0041\u00fc\u6F22\ud83D\uDE00\u0000z", "n": null}"#,
+                "Aü漢😀\0z",
+            ),
+            (
+                r#"{"text": null, "content": "ü\n12345678\"12345678", "score": -1.5e3, "is": true}"#,
+                "ü\n12345678\"12345678",
+            ),
+            (r#"{"text": "a\n", "content": "c\n", "other": "\n"}"#, "a\n"),
+        ] {
+            assert_eq!(fast(line).as_deref(), Some(expected), "{line}");
+            assert_eq!(any_text(line, &fields()).unwrap(), expected, "{line}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_one_pass_reads_is_what_serde_json_reads(
+            pieces in proptest::collection::vec((0..4_usize, 0..FIELDS.len(), 0..VALUES.len(), 0..SPACES.len()), 1..6),
+            wrong in proptest::option::of((0..80_usize, 0..WRONG.len())),
+        ) {
+            let pairs: Vec<_> = pieces
+                .iter()
+                .map(|(space, field, value, other)| {
+                    let (space, other) = (SPACES[*space], SPACES[*other]);
+                    format!("{space}\"{}\"{other}:{space}{}{other}", FIELDS[*field], VALUES[*value])
+                })
+                .collect();
+            let mut line = format!("{{{}}}", pairs.join(","));
+            if let Some((at, wrong)) = wrong {
+                let at = line.char_indices().map(|(at, _)| at).nth(at).unwrap_or(line.len());
+                line.insert_str(at, WRONG[wrong]);
+            }
+            if let Some(found) = fast(&line) {
+                prop_assert_eq!(any_text(&line, &fields()).map(Cow::into_owned), Ok(found), "{}", line);
+            }
+        }
+    }
+
+    const FIELDS: [&str; 6] = ["text", "content", "id", "", "t\\u0065xt", "ü"];
+    const SPACES: [&str; 4] = ["", " ", "\t", "  \r"];
+    const VALUES: [&str; 16] = [
+        "null",
+        "true",
+        "-1.5e3",
+        "[]",
+        r#"[1, {"text": "no"}]"#,
+        r#"{"text": "no"}"#,
+        r#""""#,
+        r#""plain""#,
+        r#""ü and more than a word""#,
+        r#""\n""#,
+        r#""a\\\"b\/c\b\f\r\t""#,
+        r#""\u00fc\u6f22""#,
+        r#""\ud83d\ude00 \u0000""#,
+        r#""\ud83d""#,
+        r#""\ude00\ud83d""#,
+        "\"a\tb\"",
+    ];
+    const WRONG: [&str; 12] = ["\"", "\\", "{", "}", "[", ",", ":", "x", "\n", "1", "\\u", "ü"];
 
     #[test]
     fn what_is_wrong_with_a_record_is_told() {
@@ -221,7 +306,7 @@ mod tests {
         ] {
             assert_eq!(text(line).unwrap_err(), problem, "{line}");
         }
-        let problem = text_of(b"{\"text\": \"\xff\"}", &[]).unwrap_err();
+        let problem = text_of(b"{\"text\": \"\xff\"}", &[], &mut String::new()).unwrap_err();
         assert_eq!(problem, "is not UTF-8 at its byte 10: write the file as UTF-8, as `iconv -t UTF-8` does");
     }
 }
