@@ -15,6 +15,8 @@ use crate::tar::TAR_SUFFIX;
 
 /// Size of the parts in which long objects are written, in bytes.
 pub(super) const PART_BYTES: usize = 8 << 20;
+/// Size of these parts on disk, which has no least size. They are in the processor's cache from being made to being written.
+const LOCAL_PART_BYTES: usize = 1 << 20;
 
 /// What happens to a dataset that exists already.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -60,6 +62,11 @@ pub(super) fn add_shard(manifest: &mut ManifestBuilder, shard: &ScannedShard) ->
     added.map_err(|source| DatasetError::Unwritable { url: shard.facts.url.clone(), source })
 }
 
+/// Returns the size of the parts in which long objects are written to a store, in bytes.
+pub(super) fn part_bytes(to: &DatasetStore) -> usize {
+    if to.local_folder().is_some() { LOCAL_PART_BYTES } else { PART_BYTES }
+}
+
 /// Writes the index of a shard. Only a part of a long index is in memory.
 pub(super) async fn put_index(to: &DatasetStore, name: &str, index: &IndexFile) -> Result<(), DatasetError> {
     if index.bytes() <= PART_BYTES as u64 {
@@ -76,7 +83,7 @@ pub(super) async fn put_pieces(
 ) -> Result<(), DatasetError> {
     let fail = |source| StoreError::of(&to.url_of(name), source);
     let upload = to.object().put_multipart(&to.path_of(name)).await.map_err(fail)?;
-    let mut upload = WriteMultipart::new_with_chunk_size(upload, PART_BYTES);
+    let mut upload = WriteMultipart::new_with_chunk_size(upload, part_bytes(to));
     for piece in pieces {
         match piece {
             Ok(piece) => upload.put(piece.into()),

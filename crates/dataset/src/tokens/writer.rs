@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     DatasetError,
-    folder::{PART_BYTES, remove},
+    folder::{part_bytes, remove},
 };
 
 /// Number of parts that are uploaded at once. Each takes the memory of one part.
@@ -174,15 +174,15 @@ impl OpenTokenShard {
 impl OpenFile {
     /// Appends bytes.
     async fn put(&mut self, to: &DatasetStore, bytes: &[u8]) -> Result<(), DatasetError> {
-        let mut rest = bytes;
-        while self.part.len() + rest.len() >= PART_BYTES {
-            let (now, later) = rest.split_at(PART_BYTES - self.part.len());
+        let (mut rest, part_bytes) = (bytes, part_bytes(to));
+        while self.part.len() + rest.len() >= part_bytes {
+            let (now, later) = rest.split_at(part_bytes - self.part.len());
             self.part.extend_from_slice(now);
             self.upload(to).await?;
             rest = later;
         }
         if self.part.capacity() == 0 && self.upload.is_some() {
-            self.part.reserve_exact(PART_BYTES);
+            self.part.reserve_exact(part_bytes);
         }
         self.part.extend_from_slice(rest);
         Ok(())
@@ -195,7 +195,7 @@ impl OpenFile {
             Some(upload) => upload,
             none => {
                 let upload = to.object().put_multipart(&to.path_of(&self.name)).await.map_err(fail)?;
-                none.insert(WriteMultipart::new_with_chunk_size(upload, PART_BYTES))
+                none.insert(WriteMultipart::new_with_chunk_size(upload, part_bytes(to)))
             }
         };
         upload.put(std::mem::take(&mut self.part).into());

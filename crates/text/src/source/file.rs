@@ -15,6 +15,8 @@ use spdl_shard::store::DatasetStore;
 use spdl_store::{RANGE_BYTES, StoreError};
 use tokio::runtime::Handle;
 
+/// Bytes that are read at once from a file on disk, which are then still in the processor's cache when they are used.
+const LOCAL_RANGE_BYTES: u64 = 1 << 20;
 /// Bytes that are read at once behind the end of a range, to complete its last line.
 const BEHIND_BYTES: u64 = 256 << 10;
 
@@ -134,7 +136,8 @@ impl FileReader {
 impl BufRead for FileReader {
     fn fill_buf(&mut self) -> io::Result<&[u8]> {
         if self.chunk.is_empty() && self.at < self.meta.size {
-            let bytes = if self.at < self.end { RANGE_BYTES.min(self.end - self.at) } else { BEHIND_BYTES };
+            let most = if self.file.store.local_folder().is_some() { LOCAL_RANGE_BYTES } else { RANGE_BYTES };
+            let bytes = if self.at < self.end { most.min(self.end - self.at) } else { BEHIND_BYTES };
             self.chunk = self.range(self.at, bytes).map_err(io::Error::other)?;
             self.at += self.chunk.len() as u64;
         }

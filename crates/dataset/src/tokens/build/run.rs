@@ -22,7 +22,7 @@ const ENTRY_BYTES: u64 = 16;
 /// Bytes of the end of a run.
 const END_BYTES: u64 = 72;
 const MAGIC: [u8; 8] = *b"SPDLRUN2";
-/// Bytes of documents that are written at once.
+/// Bytes of documents that are written at once, unless one has more.
 const PIECE_BYTES: usize = 1 << 20;
 
 /// What the end of a run states.
@@ -71,8 +71,10 @@ impl RunFacts {
 /// Makes the bytes of a run of sorted documents, piece by piece.
 pub(super) struct RunPieces {
     sorted: SortedItems,
-    /// The document that was written last.
+    /// The document that was read last.
     item: SortedItem,
+    /// Whether it is still to be written.
+    is_waiting: bool,
     /// Number of slices of the range of hashes; `None` if slices are cut by size.
     slices: Option<u64>,
     slice_bytes: u64,
@@ -90,6 +92,7 @@ impl RunPieces {
         Self {
             sorted,
             item: SortedItem::default(),
+            is_waiting: false,
             slices: plan.seed.map(|_| plan.slices.into()),
             slice_bytes: plan.slice_bytes(),
             facts,
@@ -116,8 +119,11 @@ impl RunPieces {
 
     fn documents(&mut self) -> Result<Vec<u8>, TemporaryError> {
         let mut piece = Vec::with_capacity(PIECE_BYTES);
-        while piece.len() < PIECE_BYTES {
-            if !self.sorted.next_into(&mut self.item)? {
+        while self.is_waiting || self.sorted.next_into(&mut self.item)? {
+            // A piece that grew would be copied.
+            let bytes = HEAD_BYTES as usize + self.item.payload.len();
+            self.is_waiting = !piece.is_empty() && piece.len() + bytes > PIECE_BYTES;
+            if self.is_waiting {
                 break;
             }
             let hash = u64::from_be_bytes(self.item.key.as_slice().try_into().expect("a key is a hash"));
@@ -126,7 +132,7 @@ impl RunPieces {
             piece.extend_from_slice(&hash.to_le_bytes());
             piece.extend_from_slice(&(payload.len() as u32).to_le_bytes());
             piece.extend_from_slice(payload);
-            self.facts.data_bytes += HEAD_BYTES + payload.len() as u64;
+            self.facts.data_bytes += bytes as u64;
             self.facts.totals.documents += 1;
         }
         self.hasher.update(&piece);

@@ -31,6 +31,8 @@ const INDEXES_AT_ONCE: usize = 8;
 const READ_BYTES: u64 = 32 << 20;
 const MIN_CHUNK_BYTES: u64 = 16 << 10;
 const MAX_CHUNK_BYTES: u64 = 4 << 20;
+/// The limit on disk, where what is read stays in the processor's cache until it is taken.
+const MAX_LOCAL_CHUNK_BYTES: u64 = 512 << 10;
 
 /// A shard to write.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -157,9 +159,11 @@ async fn write_shard(
         counts.add_shard(shard.bytes);
         return Ok(());
     }
-    let chunk_bytes = (READ_BYTES / shard.parts.len().max(1) as u64).clamp(MIN_CHUNK_BYTES, MAX_CHUNK_BYTES);
+    let most = if to.local_folder().is_some() { MAX_LOCAL_CHUNK_BYTES } else { MAX_CHUNK_BYTES };
+    let chunk_bytes = (READ_BYTES / shard.parts.len().max(1) as u64).clamp(MIN_CHUNK_BYTES, most);
     let readers = shard.parts.into_iter().map(|(unit, part)| async move {
-        let mut reader = MergedRun { to, unit, at: part.start, end: part.end, chunk_bytes, chunk: Bytes::new() };
+        let (at, end) = (part.start, part.end);
+        let mut reader = MergedRun { to, unit, at, end, chunk_bytes, chunk: Bytes::new(), document_bytes: 0 };
         Ok::<_, DatasetError>((reader.head().await?, reader))
     });
     let opened: Vec<_> = stream::iter(readers).buffered(INDEXES_AT_ONCE).try_collect().await?;
@@ -228,41 +232,45 @@ struct MergedRun<'r> {
     chunk_bytes: u64,
     /// What was read and not taken.
     chunk: Bytes,
+    /// Bytes of the document whose hash was taken.
+    document_bytes: u64,
 }
 
 impl MergedRun<'_> {
-    /// Reads on until `bytes` bytes are there.
-    async fn fill(&mut self, bytes: u64) -> Result<(), DatasetError> {
-        let Some(missing) = bytes.checked_sub(self.chunk.len() as u64).filter(|missing| *missing > 0) else {
-            return Ok(());
-        };
-        if missing > self.end - self.at {
+    /// Takes the next bytes. Only those that two chunks have parts of are copied.
+    async fn take(&mut self, bytes: u64) -> Result<Bytes, DatasetError> {
+        let missing = bytes.saturating_sub(self.chunk.len() as u64);
+        if missing == 0 {
+            return Ok(self.chunk.split_to(bytes as usize));
+        }
+        let begun = std::mem::take(&mut self.chunk);
+        let end = (self.at + missing.max(self.chunk_bytes)).min(self.end);
+        if end > self.at {
+            self.chunk = range(self.to, self.unit, self.at..end).await?;
+        }
+        if missing > self.chunk.len() as u64 {
             let problem = "is damaged: a document ends behind its slice; remove it, and tokenize again".to_owned();
             return Err(DatasetError::Parts { url: self.to.url_of(&run_name(self.unit)), problem });
         }
-        let end = (self.at + missing.max(self.chunk_bytes)).min(self.end);
-        let read = range(self.to, self.unit, self.at..end).await?;
         self.at = end;
-        self.chunk = if self.chunk.is_empty() { read } else { [&self.chunk[..], &read].concat().into() };
-        Ok(())
+        let rest = self.chunk.split_to(missing as usize);
+        Ok(if begun.is_empty() { rest } else { [begun, rest].concat().into() })
     }
 
-    /// Returns the hash of the next document; `None` at the end.
+    /// Takes the hash of the next document, and returns it; `None` at the end.
     async fn head(&mut self) -> Result<Option<u64>, DatasetError> {
         if self.chunk.is_empty() && self.at == self.end {
             return Ok(None);
         }
-        self.fill(HEAD_BYTES).await?;
-        Ok(Some((&self.chunk[..]).get_u64_le()))
+        let mut head = self.take(HEAD_BYTES).await?;
+        let hash = head.get_u64_le();
+        self.document_bytes = head.get_u32_le().into();
+        Ok(Some(hash))
     }
 
-    /// Returns the tokens of the next document, with their mask.
+    /// Takes the tokens of that document, with their mask.
     async fn document(&mut self) -> Result<Bytes, DatasetError> {
-        self.fill(HEAD_BYTES).await?;
-        let bytes = (&self.chunk[8..]).get_u32_le();
-        self.fill(HEAD_BYTES + u64::from(bytes)).await?;
-        self.chunk.advance(HEAD_BYTES as usize);
-        Ok(self.chunk.split_to(bytes as usize))
+        self.take(self.document_bytes).await
     }
 }
 
