@@ -3,11 +3,11 @@
 use std::ops::Range;
 
 use spdl_job::Sequence;
-use spdl_sequence::{PackMethod, Piece};
+use spdl_sequence::{PackMethod, Piece, can_be_ids};
 use spdl_shard::format::{Array, FieldValue};
 use spdl_types::DType;
 
-use super::column::{MAX_DOCUMENT_BYTES, can_be_ids, whole_numbers};
+use super::column::{MAX_DOCUMENT_BYTES, whole_numbers};
 
 /// Which tokens of a document are learned.
 pub(super) struct LossMask {

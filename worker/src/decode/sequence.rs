@@ -4,14 +4,14 @@ use std::ops::Range;
 
 use smallvec::SmallVec;
 use spdl_job::{Column, ColumnKind, Job, LabelRule, Sequence};
-use spdl_sequence::Piece;
+use spdl_sequence::{Piece, TokenRange, can_be_ids, copy_places, count_places, fill_places};
 use spdl_shard::format::{Array, FieldValue};
 use spdl_types::DType;
 
 use super::{
     BadSampleCause, BadSampleProblem,
     cause::reason,
-    column::{MAX_DOCUMENT_BYTES, TokenRange, can_be_ids, whole_numbers},
+    column::{MAX_DOCUMENT_BYTES, whole_numbers},
     loss_mask::LossMask,
     record::{FieldLookup, ReadElements},
 };
@@ -237,7 +237,7 @@ impl SequenceWriter {
     }
 
     fn pad(&self, places: &mut [u8]) {
-        fill(self.token_bytes(), i64::from(self.sequence.pad), places);
+        fill_places(self.token_bytes(), i64::from(self.sequence.pad), places);
     }
 
     /// Fills the places of a piece whose document cannot be read.
@@ -360,14 +360,15 @@ impl SequenceWriter {
                 }
                 Follower::Positions(dtype) => {
                     let width = dtype.bytes();
-                    let rest = each_document(&segments, width, columns[*number], |_, places| count(width, places));
-                    count(width, rest);
+                    let rest =
+                        each_document(&segments, width, columns[*number], |_, places| count_places(width, places));
+                    count_places(width, rest);
                 }
                 Follower::DocumentIds => {
                     let width = DType::I32.bytes();
-                    let id = |number: usize, places: &mut [u8]| fill(width, number as i64, places);
+                    let id = |number: usize, places: &mut [u8]| fill_places(width, number as i64, places);
                     let rest = each_document(&segments, width, columns[*number], id);
-                    fill(width, -1, rest);
+                    fill_places(width, -1, rest);
                 }
             }
         }
@@ -402,30 +403,16 @@ impl LabelsOf {
     fn fill(self, places: &mut [u8]) {
         match self.kind {
             LabelKind::Mask => places.fill(0),
-            LabelKind::Shifted | LabelKind::Unshifted => fill(self.dtype.bytes(), NO_LABEL, places),
+            LabelKind::Shifted | LabelKind::Unshifted => fill_places(self.dtype.bytes(), NO_LABEL, places),
         }
     }
 
     /// Fills as many places as there are tokens, of `width` bytes each, with what is learned there.
     fn copy(self, tokens: &[u8], width: usize, places: &mut [u8]) {
-        match (width, self.dtype.bytes()) {
-            _ if self.kind == LabelKind::Mask => match self.dtype {
-                DType::F32 => places.as_chunks_mut::<4>().0.fill(1_f32.to_le_bytes()),
-                _ => places.fill(1),
-            },
-            (4, 8) => {
-                let places = places.as_chunks_mut::<8>().0.iter_mut();
-                for (token, place) in tokens.as_chunks::<4>().0.iter().zip(places) {
-                    *place = i64::from(i32::from_le_bytes(*token)).to_le_bytes();
-                }
-            }
-            (8, 4) => {
-                let places = places.as_chunks_mut::<4>().0.iter_mut();
-                for (token, place) in tokens.as_chunks::<8>().0.iter().zip(places) {
-                    *place = (i64::from_le_bytes(*token) as i32).to_le_bytes();
-                }
-            }
-            _ => places.copy_from_slice(tokens),
+        match (self.kind, self.dtype) {
+            (LabelKind::Mask, DType::F32) => places.as_chunks_mut::<4>().0.fill(1_f32.to_le_bytes()),
+            (LabelKind::Mask, _) => places.fill(1),
+            (LabelKind::Shifted | LabelKind::Unshifted, dtype) => copy_places(width, tokens, dtype.bytes(), places),
         }
     }
 }
@@ -451,22 +438,4 @@ fn each_document<'r>(
         rest = behind;
     }
     rest
-}
-
-/// Writes a number into all places.
-fn fill(width: usize, number: i64, places: &mut [u8]) {
-    match width {
-        4 => places.as_chunks_mut::<4>().0.fill((number as i32).to_le_bytes()),
-        8 => places.as_chunks_mut::<8>().0.fill(number.to_le_bytes()),
-        _ => unreachable!("a number of {width} bytes"),
-    }
-}
-
-/// Writes 0, 1, 2 ... into the places.
-fn count(width: usize, places: &mut [u8]) {
-    match width {
-        4 => (0_i32..).zip(places.as_chunks_mut::<4>().0).for_each(|(number, place)| *place = number.to_le_bytes()),
-        8 => (0_i64..).zip(places.as_chunks_mut::<8>().0).for_each(|(number, place)| *place = number.to_le_bytes()),
-        _ => unreachable!("a number of {width} bytes"),
-    }
 }

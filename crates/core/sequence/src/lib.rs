@@ -3,7 +3,7 @@
 //! Consecutive blocks of a dataset form a pool. The documents of a pool fill a number of sequences that is the same in
 //! every epoch, so sequences are countable samples of the order, as pictures are. Which documents share a sequence changes
 //! from epoch to epoch. All of it is a pure function of the lengths, the seed and the [`SequenceParams`];
-//! `docs/spec/sequences.md` has the mathematics.
+//! `docs/spec/sequences.md` has the mathematics. Beside that, the loops that write tokens and what follows them into the places of sequences.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -22,15 +22,19 @@
 mod best_fit;
 mod layout;
 mod params;
+mod places;
 mod pool_epoch;
 mod pools;
 mod sequence_fill;
+mod token_range;
 
 pub use layout::PoolLayout;
 pub use params::{LongDocument, PackMethod, SEQUENCE_VERSION, SequenceParams};
+pub use places::{copy_places, count_places, fill_places};
 pub use pool_epoch::{Piece, PoolEpoch};
 pub use pools::{PoolCutter, Pools, TokenPool};
 pub use sequence_fill::SequenceFill;
+pub use token_range::{TokenRange, WrongToken, can_be_ids};
 
 /// Why parameters and lengths make no sequences.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]

@@ -42,7 +42,7 @@ use spdl_pixels::{Parts, PictureScratch, ScalableHead};
 use spdl_shard::format::{Content, FieldValue};
 use spdl_types::DType;
 pub use tensor::read_numpy;
-pub(super) use tokens::{MAX_DOCUMENT_BYTES, TokenRange, can_be_ids, whole_numbers};
+pub(super) use tokens::{MAX_DOCUMENT_BYTES, whole_numbers};
 use video_fact::{VideoFact, VideoFactDecoder};
 
 use super::{

@@ -5,11 +5,9 @@ use std::fmt;
 
 use spdl_types::DType;
 
-use super::super::int::whole;
-
 /// The ids that a column takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct TokenRange {
+pub struct TokenRange {
     /// Type of the column's elements: `i32` or `i64`.
     dtype: DType,
     vocab: Option<u32>,
@@ -17,7 +15,7 @@ pub(crate) struct TokenRange {
 
 /// An id that a column does not take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct WrongToken {
+pub struct WrongToken {
     /// The id, or the error that has one beyond the range of `i64`.
     id: Result<i64, u64>,
     /// Its place among the ids, from 0.
@@ -39,34 +37,56 @@ impl fmt::Display for WrongToken {
     }
 }
 
-/// Whether the elements of a type can be ids.
-pub(crate) const fn can_be_ids(dtype: DType) -> bool {
+/// Returns whether the elements of a type can be ids.
+#[must_use]
+pub const fn can_be_ids(dtype: DType) -> bool {
     use DType::{I8, I16, I32, I64, U8, U16, U32, U64};
     matches!(dtype, U8 | I8 | U16 | I16 | U32 | I32 | U64 | I64)
 }
 
-/// Returns whether any of the elements is outside of a range. The range is within that of the type `$Signed`, and so is every
-/// element that is inside of it.
+/// Returns the elements as numbers.
+macro_rules! numbers {
+    ($elements:expr, $Stored:ty) => {
+        $elements.as_chunks::<{ size_of::<$Stored>() }>().0.iter().map(|element| <$Stored>::from_le_bytes(*element))
+    };
+}
+
+/// Notes in `$seen` whether a number is outside of a range: its sign is set then. The range is within that of the type of `$seen`, and so is
+/// every number that is inside of it.
+macro_rules! note_outside {
+    ($seen:ident, $number:expr, $low:ident, $span:ident) => {
+        // The sign of either number is set if the id is outside.
+        let above = $number.wrapping_sub($low);
+        $seen |= above | $span.wrapping_sub(above);
+    };
+}
+
+/// Returns whether any of the elements is outside of a range.
 macro_rules! any_outside {
     ($elements:expr, $range:expr, $Stored:ty as $Signed:ty) => {{
         let [low, last] = $range;
         let (low, span) = (low as $Signed, (last - low) as $Signed);
-        let mut outside: $Signed = 0;
-        for element in $elements.as_chunks::<{ size_of::<$Stored>() }>().0 {
-            // The sign of either number is set if the id is outside.
-            let above = (<$Stored>::from_le_bytes(*element) as $Signed).wrapping_sub(low);
-            outside |= above | span.wrapping_sub(above);
+        let mut seen: $Signed = 0;
+        for id in numbers!($elements, $Stored) {
+            note_outside!(seen, (id as $Signed), low, span);
         }
-        outside < 0
+        seen < 0
+    }};
+}
+
+/// As [`any_outside`], of a range from 0 to less than the largest number of a short type without sign: eight numbers or more are compared
+/// at once where four were.
+macro_rules! any_above {
+    ($elements:expr, $range:expr, $Stored:ty) => {{
+        let last = $range[1] as $Stored;
+        numbers!($elements, $Stored).fold(<$Stored>::MIN, |above, id| above | id.saturating_sub(last)) != 0
     }};
 }
 
 /// Writes the elements as another type, and returns whether any is outside of a range, if there is one.
 macro_rules! copied {
     ($elements:expr, $out:expr, $range:expr, $Stored:ty as $Signed:ty => $Id:ty) => {{
-        let elements = $elements.as_chunks::<{ size_of::<$Stored>() }>().0;
-        let places = $out.as_chunks_mut::<{ size_of::<$Id>() }>().0;
-        let ids = elements.iter().map(|element| <$Stored>::from_le_bytes(*element)).zip(places);
+        let ids = numbers!($elements, $Stored).zip($out.as_chunks_mut::<{ size_of::<$Id>() }>().0);
         match $range {
             None => {
                 ids.for_each(|(id, place)| *place = (id as $Id).to_le_bytes());
@@ -74,26 +94,41 @@ macro_rules! copied {
             }
             Some([low, last]) => {
                 let (low, span) = (low as $Signed, (last - low) as $Signed);
-                let mut outside: $Signed = 0;
+                let mut seen: $Signed = 0;
                 for (id, place) in ids {
-                    let above = (id as $Signed).wrapping_sub(low);
-                    outside |= above | span.wrapping_sub(above);
+                    note_outside!(seen, (id as $Signed), low, span);
                     *place = (id as $Id).to_le_bytes();
                 }
-                outside < 0
+                seen < 0
             }
         }
     }};
 }
 
+/// As [`copied`], of a range as [`any_above`] takes it.
+macro_rules! copied_below {
+    ($elements:expr, $out:expr, $range:expr, $Stored:ty => $Id:ty) => {{
+        let ids = numbers!($elements, $Stored).zip($out.as_chunks_mut::<{ size_of::<$Id>() }>().0);
+        let last = $range.map_or(<$Stored>::MAX, |[_, last]| last as $Stored);
+        let mut above: $Stored = 0;
+        for (id, place) in ids {
+            above |= id.saturating_sub(last);
+            *place = <$Id>::from(id).to_le_bytes();
+        }
+        above != 0
+    }};
+}
+
 impl TokenRange {
-    /// The range of a column with elements of type `dtype`, `i32` or `i64`.
-    pub(crate) const fn new(dtype: DType, vocab: Option<u32>) -> Self {
+    /// Returns the range of a column with elements of type `dtype`, `i32` or `i64`: ids below `vocab`, or all of the type.
+    #[must_use]
+    pub const fn new(dtype: DType, vocab: Option<u32>) -> Self {
         Self { dtype, vocab }
     }
 
     /// Returns the type of the column's elements.
-    pub(crate) const fn dtype(self) -> DType {
+    #[must_use]
+    pub const fn dtype(self) -> DType {
         self.dtype
     }
 
@@ -125,7 +160,8 @@ impl TokenRange {
     }
 
     /// Returns whether elements of type `stored` are bytes of the column as they are.
-    pub(crate) const fn keeps(self, stored: DType) -> bool {
+    #[must_use]
+    pub const fn keeps(self, stored: DType) -> bool {
         match self.dtype {
             DType::I32 => matches!(stored, DType::I32 | DType::U32),
             _ => matches!(stored, DType::I64 | DType::U64),
@@ -136,12 +172,12 @@ impl TokenRange {
     ///
     /// # Errors
     /// The first that is no id of the column.
-    pub(crate) fn check(self, stored: DType, elements: &[u8]) -> Result<(), WrongToken> {
+    pub fn check(self, stored: DType, elements: &[u8]) -> Result<(), WrongToken> {
         let Some(range) = self.ends_of(stored) else { return Ok(()) };
         let is_wrong = match stored {
-            DType::U8 => any_outside!(elements, range, u8 as i32),
+            DType::U8 => any_above!(elements, range, u8),
             DType::I8 => any_outside!(elements, range, i8 as i32),
-            DType::U16 => any_outside!(elements, range, u16 as i32),
+            DType::U16 => any_above!(elements, range, u16),
             DType::I16 => any_outside!(elements, range, i16 as i32),
             DType::U32 => any_outside!(elements, range, u32 as i32),
             DType::I32 => any_outside!(elements, range, i32 as i32),
@@ -155,21 +191,21 @@ impl TokenRange {
     ///
     /// # Errors
     /// The first that is no id of the column. The places may then hold anything.
-    pub(crate) fn copy(self, stored: DType, elements: &[u8], out: &mut [u8]) -> Result<(), WrongToken> {
+    pub fn copy(self, stored: DType, elements: &[u8], out: &mut [u8]) -> Result<(), WrongToken> {
         use DType::{I8, I16, I32, U8, U16, U32, U64};
         let range = self.ends_of(stored);
         let is_wrong = match (stored, self.dtype) {
-            (U8, I32) => copied!(elements, out, range, u8 as i32 => i32),
+            (U8, I32) => copied_below!(elements, out, range, u8 => i32),
             (I8, I32) => copied!(elements, out, range, i8 as i32 => i32),
-            (U16, I32) => copied!(elements, out, range, u16 as i32 => i32),
+            (U16, I32) => copied_below!(elements, out, range, u16 => i32),
             (I16, I32) => copied!(elements, out, range, i16 as i32 => i32),
             (U32, I32) => copied!(elements, out, range, u32 as i32 => i32),
             (I32, I32) => copied!(elements, out, range, i32 as i32 => i32),
             (U64, I32) => copied!(elements, out, range, u64 as i64 => i32),
             (_, I32) => copied!(elements, out, range, i64 as i64 => i32),
-            (U8, _) => copied!(elements, out, range, u8 as i32 => i64),
+            (U8, _) => copied_below!(elements, out, range, u8 => i64),
             (I8, _) => copied!(elements, out, range, i8 as i32 => i64),
-            (U16, _) => copied!(elements, out, range, u16 as i32 => i64),
+            (U16, _) => copied_below!(elements, out, range, u16 => i64),
             (I16, _) => copied!(elements, out, range, i16 as i32 => i64),
             (U32, _) => copied!(elements, out, range, u32 as i32 => i64),
             (I32, _) => copied!(elements, out, range, i32 as i32 => i64),
@@ -183,10 +219,25 @@ impl TokenRange {
     #[cold]
     fn first_wrong(self, stored: DType, elements: &[u8]) -> WrongToken {
         let [low, last] = self.ends();
-        let ids = elements.chunks_exact(stored.bytes()).filter_map(|element| whole(stored, element));
+        let ids = elements.chunks_exact(stored.bytes()).map(|element| whole(stored, element));
         let wrong = ids.enumerate().find(|(_, id)| !matches!(id, Ok(id) if (low..=last).contains(id)));
         let (place, id) = wrong.expect("a loop over the same elements has seen one outside of the range");
         WrongToken { id, place, range: self }
+    }
+}
+
+/// Returns the whole number in an element, or the error that has one beyond the range of `i64`.
+fn whole(stored: DType, element: &[u8]) -> Result<i64, u64> {
+    let mut wide = [0; 8];
+    wide[..element.len()].copy_from_slice(element);
+    let unsigned = u64::from_le_bytes(wide);
+    match stored {
+        DType::U8 | DType::U16 | DType::U32 | DType::U64 => i64::try_from(unsigned).map_err(|_| unsigned),
+        _ => {
+            // The bytes of the number's own width, little-endian, with its sign in front.
+            let shift = 64 - 8 * element.len() as u32;
+            Ok((unsigned << shift).cast_signed() >> shift)
+        }
     }
 }
 
@@ -208,7 +259,7 @@ mod tests {
         };
         let mut out = Vec::new();
         for (place, element) in elements.chunks(stored.bytes()).enumerate() {
-            let id = whole(stored, element).unwrap();
+            let id = whole(stored, element);
             let exact = id.map_or_else(i128::from, i128::from);
             if exact < low || exact > last {
                 return Err(WrongToken { id, place, range });

@@ -1,15 +1,13 @@
 //! The kind `tokens`: checks the ids of a text, and converts them from the type that is stored to that of the column.
 
-mod copy;
-
 use bytes::Bytes;
 use spdl_job::TokensColumn;
+use spdl_sequence::{TokenRange, can_be_ids};
 use spdl_shard::format::{Array, Content, FieldValue};
 use spdl_types::DType;
 
 use super::{ColumnDecoder, ColumnSample, FieldTarget, tensor::read_numpy_if};
 use crate::decode::cause::{BadSampleProblem, ValueResult, reason};
-pub(in crate::decode) use copy::{TokenRange, can_be_ids};
 
 /// Bytes of the widest id that is stored.
 const MAX_ID_BYTES: usize = 8;
