@@ -119,6 +119,15 @@ impl Feed {
         done.map_err(|_| FeedError::Panicked { job: self.session.job.name.clone() })
     }
 
+    /// Runs `work` on a decoding thread.
+    pub(super) async fn on_decoding_thread<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, FeedError> {
+        let done = self.decoding.run(work).await;
+        done.ok_or_else(|| FeedError::Panicked { job: self.session.job.name.clone() })
+    }
+
     /// Returns the rank's membership in sample sharing; `None` if no other session has any of its columns.
     pub(super) fn shared(&self) -> Option<&SharingMember> {
         self.sharing.as_ref().filter(|member| member.is_met())

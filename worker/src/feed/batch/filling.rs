@@ -40,7 +40,15 @@ pub(super) struct Filling {
     room: Option<Arc<BatchRoom>>,
 }
 
-type DecodeResult = Result<(BatchBuffer, Vec<Undecoded>), FeedError>;
+/// A buffer into which all was decoded that had come.
+struct DecodedInto {
+    buffer: BatchBuffer,
+    left: Vec<Undecoded>,
+    /// Whether the batch needs nothing more.
+    is_complete: bool,
+}
+
+type DecodeResult = Result<DecodedInto, FeedError>;
 
 impl Filling {
     pub(super) fn new(feed: Arc<Feed>, sequence: u64, at: Position, room: Option<Arc<BatchRoom>>) -> Self {
@@ -88,7 +96,10 @@ impl Filling {
                 }
                 decoded = async { decoding.as_mut().expect("it is there").await }, if decoding.is_some() => {
                     decoding = None;
-                    let (buffer, left) = decoded?;
+                    let DecodedInto { buffer, left, is_complete } = decoded?;
+                    if is_complete {
+                        return Ok(buffer);
+                    }
                     idle = Some(buffer);
                     self.settle(left)?;
                 }
@@ -233,21 +244,28 @@ impl Filling {
         let (feed, ready) = (self.feed.clone(), take(&mut self.ready));
         let (progress, session) = (feed.progress.clone(), feed.session.id);
         let (at, packed) = (self.at, self.packed.clone());
+        let is_last = self.fetching.is_empty() && self.awaiting.is_empty();
         let request = DecodePermitRequest { progress, sequence: self.sequence, session, at };
         let samples = ready.len();
         let span = spans::decode(samples);
         let decoded = async move {
             let permit = feed.decoding.scheduler.take(request, samples).await;
             let of_batch = feed.clone();
-            let decoding = feed.blocking(move || {
+            let is_short = packed.as_ref().is_some_and(|packed| packed.is_short(&feed));
+            let decode = move || {
                 let left = match &packed {
                     Some(packed) => sequence::write(&of_batch, at, &mut buffer, packed, &ready, &permit),
                     None => decode_samples(&of_batch, at, &mut buffer, &ready, &permit),
                 };
+                // No other thread is woken to complete what is all here.
+                let is_complete = is_last && left.is_empty() && packed.is_some();
+                if let Some(packed) = packed.filter(|_| is_complete) {
+                    sequence::complete(&of_batch, &mut buffer, &packed);
+                }
                 buffer.hold(ready.groups.into_iter().filter(FetchedGroup::is_held).map(FetchedGroup::into_bytes));
-                (buffer, left)
-            });
-            decoding.await
+                DecodedInto { buffer, left, is_complete }
+            };
+            if is_short { feed.on_decoding_thread(decode).await } else { feed.blocking(decode).await }
         };
         decoded.instrument(span)
     }

@@ -34,6 +34,12 @@ use crate::{
     },
 };
 
+/// One decoding thread writes a batch with at most so many places, in about a millisecond: waking others takes as long as they would save.
+/// Other batches of the rank are written at the same time.
+const ONE_THREAD_PLACES: u64 = 1 << 20;
+/// About so many pieces are found in less time than another thread takes to begin.
+const FEW_PIECES: u64 = 256;
+
 /// The sequences of a batch, with the pieces of documents that they have.
 #[derive(Debug)]
 pub(super) struct PackedBatch {
@@ -97,8 +103,9 @@ pub(super) async fn find(feed: &Arc<Feed>, step: &Step, items: &[Item]) -> Resul
     let global = sequences.global_batch(job, &feed.plan, (step, feed.session.world)).await?;
     let pools = sequences.open(job, items).await?;
     let (of_batch, sequences, items) = (feed.clone(), sequences.clone(), items.to_vec());
-    // There are thousands of documents, and the batches of a rank come from one task.
-    let found = feed.blocking(move || {
+    let fill = sequences.table.fill();
+    let pieces = (fill.documents / fill.sequences.max(1) + 1) * items.len() as u64;
+    let find = move || {
         let (packed, groups) = PackedBatch::of(&of_batch, (&sequences, &pools), items, global);
         let (mut in_memory, mut to_fetch) = (Vec::new(), Vec::new());
         for group in groups {
@@ -108,11 +115,18 @@ pub(super) async fn find(feed: &Arc<Feed>, step: &Step, items: &[Item]) -> Resul
             }
         }
         FoundPieces { packed: Arc::new(packed), in_memory, to_fetch }
-    });
-    found.await.map(Some)
+    };
+    // There can be thousands of documents, and the batches of a rank come from one task.
+    if pieces <= FEW_PIECES { Ok(Some(find())) } else { feed.blocking(find).await.map(Some) }
 }
 
 impl PackedBatch {
+    /// Returns whether one decoding thread writes the batch.
+    pub(super) fn is_short(&self, feed: &Feed) -> bool {
+        let seq_len = feed.session.job.sequence.as_ref().map_or(0, |sequence| sequence.seq_len);
+        self.rows.len() as u64 * u64::from(seq_len) <= ONE_THREAD_PLACES
+    }
+
     /// Finds the pieces of a batch's samples, which are sequences of these pools. Also returns their documents, by block.
     fn of(
         feed: &Feed,
@@ -155,8 +169,8 @@ impl PackedBatch {
     }
 }
 
-/// Writes the pieces of documents that have come. Returns those that were not written, by entry. Must not run on a decoding
-/// thread, for the reason that `BatchThreads::run` gives.
+/// Writes the pieces of documents that have come. Returns those that were not written, by entry. Must run on a decoding thread if the batch
+/// is short, and on another one if it is not, for the reason that `BatchThreads::run` gives.
 pub(super) fn write(
     feed: &Feed,
     at: Position,
@@ -192,7 +206,10 @@ pub(super) fn write(
         queue.push(GroupOfPieces { group, pieces: with_targets });
     }
     let source = PieceSource { feed, packed, writer, permit, queue: queue.stealer(), left: Mutex::default() };
-    feed.threads(at).run(queue.len(), &source);
+    match packed.is_short(feed) {
+        true => feed.threads(at).work(&[&source]),
+        false => feed.threads(at).run(queue.len(), &source),
+    }
     let mut left = source.left.into_inner();
     left.sort_unstable_by_key(|undecoded| undecoded.sample.entry);
     left
@@ -255,7 +272,7 @@ impl PieceSource<'_> {
     ) -> Result<(u64, bool), Box<Undecoded>> {
         let record = group.record(sample);
         let undecoded = |reason| Err(Box::new(Undecoded { sample: *sample, key: record.key.to_string(), reason }));
-        let fields = GroupFields::new(group, group.record(sample));
+        let fields = GroupFields::new(group, record);
         let written = self.writer.write(piece, &fields, target);
         let read_bytes = fields.read_bytes();
         match (fields.wrong(&self.feed.decoder), written) {

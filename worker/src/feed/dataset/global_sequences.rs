@@ -9,6 +9,9 @@ use tokio::sync::OnceCell;
 use super::{DatasetSequences, OpenPools, kept_steps::KeptSteps};
 use crate::feed::FeedError;
 
+/// The pieces of so many sequences are found in less time than another thread takes to begin.
+const FEW_SEQUENCES: usize = 32;
+
 /// The sequences of all ranks in a step.
 #[derive(Debug, Default)]
 pub(crate) struct GlobalSequences {
@@ -34,11 +37,18 @@ impl DatasetSequences {
         plan: &Plan,
         (step, world): (&Step, u32),
     ) -> Result<Arc<GlobalSequences>, FeedError> {
+        // Ranks that are told nothing need no pools of the others.
+        if self.labels.is_none() && !self.has_global_lengths && job.cost.is_none() {
+            return Ok(Arc::default());
+        }
         let cell = self.global_batches.cell((*step, world));
         let made = cell.get_or_try_init(|| async {
             let items = plan.step_items(step);
             let pools = self.open(job, &items).await?;
             let (sequences, cost) = (self.clone(), job.cost);
+            if items.len() <= FEW_SEQUENCES {
+                return Ok(Arc::new(sequences.of_all(&pools, items, (cost, world))));
+            }
             let found = tokio::task::spawn_blocking(move || sequences.of_all(&pools, items, (cost, world))).await;
             found.map(Arc::new).map_err(|_| FeedError::Panicked { job: job.name.clone() })
         });

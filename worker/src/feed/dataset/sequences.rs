@@ -39,7 +39,7 @@ pub(crate) struct DatasetSequences {
     pools: Mutex<VecDeque<(PoolKey, PoolCell)>>,
     kept_pools: usize,
     /// What is counted as learned, if the job has labels.
-    labels: Option<LearnedLabels>,
+    pub(super) labels: Option<LearnedLabels>,
     /// Whether the job has a column of the lengths of the global batch.
     pub(super) has_global_lengths: bool,
     pub(super) global_batches: KeptGlobalSequences,
