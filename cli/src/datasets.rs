@@ -15,7 +15,7 @@ use spdl_store::StoreError;
 use spdl_types::{Fingerprint, SampleId};
 use spdl_worker::feed::StoreAccess;
 
-use crate::evaluated::{EvaluateError, EvaluatedJob, OnEvaluation, evaluate_job, evaluate_source};
+use crate::evaluated::{EarlierPackings, EvaluateError, EvaluatedJob, OnEvaluation, evaluate_job, evaluate_source};
 
 /// A dataset of a job, open, with what was evaluated of the job on it, or read.
 #[derive(Clone, Debug)]
@@ -55,6 +55,7 @@ impl EvaluatedDatasets {
     /// If the job is not valid, or a dataset cannot be read.
     pub(crate) async fn open(
         file: &mut JobFile,
+        earlier: EarlierPackings,
         progress: OnEvaluation<'_>,
         warn: &(dyn Fn(&str) + Send + Sync),
     ) -> Result<Self, EvaluateError> {
@@ -62,7 +63,7 @@ impl EvaluatedDatasets {
         if file.source.is_empty() {
             let (store, manifest) = opened(&file.dataset).await?;
             file.dataset = store.pinned_url(&file.dataset);
-            let evaluated = evaluate_job(file, (&store, &manifest), progress, warn).await?;
+            let evaluated = evaluate_job(file, (&store, &manifest), earlier, progress, warn).await?;
             return Ok(Self(vec![EvaluatedDataset { store, manifest, evaluated }]));
         }
         let mut datasets = Vec::with_capacity(file.source.len());
@@ -188,7 +189,7 @@ impl EvaluatedDatasets {
         let mut access = StoreAccess::default();
         for EvaluatedDataset { evaluated: EvaluatedJob { samples, made, sizes }, .. } in &self.0 {
             access.views.extend(samples.view());
-            access.sequences.extend(made.iter().cloned());
+            access.sequences.extend(made.iter().map(|packing| packing.made.clone()));
             access.sizes.extend(sizes.iter().cloned());
         }
         access

@@ -3,8 +3,8 @@
 use std::{collections::HashMap, sync::Arc};
 
 use spdl_dataset::{
-    DatasetError, DatasetProgress, EvaluatedSequences, EvaluatedSizes, LongDocuments, LossRequest, SampleMeasure,
-    SequenceRequest, SizeRequest, evaluate_sequences, evaluate_sizes,
+    DatasetError, DatasetProgress, EvaluatedSequences, EvaluatedSizes, KeptSequences, LongDocuments, LossRequest,
+    MadePacking, SampleMeasure, SequencePacking, SequenceRequest, SizeRequest, evaluate_sequences, evaluate_sizes,
     view::{EvaluatedView, Undecided, evaluate},
 };
 use spdl_job::{
@@ -17,25 +17,27 @@ use spdl_shard::{
     format::FieldValue,
     manifest::{Manifest, TokenizerFacts},
     samples::JobSamples,
-    sequences::{MadeSequences, SequenceTable},
+    sequences::SequenceTable,
     sizes::{SizeTable, open_sizes},
     store::DatasetStore,
 };
-use spdl_store::StoreError;
+use spdl_store::{StoreError, StoreOptions};
 use spdl_types::SampleId;
 use spdl_worker::decode::{count_learned, count_pixels, count_tokens};
 
 /// A model has at most one part in so many more ids than the tokenizer, or so many more.
 const MAX_ROUNDING: u32 = 16;
 const MIN_ROUNDING: u64 = 1024;
+/// SequencePacking fewer documents takes some tenths of a second at most.
+const MIN_KEPT_DOCUMENTS: u64 = 1_000_000;
 
 /// What was evaluated of a job on its dataset, or read.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct EvaluatedJob {
     /// What its samples are.
     pub(crate) samples: JobSamples,
-    /// The file of its sequences, if they were evaluated here.
-    pub(crate) made: Option<MadeSequences>,
+    /// The file of its sequences, with the note about them, if they were evaluated here.
+    pub(crate) made: Option<MadePacking>,
     /// The sizes by which its samples are dealt to ranks, if they are measured.
     pub(crate) sizes: Option<Arc<SizeTable>>,
 }
@@ -51,6 +53,15 @@ pub(crate) enum EvaluateError {
     Dataset(#[from] DatasetError),
 }
 
+/// What is done with sequences that were packed before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum EarlierPackings {
+    /// They are read, if they were kept. If not, those of many documents are kept in a folder on disk, if that can be written to.
+    Use,
+    /// They are packed again.
+    Ignore,
+}
+
 /// Receives how far the evaluation is, and what it is of.
 pub(crate) type OnEvaluation<'p> = &'p (dyn Fn(&'static str, DatasetProgress) + Send + Sync);
 
@@ -62,6 +73,7 @@ pub(crate) type OnEvaluation<'p> = &'p (dyn Fn(&'static str, DatasetProgress) + 
 pub(crate) async fn evaluate_job(
     file: &mut JobFile,
     (store, manifest): (&DatasetStore, &Manifest),
+    earlier: EarlierPackings,
     progress: OnEvaluation<'_>,
     warn: &(dyn Fn(&str) + Send + Sync),
 ) -> Result<EvaluatedJob, EvaluateError> {
@@ -76,9 +88,12 @@ pub(crate) async fn evaluate_job(
     let unread_allowed = file.bad_allowed(documents);
     if let (Some(keys), Some(sequence)) = (file.sequence_keys()?, &mut file.sequence) {
         let tokens = columns.iter().find(|column| column.kind.name() == "tokens").expect("a checked job has one");
+        let mut masks = String::new();
         let loss = LabelRule::counted(&columns).and_then(|LabelRule { shifted, loss_from }| {
             let count = move |mask: &FieldValue, tokens| count_learned(&keys, shifted, mask, tokens);
-            Some(LossRequest { from: loss_from?.to_owned(), count: Arc::new(count) })
+            let from = loss_from?.to_owned();
+            masks = format!("{from:?} {shifted} {:?} {:?} {}", keys.bos, keys.eos, keys.eos_in_loss);
+            Some(LossRequest { from, count: Arc::new(count) })
         });
         // Where a mask says what is learned, a document is a question with its answer; who has chosen `long` knows of it.
         let warns_of_long = loss.is_some() && sequence.long.is_none() && keys.packing != PackMethod::Chunk;
@@ -91,9 +106,11 @@ pub(crate) async fn evaluate_job(
             count: Arc::new(count_tokens),
             loss,
         };
+        let view = file.view.as_ref().and_then(|view| view.samples);
+        let packing = SequencePacking { manifest, view, request: &request, loss: &masks };
         let on_progress = |at| progress("packing documents", at);
-        let EvaluatedSequences { made, table, unread, first_unlearned, long, .. } =
-            evaluate_sequences(store, manifest, request, &on_progress).await?;
+        let (packed, made) = packed_sequences(store, packing, earlier, &on_progress).await?;
+        let KeptSequences { table, unread, first_unlearned, long } = packed;
         if let Undecided { records, first: Some(first) } = &unread {
             warn(&format!("{records} documents are left out, which cannot be read: {first}"));
         }
@@ -113,18 +130,54 @@ pub(crate) async fn evaluate_job(
                 keys.seq_len
             ));
         }
-        let pools = made.fingerprint;
+        let pools = table.fingerprint();
         if let Some(noted) = sequence.pools.replace(pools).filter(|noted| *noted != pools) {
             let problem = format!("`pools` is {noted}; packing the documents gives {pools}");
             return Err(DatasetError::Sequence { problem }.into());
         }
-        found = EvaluatedJob { samples: JobSamples::Sequences(table), made: Some(made), sizes: None };
+        found = EvaluatedJob { samples: JobSamples::Sequences(table), made, sizes: None };
     }
     if let Some(cost) = &mut file.cost {
         let of = (found.samples.view().map(|view| view.kept().clone()), unread_allowed);
         found.sizes = measure_samples(cost, &columns, (store, manifest), of, progress, warn).await?;
     }
     Ok(found)
+}
+
+/// Packs documents, or reads how they were packed. Returns what is to be kept of a packing that was made, too.
+async fn packed_sequences(
+    store: &DatasetStore,
+    packing: SequencePacking<'_>,
+    earlier: EarlierPackings,
+    progress: &(dyn Fn(DatasetProgress) + Send + Sync),
+) -> Result<(KeptSequences, Option<MadePacking>), DatasetError> {
+    if earlier == EarlierPackings::Use
+        && let Some(kept) = packing.kept(store).await
+    {
+        return Ok((kept, None));
+    }
+    let found = evaluate_sequences(store, packing.manifest, packing.request.clone(), progress).await?;
+    let made = packing.made(&found);
+    if earlier == EarlierPackings::Use
+        && found.table.fill().documents >= MIN_KEPT_DOCUMENTS
+        && store.local_folder().is_some()
+    {
+        match keep(store, &made).await {
+            // What is kept need not be in memory.
+            Ok(()) => {
+                if let Some(kept) = packing.kept(store).await {
+                    return Ok((kept, None));
+                }
+            }
+            Err(error) => tracing::debug!(%error, "each process packs the documents, as the result cannot be kept"),
+        }
+    }
+    let EvaluatedSequences { table, unread, first_unlearned, long, .. } = found;
+    Ok((KeptSequences { table, unread, first_unlearned, long }, Some(made)))
+}
+
+async fn keep(store: &DatasetStore, made: &MadePacking) -> Result<(), StoreError> {
+    made.keep(&DatasetStore::create_with(store.url(), &StoreOptions::from_env())?).await
 }
 
 /// Measures the samples of a view, or all, if their cost is of what is measured, and notes the fingerprint of their sizes.

@@ -14,7 +14,10 @@ use spdl_types::Position;
 use spdl_worker::feed::StoreAccess;
 
 use super::{CtlError, output, progress::ProgressLine};
-use crate::datasets::{EvaluatedDatasets, FrozenError};
+use crate::{
+    datasets::{EvaluatedDatasets, FrozenError},
+    evaluated::EarlierPackings,
+};
 
 /// The argument that names a job file.
 #[derive(Clone, Debug, clap::Args)]
@@ -66,7 +69,7 @@ pub(crate) async fn evaluated(file: &mut JobFile) -> Result<EvaluatedDatasets, C
         }
         bar.iter().for_each(|(_, bar)| bar.dataset_at(at));
     };
-    Ok(EvaluatedDatasets::open(file, &progress, &output::warn).await?)
+    Ok(EvaluatedDatasets::open(file, EarlierPackings::Ignore, &progress, &output::warn).await?)
 }
 
 /// Opens the datasets of a job that a coordinator has frozen; refuses one with another fingerprint.

@@ -42,7 +42,10 @@ use spdl_worker::{
     transform::TransformSettings,
 };
 
-use crate::{datasets::EvaluatedDatasets, evaluated::EvaluateError};
+use crate::{
+    datasets::EvaluatedDatasets,
+    evaluated::{EarlierPackings, EvaluateError},
+};
 use observer::Observer;
 
 /// Default time that a call waits for a batch.
@@ -251,7 +254,7 @@ impl LocalBuilder {
         let started = Instant::now();
         self.budget.check()?;
         let warn = |problem: &str| tracing::warn!("{problem}");
-        let datasets = EvaluatedDatasets::open(&mut self.job, &|_, _| (), &warn).await?;
+        let datasets = EvaluatedDatasets::open(&mut self.job, EarlierPackings::Use, &|_, _| (), &warn).await?;
         // The job's functions may run: the caller chose the job, and they run with the caller's rights.
         let access = Access {
             stores: datasets.stores(),

@@ -106,6 +106,11 @@ impl OpenBlock {
         self.block.first_record..self.block.first_record + self.block.records
     }
 
+    /// Returns where a record is, for a message: its shard and its key.
+    pub(crate) fn place_of(&self, record: &Record<'_>) -> String {
+        format!("shard `{}`, record `{}`", self.manifest.shard(self.block.shard).url, record.key.text())
+    }
+
     /// Returns how many of a record's samples a view has, or all.
     pub(crate) fn kept(&self, record: &Record<'_>, view: Option<&SampleSet>) -> u64 {
         let samples = u64::from(record.samples);

@@ -126,6 +126,10 @@ pub async fn evaluate_sequences(
     let measured = open_blocks(at, &shared).map_ok(|block| {
         let request = request.clone();
         async move {
+            if let Some(name) = request.known_field(&block) {
+                let name = name.to_owned();
+                return Ok(blocking(move || request.of_lengths(&block, &name)).await);
+            }
             let ranges = block.ranges_of(|index, record| request.fields_to_read(&block, index, record));
             let bytes: u64 = ranges.iter().map(|range| range.end - range.start).sum();
             let _memory = memory.take(bytes * MEMORY_FACTOR).await;
@@ -137,6 +141,8 @@ pub async fn evaluate_sequences(
     let mut packing = FuturesOrdered::new();
     let pack = |(pool, learned): (TokenPool, Vec<u32>)| blocking(move || (pool.count(&params), pool, learned));
     let mut tally = SequenceTally { has_masks: request.loss.is_some(), ..SequenceTally::default() };
+    let documents = request.view.as_ref().map_or_else(|| manifest.samples(), |view| view.len());
+    tally.table.reserve(documents, manifest.block_count());
     let mut learned = Vec::new();
     let at_once = std::thread::available_parallelism().map_or(1, usize::from) * 2;
     while let Some(block) = measured.try_next().await? {
@@ -254,6 +260,32 @@ impl SequenceRequest {
         [tokens, mask].into_iter().flatten().filter(move |_| is_document)
     }
 
+    /// Returns the field with the tokens of all records of a block, if the index knows how many there are, and nothing else is asked for.
+    fn known_field(&self, block: &OpenBlock) -> Option<&str> {
+        let (index, first) = (&*block.index, block.block.first_record);
+        let has_other_samples = index.sample_count() != index.record_count();
+        if self.view.is_some() || self.loss.is_some() || has_other_samples || block.records().is_empty() {
+            return None;
+        }
+        let record = index.record(first);
+        let name = self.from.iter().find(|name| index.field_number(&record, name).is_some())?;
+        index.array_lengths(first..first + 1, name).map(|_| name.as_str())
+    }
+
+    /// Measures the documents of a block whose index knows the lengths of this field.
+    fn of_lengths(&self, block: &OpenBlock, name: &str) -> BlockDocuments {
+        let lengths = block.index.array_lengths(block.records(), name).expect("it knows that of the first record");
+        let mut found = BlockDocuments { records: block.block.records, ..BlockDocuments::default() };
+        for (number, length) in block.records().zip(&lengths) {
+            let tokens = self.params.all_tokens(*length);
+            if tokens > u64::from(self.params.seq_len) {
+                found.long.add(LongDocuments { documents: 1, longest: tokens, first: None });
+                found.long.first.get_or_insert_with(|| block.place_of(&block.index.record(number)));
+            }
+        }
+        BlockDocuments { lengths, ..found }
+    }
+
     fn measure(&self, block: &OpenBlock, read: ReadBlock) -> Result<BlockDocuments, DatasetError> {
         let read = block.decompressed(read)?;
         let slice = |range: Range<u64>| slice(&read.pieces, range);
@@ -268,10 +300,7 @@ impl SequenceRequest {
                 continue;
             }
             let place = || (block.manifest.shard(block.block.shard).url.to_owned(), record.key.text().into_owned());
-            let named = || {
-                let (shard, record) = place();
-                format!("shard `{shard}`, record `{record}`")
-            };
+            let named = || block.place_of(&record);
             let measured = self.length(&fields, &record).and_then(|length| {
                 let learned = self.loss.as_ref().map_or(Ok(Vec::new()), |loss| loss.learned(&fields, &record, length));
                 Ok((length, learned?))

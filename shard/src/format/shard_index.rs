@@ -61,6 +61,12 @@ pub trait ShardIndex: fmt::Debug + Send + Sync {
         None
     }
 
+    /// Returns the number of elements of the field called `name` in each of these records, at least one, as
+    /// [`array_length`](Self::array_length) does; `None` if the index does not know it, or records have different fields.
+    fn array_lengths(&self, _records: Range<u32>, _name: &str) -> Option<Vec<u32>> {
+        None
+    }
+
     /// Returns the ranges of the shard that the files of field number `nth` of `record` take, in order, if it is a list of files of which
     /// each can be read alone.
     fn files(&self, _record: &Record<'_>, _nth: u32) -> Option<Vec<Range<u64>>> {

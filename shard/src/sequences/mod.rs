@@ -103,6 +103,13 @@ pub struct SequenceTable {
 }
 
 impl SequenceTableBuilder {
+    /// Makes room for so many documents and pools, so that the table is not copied as it grows.
+    pub fn reserve(&mut self, documents: u64, pools: u32) {
+        let form = TableForm { has_learned: true };
+        let bytes = documents * NUMBER_BYTES + (form.table_at() + pools as usize * form.row_bytes()) as u64;
+        self.documents.reserve_exact(usize::try_from(bytes).unwrap_or(0));
+    }
+
     /// Adds to what the documents of all pools have together. Called before the first pool, it makes a table of documents with masks.
     pub fn add_learned(&mut self, more: LearnedTokens) {
         let learned = self.learned.get_or_insert_default();
@@ -145,9 +152,9 @@ impl SequenceTableBuilder {
         file.extend(learned.into_iter().flatten().flat_map(u64::to_le_bytes));
         file.extend(self.rows);
         envelope::seal(&KIND, form.version(), &mut file);
-        let fingerprint = Fingerprint::of(&file);
-        file.extend(self.documents);
-        Ok(MadeSequences { file: file.into(), fingerprint })
+        let (fingerprint, mut whole) = (Fingerprint::of(&file), self.documents);
+        drop(whole.splice(0..0, file));
+        Ok(MadeSequences { file: whole.into(), fingerprint })
     }
 }
 

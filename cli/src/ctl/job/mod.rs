@@ -19,7 +19,7 @@ use spdl_control::{
 use spdl_job::{Callable, Column, Job, JobFile, OrderFile, SampleCostFile, Sequence, job_file_schema};
 use spdl_order::EpochEnd;
 use spdl_sequence::PackMethod;
-use spdl_shard::{sequences::save_sequences, sizes::save_sizes, store::DatasetStore, view::save_view};
+use spdl_shard::{sizes::save_sizes, store::DatasetStore, view::save_view};
 use spdl_store::StoreOptions;
 use spdl_types::SampleShape;
 use spdl_worker::transform::{TransformSettings, UnknownSource, find_sources};
@@ -250,7 +250,7 @@ async fn prepared(path: &Path, python: Option<PathBuf>) -> Result<JobFile, CtlEr
                 save_view(&folder, manifest, &view).await?;
             }
             if let Some(made) = made {
-                save_sequences(&folder, made).await?;
+                made.keep(&folder).await?;
             }
             if let Some(sizes) = sizes {
                 save_sizes(&folder, manifest, sizes).await?;

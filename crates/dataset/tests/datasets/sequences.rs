@@ -12,7 +12,8 @@ use parquet::{
     schema::parser::parse_message_type,
 };
 use spdl_dataset::{
-    EvaluatedSequences, IndexOptions, LongDocuments, LossRequest, SequenceRequest, evaluate_sequences, index,
+    EvaluatedSequences, IndexOptions, LongDocuments, LossRequest, SequencePacking, SequenceRequest, evaluate_sequences,
+    index,
     tar::{TAR_END, append_member},
 };
 use spdl_order::view::SampleSetBuilder;
@@ -361,4 +362,43 @@ async fn masks_are_counted_piece_by_piece_and_documents_with_a_wrong_one_are_lef
         }
         assert_eq!(stored, pieces);
     }
+}
+
+#[tokio::test]
+async fn a_packing_that_was_kept_is_read_by_who_packs_the_same_and_by_no_other() {
+    let folder = tempfile::tempdir().unwrap();
+    write_pairs(folder.path());
+    let (store, manifest) = (at(folder.path()), indexed(folder.path(), 1 << 9).await);
+    let request = request("tokens", LongDocument::Split);
+    let packing = SequencePacking { manifest: &manifest, view: None, request: &request, loss: "" };
+    assert!(packing.kept(&store).await.is_none());
+    let found = evaluated(&store, &manifest, request.clone()).await.unwrap();
+    packing.made(&found).keep(&store).await.unwrap();
+    let kept = packing.kept(&store).await.unwrap();
+    assert_eq!((kept.table.fingerprint(), kept.table.fill()), (found.made.fingerprint, found.table.fill()));
+    assert_eq!((kept.long, kept.first_unlearned), (found.long.clone(), None));
+    assert_eq!(stored_lengths(&store, &manifest, &found).await, lengths());
+
+    let params = SequenceParams { seq_len: 128, ..request.params };
+    let [of_longer, of_pools, of_another] = [
+        SequenceRequest { params, ..request.clone() },
+        SequenceRequest { pool_tokens: 100, ..request.clone() },
+        SequenceRequest { from: vec!["tokens".to_owned()], ..request.clone() },
+    ];
+    for other in [&of_longer, &of_pools, &of_another] {
+        assert!(SequencePacking { request: other, ..packing }.kept(&store).await.is_none());
+    }
+    assert!(SequencePacking { view: Some(found.made.fingerprint), ..packing }.kept(&store).await.is_none());
+    assert!(SequencePacking { loss: "masks", ..packing }.kept(&store).await.is_none());
+    let other_blocks = indexed(folder.path(), 1 << 12).await;
+    packing.made(&found).keep(&store).await.unwrap();
+    assert!(SequencePacking { manifest: &other_blocks, ..packing }.kept(&store).await.is_none());
+
+    // A table that is cut off is not used.
+    let table = folder.path().join(format!(".spdl/sequences-{}.spdl", found.made.fingerprint));
+    let bytes = fs::read(&table).unwrap();
+    fs::write(&table, &bytes[..bytes.len() - 1]).unwrap();
+    assert!(packing.kept(&store).await.is_none());
+    packing.made(&found).keep(&store).await.unwrap();
+    assert!(packing.kept(&store).await.is_some());
 }

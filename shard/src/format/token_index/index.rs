@@ -228,6 +228,16 @@ impl ShardIndex for TokenIndex {
         (self.fields[nth as usize] != MODES).then_some(tokens)
     }
 
+    fn array_lengths(&self, records: Range<u32>, name: &str) -> Option<Vec<u32>> {
+        let Range { start, end } = records;
+        assert!(start <= end && end <= self.documents, "records {start} to {end} of {}", self.documents);
+        let [from, to] = [start, end].map(|record| self.ends + 4 * record as usize);
+        // The index was checked: no document ends before it begins, and all in 32 bits.
+        let mut before = self.tokens_before(start) as u32;
+        let lengths = self.table(from..to).map(|end| end - std::mem::replace(&mut before, end));
+        (name == TOKENS).then(|| lengths.collect())
+    }
+
     fn object(&self, shard: &Shard<'_>) -> Option<StoredObject> {
         (!self.has_loss()).then(|| self.file(shard))
     }
