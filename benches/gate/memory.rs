@@ -16,7 +16,8 @@ pub(crate) fn order(_: &Path, batches: u64) {
     let facts = DatasetFacts::new(Fingerprint(0), u64::from(BLOCKS * SAMPLES_PER_BLOCK), BLOCKS.into());
     let order = OrderParams::default_for(&facts, GLOBAL_BATCH, true);
     let plan = Plan::new(&vec![SAMPLES_PER_BLOCK; BLOCKS as usize], 17, order).expect("a valid plan");
-    let batch = BatchParams { global_batch: GLOBAL_BATCH, epochs: u64::MAX, epoch_end: EpochEnd::Continuous };
+    let batch =
+        BatchParams { global_batch: GLOBAL_BATCH, epochs: u64::MAX, epoch_end: EpochEnd::Continuous, end: None };
     let (mut from, mut items) = (Position::new(1, plan.samples() / 2), Vec::new());
     for _ in 0..batches {
         let step = plan.step(from, &batch).expect("epochs without end");

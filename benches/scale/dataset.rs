@@ -50,7 +50,7 @@ pub(crate) fn run(folder: &Path) -> Value {
     let order = OrderParams::default_for(&manifest.facts(), GLOBAL_BATCH, true);
     let planning = measure(|| plan = Some(Plan::new(&manifest.block_samples(), 17, order).expect("a plan")));
     let plan = plan.expect("it was made");
-    let params = BatchParams { global_batch: GLOBAL_BATCH, epochs: 2, epoch_end: EpochEnd::Drop };
+    let params = BatchParams { global_batch: GLOBAL_BATCH, epochs: 2, epoch_end: EpochEnd::Drop, end: None };
     let (mut items, mut at) = (Vec::new(), spdl_types::Position::START);
     let mut steps = || {
         for _ in 0..STEPS {

@@ -4,7 +4,7 @@ Reads a JSON list of configurations from stdin and writes to stdout what each de
 """
 import json, sys
 from functools import cache
-from itertools import accumulate, islice
+from itertools import accumulate, islice, takewhile
 
 from deliver import receipt
 from order import Plan, key
@@ -28,6 +28,47 @@ def table(weights):
         given[first] += 1
     assert tuple(given) == weights
     return sources
+
+
+def without(weights, out):
+    """Returns the weights without some sources, whose parts the others share; () if there is no other."""
+    left = [0 if i in out else w for i, w in enumerate(weights)]
+    if not (total := sum(left)):
+        return ()
+    parts = [w * PERIOD // total for w in left]
+    for i in sorted(range(len(left)), key=lambda i: -(left[i] * PERIOD % total))[: PERIOD - sum(parts)]:
+        parts[i] += 1
+    return tuple(parts)
+
+
+def with_limits(weights, limits, stages):
+    """Returns the stages of sources that give only so many samples, sample by sample: one without weights is the end of the stream."""
+    later, made, given = [(s["from"], tuple(s["weights"])) for s in stages], [], [0] * len(weights)
+    limited = lambda i, what: limits[i] is not None and limits[i]["when_done"] == what
+    over = lambda i, what: limited(i, what) and given[i] >= limits[i]["samples"]
+    used_up = lambda: {i for i in range(len(weights)) if over(i, "reweight")}
+    begin, now, g = 0, tuple(weights), 0
+    while True:
+        if later and later[0][0] == g:
+            begin, now = later.pop(0)
+            if any(now[i] for i in used_up()):
+                now = without(now, used_up())
+            made.append((g, now))
+        elif not later and not any(w and (limited(i, "stop") or limited(i, "reweight")) for i, w in enumerate(now)):
+            break
+        if not now:
+            break
+        s = table(now)[(g - begin) % PERIOD]
+        if over(s, "stop"):
+            made = [stage for stage in made if stage[0] < g] + [(g, ())]
+            break
+        if over(s, "reweight"):
+            begin, now = g, without(now, used_up())
+            made.append((g, now))
+            continue
+        given[s] += 1
+        g += 1
+    return [{"from": begin, "weights": list(now)} for begin, now in made]
 
 
 class Blend(Plan):
@@ -84,15 +125,21 @@ class Blend(Plan):
 
 
 def deliver(c):
-    blend, steps = Blend(c["sources"], c.get("stages", []), c["seed"], c["samples"]), []
+    stages, end = c.get("stages", []), float("inf")
+    if "limits" in c:
+        stages = with_limits([s["weight"] for s in c["sources"]], c["limits"], stages)
+        end = stages[-1]["from"] if stages and not stages[-1]["weights"] else end
+    blend, steps = Blend(c["sources"], [s for s in stages if s["weights"]], c["seed"], c["samples"]), []
+    is_before_end = lambda step: step[1][0] * c["samples"] + step[1][1] <= end
     # One lane has the entries of a batch in the order of their offsets, which is all that is taken of them.
     blend.lanes = 1
-    for start, after, plain in islice(blend.steps(*c["from"], c["global_batch"], c["epochs"], c["epoch_end"]), c["steps"]):
+    taken = blend.steps(*c["from"], c["global_batch"], c["epochs"], c["epoch_end"])
+    for start, after, plain in islice(takewhile(is_before_end, taken), c["steps"]):
         entries = list(blend.entries(*start, len(plain), c["epoch_end"]))
         cut = lambda rank: rank * len(entries) // c["world"]
         ranks = [entries[cut(r) : cut(r + 1)] for r in range(c["world"])]
         steps.append({"from": start, "next": after, "ranks": ranks})
-    return {"at": [blend.at(*p) for p in c["at"]], "source_epochs": [blend.source(*p)[1][0] for p in c["at"]],
+    return {**({"stages": stages} if "limits" in c else {}), "at": [blend.at(*p) for p in c["at"]], "source_epochs": [blend.source(*p)[1][0] for p in c["at"]],
             "substitutes": [blend.substitute(*p, i) for p in c["at"] for i in (0, 7, 8)], "steps": steps,
             "receipt": receipt(entry for step in steps for rank in step["ranks"] for entry in rank)}
 

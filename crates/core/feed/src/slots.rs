@@ -238,7 +238,7 @@ mod tests {
 
     /// The steps of one rank of one, in batches of 10.
     fn steps(samples: u64) -> RankSteps {
-        RankSteps::new(BatchParams { global_batch: 10, epochs: 1, epoch_end: EpochEnd::Drop }, samples, 0, 1)
+        RankSteps::new(BatchParams { global_batch: 10, epochs: 1, epoch_end: EpochEnd::Drop, end: None }, samples, 0, 1)
     }
 
     /// A core for 100 samples in batches of 10; its methods return the effects without `Prepare`.
@@ -312,7 +312,7 @@ mod tests {
 
     #[test]
     fn a_rank_without_a_share_of_the_last_batch_ends_where_the_others_do() {
-        let batches = BatchParams { global_batch: 10, epochs: 1, epoch_end: EpochEnd::Partial };
+        let batches = BatchParams { global_batch: 10, epochs: 1, epoch_end: EpochEnd::Partial, end: None };
         for (from, filled) in [(0, 2), (20, 0)] {
             let mut feed = FeedCore::new(RankSteps::new(batches, 21, 0, 2), Position::new(0, from), 4, 0);
             for sequence in 0..filled {

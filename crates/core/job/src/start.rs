@@ -15,7 +15,7 @@ impl Job {
     /// Returns how the job's stream is cut into steps, with batches of `global_batch`.
     #[must_use]
     pub const fn batches(&self, global_batch: u32) -> BatchParams {
-        BatchParams { global_batch, epochs: self.epochs, epoch_end: self.epoch_end }
+        BatchParams { global_batch, epochs: self.epochs, epoch_end: self.epoch_end, end: None }
     }
 
     /// Explains why `position` is in no epoch of the stream; `None` if it is in one, or at the end of one.

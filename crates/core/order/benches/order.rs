@@ -63,8 +63,12 @@ fn order(criterion: &mut Criterion) {
             });
         });
 
-        let batch =
-            BatchParams { global_batch: dataset.global_batch, epochs: u64::MAX, epoch_end: EpochEnd::Continuous };
+        let batch = BatchParams {
+            global_batch: dataset.global_batch,
+            epochs: u64::MAX,
+            epoch_end: EpochEnd::Continuous,
+            end: None,
+        };
         group.throughput(Throughput::Elements(u64::from(dataset.global_batch / WORLD)));
         let (mut from, mut items) = (Position::new(1, plan.samples() / 2), Vec::new());
         group.bench_function("rank_items, one rank of eight", |bencher| {

@@ -212,7 +212,7 @@ mod tests {
     #[test]
     fn ranks_share_a_batch_without_gaps_and_none_gets_more_than_the_largest_share() {
         for (global_batch, world) in [(24, 1), (24, 8), (24, 7), (25, 24), (u32::MAX, 3), (u32::MAX, u32::MAX)] {
-            let batches = BatchParams { global_batch, epochs: 1, epoch_end: EpochEnd::Drop };
+            let batches = BatchParams { global_batch, epochs: 1, epoch_end: EpochEnd::Drop, end: None };
             let largest = u64::from(batches.entries_per_rank(world));
             let ranks = (0..world.min(100)).chain([world - 1]);
             let shares: Vec<_> = ranks.map(|rank| rank_entries(global_batch.into(), rank, world)).collect();

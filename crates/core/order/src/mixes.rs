@@ -241,7 +241,7 @@ mod tests {
         ] {
             let order = OrderParams { version: 1, lanes, window: 100, shuffle: true };
             let plan = Plan::new(&vec![10; 1000], 3, order).unwrap();
-            let batches = BatchParams { global_batch, epochs: 1, epoch_end: EpochEnd::Drop };
+            let batches = BatchParams { global_batch, epochs: 1, epoch_end: EpochEnd::Drop, end: None };
             let step = plan.steps(spdl_types::Position::START, &batches).nth(2).unwrap();
             let params = MixParams { distance: MixParams::default_distance(lanes, global_batch), ..BOTH };
             for world in worlds {

@@ -1,6 +1,6 @@
 //! The steps of one rank: those of the stream, without the ones in which the rank has no share.
 
-use super::{BatchParams, EpochEnd, Step, batch::rank_entries};
+use super::{BatchParams, EpochEnd, Step, batch::rank_entries, steps::RemainingSamples};
 use spdl_types::Position;
 
 /// The steps that one rank takes. They are the stream's, except that the short last batch of an epoch
@@ -53,7 +53,10 @@ impl RankSteps {
     /// Returns the largest number of steps that start in an epoch: see [`BatchParams::max_steps_per_epoch`].
     #[must_use]
     pub const fn max_per_epoch(&self) -> u64 {
-        self.steps_in(self.samples)
+        match self.batches.steps_of_cut_epoch(self.samples) {
+            Some(steps) => steps,
+            None => self.steps_in(self.samples),
+        }
     }
 
     /// Returns the number of steps of an epoch, or `None` where a batch can span two epochs.
@@ -62,15 +65,13 @@ impl RankSteps {
         self.batches.steps_per_epoch(self.samples).map(|_| self.max_per_epoch())
     }
 
-    /// Returns the number of steps from `position` to the end of the last epoch.
+    /// Returns the number of steps from `position` to the end of the stream.
     #[must_use]
     pub fn left(&self, position: Position) -> u64 {
         let all = self.batches.steps_left(self.samples, position);
-        let Some(later) = self.batches.epochs.checked_sub(position.epoch).and_then(|left| left.checked_sub(1)) else {
-            return all;
-        };
-        let left = self.samples.saturating_sub(position.offset);
-        all - self.without_share(left) - later * self.without_share(self.samples)
+        // Before an end within an epoch, no batch is short.
+        let RemainingSamples { to_epoch_end, epochs, .. } = self.batches.remaining(self.samples, position);
+        all - self.without_share(to_epoch_end) - epochs * self.without_share(self.samples)
     }
 
     /// Returns the epoch in which the step at `position` starts, or the number of epochs when no step is left.
@@ -108,7 +109,7 @@ mod tests {
     }
 
     fn partial(global_batch: u32, samples: u64, rank: u32, world: u32) -> RankSteps {
-        let batches = BatchParams { global_batch, epochs: 3, epoch_end: EpochEnd::Partial };
+        let batches = BatchParams { global_batch, epochs: 3, epoch_end: EpochEnd::Partial, end: None };
         RankSteps::new(batches, samples, rank, world)
     }
 
@@ -147,8 +148,22 @@ mod tests {
     }
 
     #[test]
+    fn the_counts_are_those_of_the_steps_up_to_an_end_within_an_epoch() {
+        for (end, rank) in (0..=60).flat_map(|end| [0, 3].map(|rank| (end, rank))) {
+            let batches = BatchParams { global_batch: 8, epochs: 3, epoch_end: EpochEnd::Partial, end: Some(end) };
+            let steps = RankSteps::new(batches, 19, rank, 4);
+            for at in (0..=19).flat_map(|offset| [0, 1, 2].map(|epoch| Position::new(epoch, offset))) {
+                assert_eq!(steps.left(at), all(&steps, at).len() as u64, "end {end}, rank {rank}, from {at}");
+            }
+            if end < 19 {
+                assert_eq!(steps.max_per_epoch(), end / 8);
+            }
+        }
+    }
+
+    #[test]
     fn a_rank_without_a_share_of_any_batch_has_no_step() {
-        let batches = BatchParams { global_batch: 8, epochs: u64::MAX, epoch_end: EpochEnd::Partial };
+        let batches = BatchParams { global_batch: 8, epochs: u64::MAX, epoch_end: EpochEnd::Partial, end: None };
         let steps = RankSteps::new(batches, 3, 0, 8);
         assert_eq!((steps.step(Position::START), steps.left(Position::START)), (None, 0));
         assert_eq!(steps.pass(Position::START), Position::new(u64::MAX, 0));
@@ -157,7 +172,7 @@ mod tests {
     #[test]
     fn with_every_other_policy_all_ranks_have_the_steps_of_the_stream() {
         for epoch_end in [EpochEnd::Drop, EpochEnd::Pad, EpochEnd::Continuous, EpochEnd::Exact] {
-            let batches = BatchParams { global_batch: 8, epochs: 3, epoch_end };
+            let batches = BatchParams { global_batch: 8, epochs: 3, epoch_end, end: None };
             for at in (0..=19).flat_map(|offset| [0, 1, 2].map(|epoch| Position::new(epoch, offset))) {
                 for rank in 0..8 {
                     let steps = RankSteps::new(batches, 19, rank, 8);

@@ -32,7 +32,7 @@ mod tests {
 
     /// Returns the ranks that read each block in an epoch.
     fn readers(plan: &Plan, global_batch: u32, world: u32) -> BTreeMap<u32, BTreeSet<u32>> {
-        let batches = BatchParams { global_batch, epochs: 1, epoch_end: EpochEnd::Drop };
+        let batches = BatchParams { global_batch, epochs: 1, epoch_end: EpochEnd::Drop, end: None };
         let mut readers: BTreeMap<u32, BTreeSet<u32>> = BTreeMap::new();
         for step in plan.steps(Position::START, &batches) {
             for rank in 0..world {

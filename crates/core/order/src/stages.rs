@@ -12,8 +12,17 @@ pub const MAX_STAGES: usize = 64;
 pub struct BlendStage {
     /// The number of the first sample that is dealt by these weights, counted from 0 over all epochs; at least 1.
     pub from: u64,
-    /// How many of [`BLEND_PERIOD`](super::BLEND_PERIOD) samples each source gives, in their order; those with 0 give none.
+    /// How many of [`BLEND_PERIOD`](super::BLEND_PERIOD) samples each source gives, in their order; those with 0 give none. In the last
+    /// stage it can be empty: then the stream ends there.
     pub weights: Vec<u32>,
+}
+
+impl BlendStage {
+    /// Returns whether the stream ends where the stage begins.
+    #[must_use]
+    pub fn is_end(&self) -> bool {
+        self.weights.is_empty()
+    }
 }
 
 /// The tables of a blend.
@@ -33,7 +42,7 @@ struct StageTable {
 }
 
 impl BlendTables {
-    /// Creates the tables of sources with these weights, and of the stages that follow.
+    /// Creates the tables of sources with these weights, and of the stages that follow. The tables know of no end: steps do.
     ///
     /// # Errors
     /// [`PlanError`] if some weights do not add up to a period, or the stages do not follow one another.
@@ -44,10 +53,14 @@ impl BlendTables {
         let table_of =
             |weights: &[u32]| BlendTable::new(weights).ok_or_else(|| PlanError::Weights { weights: weights.to_vec() });
         let mut tables = vec![StageTable { from: 0, table: table_of(weights)?, given: vec![0; weights.len()].into() }];
-        for stage in stages {
+        let is_last = |number: usize| number + 1 == stages.len();
+        for (number, stage) in stages.iter().enumerate() {
             let last = tables.last().expect("there is a first stage");
             if stage.from <= last.from {
                 return Err(PlanError::StageOrder { from: stage.from, after: last.from });
+            }
+            if stage.is_end() && is_last(number) {
+                break;
             }
             if stage.weights.len() != weights.len() {
                 return Err(PlanError::Weights { weights: stage.weights.clone() });
@@ -145,6 +158,8 @@ mod tests {
         assert_eq!(refused(&equal), PlanError::StageOrder { from: 5, after: 5 });
         assert_eq!(refused(&[stage(5, &[P])]), PlanError::Weights { weights: vec![P] });
         assert_eq!(refused(&[stage(5, &[1, 1])]), PlanError::Weights { weights: vec![1, 1] });
+        assert_eq!(refused(&[stage(5, &[]), stage(6, &[P, 0])]), PlanError::Weights { weights: Vec::new() });
+        assert!(BlendTables::new(&[P / 2; 2], &[stage(5, &[P, 0]), stage(6, &[])]).is_ok(), "a stream can end");
         let many: Vec<_> = (1..=65).map(|from| stage(from, &[P, 0])).collect();
         assert_eq!(refused(&many), PlanError::TooManyStages { stages: 65 });
     }

@@ -59,6 +59,19 @@ pub struct BatchParams {
     pub epochs: u64,
     /// Policy at the end of an epoch.
     pub epoch_end: EpochEnd,
+    /// The number of samples, over all epochs, after which the stream ends, unless its epochs are over before: the last step is the last
+    /// one that ends there or earlier. `None` if the epochs alone end it.
+    pub end: Option<u64>,
+}
+
+/// What is left of a stream from a position on.
+pub(super) struct RemainingSamples {
+    /// The samples from the position to the end of its epoch, if the stream goes on to there.
+    pub(super) to_epoch_end: u64,
+    /// The number of whole epochs that follow.
+    pub(super) epochs: u64,
+    /// The samples from there, or from the position, to an end within an epoch.
+    pub(super) in_last_epoch: u64,
 }
 
 /// One global batch of the stream.
@@ -95,6 +108,7 @@ impl BatchParams {
         }
         if self.epochs > 0 && self.step(samples, Position::START).is_none() {
             let Self { global_batch, epochs, .. } = *self;
+            let samples = self.end.map_or(samples, |end| samples.min(end));
             return Err(PlanError::BatchExceedsDataset { global_batch, samples, epochs });
         }
         Ok(())
@@ -123,7 +137,8 @@ impl BatchParams {
             return None;
         }
         let next = Position::new(from.epoch + end / samples, end % samples);
-        if next > Position::new(self.epochs, 0) {
+        let is_past = |end| next.epoch.saturating_mul(samples).saturating_add(next.offset) > end;
+        if next > Position::new(self.epochs, 0) || self.end.is_some_and(is_past) {
             return None;
         }
         let is_short = self.epoch_end == EpochEnd::Partial;
@@ -145,14 +160,26 @@ impl BatchParams {
         }
     }
 
-    /// Returns the number of steps of an epoch of `samples`, or `None` where a batch can span two epochs.
+    /// Returns the number of steps of an epoch of `samples`, or `None` where a batch can span two epochs. The last epoch has fewer if the
+    /// stream ends within it.
     ///
     /// # Panics
     /// If the global batch is 0.
     #[must_use]
     pub fn steps_per_epoch(&self, samples: u64) -> Option<u64> {
         let is_shared = self.epoch_end == EpochEnd::Continuous && !samples.is_multiple_of(self.global_batch.into());
-        (!is_shared).then(|| self.max_steps_per_epoch(samples))
+        match self.steps_of_cut_epoch(samples) {
+            None => (!is_shared).then(|| self.max_steps_per_epoch(samples)),
+            cut => cut,
+        }
+    }
+
+    /// Returns the number of steps of the only epoch, if the stream ends within it.
+    pub(super) const fn steps_of_cut_epoch(&self, samples: u64) -> Option<u64> {
+        match self.end {
+            Some(end) if end < samples => Some(end / self.global_batch as u64),
+            _ => None,
+        }
     }
 
     /// Returns the number of samples of an epoch that come: with [`EpochEnd::Drop`] those that fill batches, else all.
@@ -167,32 +194,75 @@ impl BatchParams {
         }
     }
 
-    /// Returns the number of steps from `position` to the end of the last epoch.
+    /// Returns the number of steps from `position` to the end of the stream.
     ///
     /// # Panics
-    /// If the global batch is 0.
+    /// If the global batch or the number of samples is 0.
     #[must_use]
     pub fn steps_left(&self, samples: u64, position: Position) -> u64 {
         let batch = u64::from(self.global_batch);
-        let Some(later_epochs) = self.epochs.checked_sub(position.epoch).and_then(|left| left.checked_sub(1)) else {
-            return 0;
-        };
-        let left = samples.saturating_sub(position.offset);
+        let RemainingSamples { to_epoch_end, epochs, in_last_epoch } = self.remaining(samples, position);
         if self.epoch_end == EpochEnd::Continuous {
-            let samples = u128::from(left) + u128::from(later_epochs) * u128::from(samples);
-            return u64::try_from(samples / u128::from(batch)).unwrap_or(u64::MAX);
+            let whole = u128::from(epochs) * u128::from(samples);
+            let left = u128::from(to_epoch_end) + whole + u128::from(in_last_epoch);
+            return u64::try_from(left / u128::from(batch)).unwrap_or(u64::MAX);
         }
-        self.max_steps_per_epoch(left) + later_epochs * self.max_steps_per_epoch(samples)
+        self.max_steps_per_epoch(to_epoch_end) + epochs * self.max_steps_per_epoch(samples) + in_last_epoch / batch
     }
 
-    /// Returns the epoch in which the step at `position` starts, or the number of epochs when no step is left.
+    /// Returns the samples from `position` to the end of the stream.
+    pub(super) fn remaining(&self, samples: u64, position: Position) -> RemainingSamples {
+        let end = self.end_position(samples);
+        match end.epoch.checked_sub(position.epoch) {
+            None => RemainingSamples { to_epoch_end: 0, epochs: 0, in_last_epoch: 0 },
+            Some(0) => {
+                let in_last_epoch = end.offset.saturating_sub(position.offset);
+                RemainingSamples { to_epoch_end: 0, epochs: 0, in_last_epoch }
+            }
+            Some(epochs) => RemainingSamples {
+                to_epoch_end: samples.saturating_sub(position.offset),
+                epochs: epochs - 1,
+                in_last_epoch: end.offset,
+            },
+        }
+    }
+
+    /// Returns the position at which the stream of epochs of `samples` ends. Samples before it that fill no batch do not come.
     ///
     /// # Panics
-    /// If the global batch is 0.
+    /// If the number of samples is 0.
+    #[must_use]
+    pub fn end_position(&self, samples: u64) -> Position {
+        let of_epochs = Position::new(self.epochs, 0);
+        self.end.map_or(of_epochs, |end| of_epochs.min(Position::new(end / samples, end % samples)))
+    }
+
+    /// Returns the number of epochs in which steps start: all of them, or those up to an end within one.
+    ///
+    /// # Panics
+    /// If the global batch or the number of samples is 0.
+    #[must_use]
+    pub fn epochs_with_steps(&self, samples: u64) -> u64 {
+        let (end, batch) = (self.end_position(samples), u64::from(self.global_batch));
+        let starts_in_last = match self.epoch_end {
+            EpochEnd::Continuous => {
+                let before = end.epoch.saturating_mul(samples);
+                let steps = before.saturating_add(end.offset) / batch;
+                end.offset > 0 && steps > 0 && (steps - 1) * batch >= before
+            }
+            _ => end.offset >= batch,
+        };
+        end.epoch + u64::from(starts_in_last)
+    }
+
+    /// Returns the epoch in which the step at `position` starts, or the number of epochs with steps when none is left.
+    ///
+    /// # Panics
+    /// If the global batch or the number of samples is 0.
     #[must_use]
     pub fn epoch_at(&self, samples: u64, position: Position) -> u64 {
         if self.steps_left(samples, position) == 0 {
-            self.epochs
+            self.epochs_with_steps(samples)
         } else {
             position.epoch + u64::from(self.drops_rest(samples, position))
         }
@@ -201,7 +271,8 @@ impl BatchParams {
     /// Returns whether the step `from`..`next` is the last that starts in its epoch.
     #[must_use]
     pub fn ends_epoch(&self, samples: u64, from: Position, next: Position) -> bool {
-        next.epoch != from.epoch || self.drops_rest(samples, next)
+        let is_last = || self.end.is_some() && self.steps_left(samples, next) == 0;
+        next.epoch != from.epoch || self.drops_rest(samples, next) || is_last()
     }
 
     /// Returns whether the samples of the epoch from `position` on fill no batch and are left out.
@@ -223,7 +294,7 @@ mod tests {
 
     /// 2 epochs, cut into batches of 24.
     const fn batches(epoch_end: EpochEnd) -> BatchParams {
-        BatchParams { global_batch: 24, epochs: 2, epoch_end }
+        BatchParams { global_batch: 24, epochs: 2, epoch_end, end: None }
     }
 
     #[test]
@@ -250,7 +321,7 @@ mod tests {
     fn the_counts_are_those_of_the_steps_themselves() {
         for epoch_end in [EpochEnd::Drop, EpochEnd::Pad, EpochEnd::Exact, EpochEnd::Partial, EpochEnd::Continuous] {
             for (samples, global_batch) in [(100, 24), (100, 25), (100, 1), (7, 16), (7, 7), (16, 5)] {
-                let batches = BatchParams { global_batch, epochs: 3, epoch_end };
+                let batches = BatchParams { global_batch, epochs: 3, epoch_end, end: None };
                 let case = format!("{epoch_end:?}, {samples} samples, batches of {global_batch}");
                 for at in (0..=samples).flat_map(|offset| [0, 1, 2].map(|epoch| Position::new(epoch, offset))) {
                     let first = batches.step(samples, at);
@@ -278,6 +349,44 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_stream_that_ends_within_an_epoch_has_the_steps_up_to_there_of_one_that_goes_on() {
+        for epoch_end in [EpochEnd::Drop, EpochEnd::Pad, EpochEnd::Exact, EpochEnd::Partial, EpochEnd::Continuous] {
+            for (end, global_batch) in (0..=70).flat_map(|end| [1, 5, 7, 16].map(|batch| (end, batch))) {
+                let samples = 16;
+                let whole = BatchParams { global_batch, epochs: 3, epoch_end, end: None };
+                let batches = BatchParams { end: Some(end), ..whole };
+                let steps_from = |batches: BatchParams, at: Position| -> Vec<Step> {
+                    std::iter::successors(batches.step(samples, at), |step| batches.step(samples, step.next)).collect()
+                };
+                let case = format!("{epoch_end:?}, end {end}, batches of {global_batch}");
+                for at in (0..=samples).flat_map(|offset| [0, 1, 2, 3].map(|epoch| Position::new(epoch, offset))) {
+                    let (mut expected, steps) = (steps_from(whole, at), steps_from(batches, at));
+                    expected.retain(|step| step.next.epoch * samples + step.next.offset <= end);
+                    assert_eq!(steps, expected, "{case}, from {at}");
+                    assert_eq!(batches.steps_left(samples, at), steps.len() as u64, "{case}, from {at}");
+                    if let Some(last) = steps.last() {
+                        assert!(batches.ends_epoch(samples, last.from, last.next), "{case}, {last:?}");
+                        let epoch = if at.offset < samples { steps[0].from.epoch } else { at.epoch };
+                        assert!(at.offset == samples || batches.epoch_at(samples, at) == epoch, "{case}, at {at}");
+                    }
+                }
+                let first = steps_from(batches, Position::START);
+                if end < samples {
+                    assert_eq!(batches.steps_per_epoch(samples), Some(first.len() as u64), "{case}");
+                }
+                let epochs = first.last().map_or(0, |last| last.from.epoch + 1);
+                assert_eq!(batches.epochs_with_steps(samples), epochs, "{case}");
+                assert_eq!(batches.epoch_at(samples, Position::new(3, 0)), epochs, "{case}");
+                let too_short = first.is_empty();
+                assert_eq!(batches.check(samples).is_err(), too_short, "{case}");
+            }
+        }
+        let none = BatchParams { end: Some(20), ..batches(EpochEnd::Drop) };
+        let error = none.check(100).unwrap_err().to_string();
+        assert!(error.contains("the 20 samples of an epoch (2 in all) never fill it"), "{error}");
     }
 
     #[test]

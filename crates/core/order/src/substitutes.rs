@@ -98,7 +98,7 @@ mod tests {
         // A whole block, so that no neighbour can take a place, and some others.
         let sets = [redaction(130, 20..50), redaction(250, [3, 77])];
         let redacting = plan.clone().redacting(&sets).unwrap();
-        let batches = BatchParams { global_batch: 10, epochs: 4, epoch_end: EpochEnd::Drop };
+        let batches = BatchParams { global_batch: 10, epochs: 4, epoch_end: EpochEnd::Drop, end: None };
         let (mut items, mut redacted) = (Vec::new(), 0);
         for step in plan.steps(Position::START, &batches) {
             redacting.rank_items(&step, 0, 1, &mut items);
@@ -152,7 +152,7 @@ mod tests {
     fn the_first_substitute_that_is_not_bad_is_delivered_and_none_when_all_are() {
         let order = OrderParams { version: 1, lanes: 2, window: 8, shuffle: true };
         let plan = Plan::new(&[20, 30, 50], 7, order).unwrap();
-        let batches = BatchParams { global_batch: 10, epochs: 1, epoch_end: EpochEnd::Drop };
+        let batches = BatchParams { global_batch: 10, epochs: 1, epoch_end: EpochEnd::Drop, end: None };
         let mut items = Vec::new();
         plan.rank_items(&plan.step(Position::START, &batches).unwrap(), 0, 1, &mut items);
         for item in &items {

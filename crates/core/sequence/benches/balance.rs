@@ -75,7 +75,7 @@ fn measure(name: &str, packed: &Packed) {
         let global_batch = RANKS * per_rank;
         let order = OrderParams { version: 1, lanes: 8.min(counts.len() as u32), window: 4096, shuffle: true };
         let plan = Plan::new(&counts, 17, order).unwrap();
-        let batches = BatchParams { global_batch, epochs: 1, epoch_end: EpochEnd::Drop };
+        let batches = BatchParams { global_batch, epochs: 1, epoch_end: EpochEnd::Drop, end: None };
         for (cost_name, cost) in COSTS {
             let (mut sums, mut steps) = ([0.0; 4], 0);
             for step in plan.steps(Position::START, &batches).take(STEPS) {

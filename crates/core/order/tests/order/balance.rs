@@ -38,7 +38,7 @@ impl CostedBatch {
     fn items(&self) -> (Plan, Vec<Item>) {
         let count = self.costs.len() as u32;
         let plan = Plan::new(&[count], 1, OrderParams { version: 1, lanes: 1, window: 1, shuffle: false }).unwrap();
-        let batches = BatchParams { global_batch: count, epochs: 1, epoch_end: EpochEnd::Drop };
+        let batches = BatchParams { global_batch: count, epochs: 1, epoch_end: EpochEnd::Drop, end: None };
         let items = plan.step_items(&plan.step(Position::START, &batches).unwrap());
         (plan, items)
     }
@@ -109,7 +109,7 @@ proptest! {
     #[test]
     fn every_entry_comes_once_and_each_rank_has_as_many_as_without_balance(batch in any_batch()) {
         let ((plan, all), balanced) = (batch.items(), batch.balanced());
-        let batches = BatchParams { global_batch: all.len() as u32, epochs: 1, epoch_end: EpochEnd::Drop };
+        let batches = BatchParams { global_batch: all.len() as u32, epochs: 1, epoch_end: EpochEnd::Drop, end: None };
         let step = plan.step(Position::START, &batches).unwrap();
         let (mut dealt, mut before) = (Vec::new(), Vec::new());
         for rank in 0..batch.world {

@@ -7,13 +7,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use spdl_order::{
-    BLEND_PERIOD, BatchParams, BlendSource, BlendStage, EpochEnd, OrderParams, Plan, PlanError, blend_weights,
+    BLEND_PERIOD, BatchParams, BlendSource, BlendStage, EpochEnd, OrderParams, Plan, PlanError, SourceLimit, WhenDone,
+    blend_weights, stages_with_limits,
     view::{SampleSetBuilder, ViewSamples},
 };
 use spdl_types::{Position, SampleId};
 
 use crate::{
-    delivery::{TakenSteps, delivered, dice},
+    delivery::{TakenSteps, delivered_up_to, dice},
     twin::{FOLDER, python},
 };
 
@@ -32,10 +33,24 @@ struct BlendCase {
     sources: Vec<SourceCase>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     stages: Vec<BlendStage>,
+    /// What each source may give; none if no source has a limit.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    limits: Vec<Option<SourceLimit>>,
     seed: u64,
     samples: u64,
     #[serde(flatten)]
     taken: TakenSteps,
+}
+
+impl BlendCase {
+    /// Returns the stages with those that follow from limits.
+    fn all_stages(&self) -> Vec<BlendStage> {
+        if self.limits.is_empty() {
+            return self.stages.clone();
+        }
+        let weights: Vec<u32> = self.sources.iter().map(|source| source.weight).collect();
+        stages_with_limits(&weights, &self.limits, &self.stages).unwrap()
+    }
 }
 
 #[derive(Deserialize)]
@@ -44,7 +59,7 @@ struct GoldenBlend {
     delivers: Value,
 }
 
-fn plan(config: &BlendCase) -> Plan {
+fn plan(config: &BlendCase, stages: &[BlendStage]) -> Plan {
     let blocks: Vec<Vec<u32>> = config
         .sources
         .iter()
@@ -61,12 +76,17 @@ fn plan(config: &BlendCase) -> Plan {
             order: OrderParams { version: 1, lanes: source.lanes, window: source.window, shuffle: source.shuffle },
         })
         .collect();
-    Plan::of_sources(&sources, &config.stages, config.samples, config.seed).unwrap()
+    Plan::of_sources(&sources, stages, config.samples, config.seed).unwrap()
 }
 
 fn deliver(config: &BlendCase) -> Value {
-    let plan = plan(config);
-    let mut delivered = delivered(&plan, &config.taken);
+    let stages = config.all_stages();
+    let plan = plan(config, &stages);
+    let end = stages.last().filter(|stage| stage.is_end()).map(|stage| stage.from);
+    let mut delivered = delivered_up_to(&plan, &config.taken, end);
+    if !config.limits.is_empty() {
+        delivered["stages"] = serde_json::to_value(&stages).unwrap();
+    }
     let epoch = |&(epoch, offset): &(u64, u64)| plan.source_epoch(Position::new(epoch, offset));
     delivered["source_epochs"] = config.taken.at.iter().map(epoch).collect();
     delivered
@@ -104,6 +124,7 @@ fn random_cases(count: usize, seed: u64) -> Vec<BlendCase> {
             BlendCase {
                 sources,
                 stages,
+                limits: Vec::new(),
                 samples,
                 seed: below(u64::MAX) << 33 | below(u64::MAX),
                 taken: TakenSteps {
@@ -120,6 +141,28 @@ fn random_cases(count: usize, seed: u64) -> Vec<BlendCase> {
         .collect()
 }
 
+/// Returns configurations of sources that are used up, from a fixed sequence.
+fn limited_cases(count: usize, seed: u64) -> Vec<BlendCase> {
+    let mut below = dice(seed);
+    let whens = [WhenDone::Reweight, WhenDone::Stop, WhenDone::Reweight, WhenDone::Repeat];
+    let cases = random_cases(count, seed + 1).into_iter().enumerate();
+    cases
+        .map(|(i, case)| {
+            // Few weights that differ, so that the second implementation makes few tables.
+            let shares: Vec<f64> = case.sources.iter().map(|_| [1.0, 2.0, 5.0][below(3) as usize]).collect();
+            let weights = blend_weights(&shares);
+            let limits = weights.iter().map(|_| {
+                let when_done = whens[if i % 3 == 0 { 0 } else { below(4) as usize }];
+                (below(5) > 0).then(|| SourceLimit { samples: 1 + below(300), when_done })
+            });
+            let limits = limits.collect();
+            let sources = case.sources.into_iter().zip(weights);
+            let sources = sources.map(|(source, weight)| SourceCase { weight, ..source }).collect();
+            BlendCase { sources, limits, ..case }
+        })
+        .collect()
+}
+
 #[test]
 fn the_golden_vectors_of_blends_come_out() {
     let text = std::fs::read_to_string(format!("{FOLDER}/golden-blend-v1.json")).unwrap();
@@ -128,6 +171,10 @@ fn the_golden_vectors_of_blends_come_out() {
         assert!(cases.iter().any(|case| case.config.taken.epoch_end == end), "{end:?} is not covered");
     }
     assert!(cases.iter().any(|case| case.config.stages.len() > 1), "stages are not covered");
+    for when_done in [WhenDone::Stop, WhenDone::Reweight, WhenDone::Repeat] {
+        let mut limits = cases.iter().flat_map(|case| &case.config.limits).flatten();
+        assert!(limits.any(|limit| limit.when_done == when_done), "{when_done:?} is not covered");
+    }
     for case in cases {
         assert_eq!(deliver(&case.config), case.delivers, "{:?}", case.config);
     }
@@ -145,6 +192,21 @@ fn the_python_twin_agrees_on_random_blends() {
         assert_eq!(&ours, twin, "{case:?}");
     }
     assert!(steps > 100, "only {steps} steps were compared");
+}
+
+#[test]
+fn the_python_twin_agrees_on_sources_that_are_used_up() {
+    let cases = limited_cases(8, 5);
+    let twin = python("blend.py", &cases);
+    let (mut ends, mut stages) = (0, 0);
+    for (case, twin) in cases.iter().zip(&twin) {
+        let ours = deliver(case);
+        assert_eq!(&ours, twin, "{case:?}");
+        let all = case.all_stages();
+        ends += usize::from(all.last().is_some_and(BlendStage::is_end));
+        stages += all.len();
+    }
+    assert!(ends > 0 && stages > 8, "{ends} ends, {stages} stages");
 }
 
 const BLOCKS: [&[u32]; 3] = [&[40; 60], &[25; 8], &[7, 0, 13, 30]];
@@ -282,7 +344,7 @@ fn ranks_read_blocks_of_their_own_and_the_owner_of_a_block_reads_it() {
     let block_samples = &[30_u32; 512][..];
     let sources = [0, 1].map(|number: usize| BlendSource { block_samples, view: None, weight: weights[number], order });
     let plan = Plan::of_sources(&sources, &[], 20_000, 3).unwrap();
-    let batches = BatchParams { global_batch: 256, epochs: 1, epoch_end: EpochEnd::Drop };
+    let batches = BatchParams { global_batch: 256, epochs: 1, epoch_end: EpochEnd::Drop, end: None };
     for world in [2, 4, 8] {
         let mut readers: BTreeMap<u32, BTreeSet<u32>> = BTreeMap::new();
         let mut items = Vec::new();

@@ -21,7 +21,13 @@ pub(crate) struct TakenSteps {
 
 /// Returns what a plan delivers in these steps, and at these positions.
 pub(crate) fn delivered(plan: &Plan, taken: &TakenSteps) -> Value {
-    let batch = BatchParams { global_batch: taken.global_batch, epochs: taken.epochs, epoch_end: taken.epoch_end };
+    delivered_up_to(plan, taken, None)
+}
+
+/// Returns what a plan delivers in these steps of a stream that may end within an epoch, and at these positions.
+pub(crate) fn delivered_up_to(plan: &Plan, taken: &TakenSteps, end: Option<u64>) -> Value {
+    let TakenSteps { global_batch, epochs, epoch_end, .. } = *taken;
+    let batch = BatchParams { global_batch, epochs, epoch_end, end };
     let from = Position::new(taken.from.0, taken.from.1);
     let mut items = Vec::new();
     let steps: Vec<Value> = plan

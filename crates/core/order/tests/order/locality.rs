@@ -16,7 +16,7 @@ fn plan(window: u64) -> Plan {
 }
 
 const fn batch(global_batch: u32) -> BatchParams {
-    BatchParams { global_batch, epochs: 1, epoch_end: EpochEnd::Drop }
+    BatchParams { global_batch, epochs: 1, epoch_end: EpochEnd::Drop, end: None }
 }
 
 /// Returns the downloads per block if every rank is a node that reads each block it needs once.

@@ -28,7 +28,7 @@ fn ends() -> impl Strategy<Value = EpochEnd> {
 
 fn batches() -> impl Strategy<Value = BatchParams> {
     (prop_oneof![Just(24_u32), Just(96), 1_u32..120], 1_u64..4, ends())
-        .prop_map(|(global_batch, epochs, epoch_end)| BatchParams { global_batch, epochs, epoch_end })
+        .prop_map(|(global_batch, epochs, epoch_end)| BatchParams { global_batch, epochs, epoch_end, end: None })
 }
 
 fn rank(plan: &Plan, step: &Step, rank: u32, world: u32) -> Vec<Item> {
@@ -151,7 +151,7 @@ proptest! {
     fn a_run_resumed_with_another_batch_size_repeats_nothing_and_loses_nothing(
         plan in plans(), sizes in (1_u32..100, 1_u32..100), stop in any::<prop::sample::Index>(), end in ends(),
     ) {
-        let batch = |global_batch, epoch_end| BatchParams { global_batch, epochs: 2, epoch_end };
+        let batch = |global_batch, epoch_end| BatchParams { global_batch, epochs: 2, epoch_end, end: None };
         let first = batch(sizes.0, end);
         let steps: Vec<_> = plan.steps(Position::START, &first).collect();
         prop_assume!(!steps.is_empty());

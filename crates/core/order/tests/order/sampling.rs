@@ -152,7 +152,7 @@ fn every_world_gets_the_counts_of_classes_and_each_repeat_has_draws_of_its_own()
     let given = [200, 200, 200, 100, 350];
     let plan = Plan::of_view(&BLOCKS, &skewed(&given), 3, ORDER).unwrap();
     assert_eq!((plan.samples(), plan.lanes()), (1050, 4));
-    let batch = BatchParams { global_batch: 32, epochs: 3, epoch_end: EpochEnd::Exact };
+    let batch = BatchParams { global_batch: 32, epochs: 3, epoch_end: EpochEnd::Exact, end: None };
     let receipt = plan.receipt(Position::START, None, &batch);
     for world in [1, 3, 4] {
         let (mut counts, mut drawn, mut sum) =

@@ -10,7 +10,7 @@ fn plan(blocks: &[u32], lanes: u32, window: u64) -> Plan {
 }
 
 fn batch(global_batch: u32, epochs: u64, epoch_end: EpochEnd) -> BatchParams {
-    BatchParams { global_batch, epochs, epoch_end }
+    BatchParams { global_batch, epochs, epoch_end, end: None }
 }
 
 /// Returns all entries of a run, step by step, in the order of ranks.

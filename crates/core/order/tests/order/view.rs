@@ -74,7 +74,7 @@ proptest! {
         let view = set(&ids, kept.len() as u64);
         let params = OrderParams { version: 1, lanes: 1, window: 50, shuffle: true };
         let plan = Plan::of_view(&blocks, &view, seed, params).unwrap();
-        let batch = BatchParams { global_batch: 8, epochs: 1, epoch_end: EpochEnd::Exact };
+        let batch = BatchParams { global_batch: 8, epochs: 1, epoch_end: EpochEnd::Exact, end: None };
         let receipt = plan.receipt(Position::START, None, &batch);
         for world in [1, 2, 4] {
             let (mut delivered, mut items, mut sum) = (Vec::new(), Vec::new(), spdl_order::Receipt::default());

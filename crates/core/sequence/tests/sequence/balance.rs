@@ -34,7 +34,7 @@ fn packed(median: f64, sigma: f64) -> Vec<Vec<u32>> {
 fn spread(packed: &[Vec<u32>], per_rank: u32, cost: impl Fn(u64) -> u64) -> CostSpread {
     let order = OrderParams { version: 1, lanes: 1, window: 4096, shuffle: true };
     let plan = Plan::new(&[packed.len() as u32], 17, order).unwrap();
-    let batches = BatchParams { global_batch: RANKS * per_rank, epochs: 1, epoch_end: EpochEnd::Drop };
+    let batches = BatchParams { global_batch: RANKS * per_rank, epochs: 1, epoch_end: EpochEnd::Drop, end: None };
     let of = |item: &Item| packed[item.located.index as usize].iter().map(|tokens| cost(u64::from(*tokens))).sum();
     let spreads = plan.steps(Position::START, &batches).map(|step| {
         let items = plan.step_items(&step);
