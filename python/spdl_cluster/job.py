@@ -55,8 +55,10 @@ class Job(_JobRequired, total=False):
     source: Sequence[Source]
     #: For jobs with `source`: other weights of the sources from a sample of the training on, each in a table `[[stage]]`, in the order of `from`: at most 64. It needs `total_samples`. Default: none; the weights stay.
     stage: Sequence[SourceStage]
-    #: For jobs with `source`: the number of samples of an epoch, at least 1. Default: as many as come until the first source has given all of its samples.
+    #: For jobs with `source`: the number of samples of an epoch, at least 1. For jobs of one `dataset`: the number of samples, over all epochs, after which the run ends, with the last whole batch; it takes the place of `epochs`. Default: with `source`, as many as come until the first source has given all of its samples; of one `dataset`, its samples times `epochs`.
     total_samples: int | None
+    #: For jobs with `sequence`, in place of `total_samples`: the number of tokens, counted as places of sequences, after which the run ends. It is at least `seq_len`. Default: none; the run ends with its epochs.
+    total_tokens: int | None
     #: Which samples of the dataset are delivered. Default: all.
     view: View | None
 
@@ -905,12 +907,14 @@ class _SourceRequired(TypedDict):
 class Source(_SourceRequired, total=False):
     """A dataset that gives a share of the samples of a job."""
 
-    #: How often its samples may come in all epochs of the job, at least once. If they would come more often, the job is refused. Default: as often as its weight says; it begins again each time.
+    #: How often its samples may come in all epochs of the job, at least once. If they would come more often, the job is refused, or what `when_done` says happens. Default: as often as its weight says; it begins again each time.
     max_epochs: int | None
     #: How well its samples are shuffled. Default: that of the job.
     order: Order | None
     #: Which samples of its dataset it gives. Default: all.
     view: View | None
+    #: What happens when its samples have come `max_epochs` times. It needs `total_samples`. Default: a job in which they would come more often is refused.
+    when_done: Literal["stop", "reweight", "repeat"] | None
 
 
 class View(TypedDict, total=False):

@@ -101,7 +101,12 @@ fn a_third_launch_of_a_finished_run_is_an_error_and_more_epochs_go_on() {
     let again = run(&mut by_hand(&cluster, "finished", &[])).json();
     assert_eq!(whole["receipt"], again["receipt"], "it begins at the beginning unless it is to resume");
     let third = run(&mut by_hand(&cluster, "finished", &["--from", "resume"]));
-    third.error(&["job `finished` is finished: session 2 got to ", "the end of 1 epoch(s)", "hint:", "SPDL_EPOCHS"]);
+    third.error(&[
+        "job `finished` is finished: session 2 got to ",
+        "and no batch of its 1 epoch(s) is left",
+        "hint:",
+        "SPDL_EPOCHS",
+    ]);
     let longer = run(&mut by_hand(&cluster, "finished", &["--from", "resume", "--epochs", "2"])).json();
     assert_eq!(longer["samples"], whole["samples"]);
     assert_ne!(longer["receipt"], whole["receipt"], "it is the second epoch");

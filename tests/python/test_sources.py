@@ -242,6 +242,46 @@ def test_a_checkpoint_is_taken_with_other_stages_from_there_on_and_no_others(ble
         pulled(staged(plain, (len(first) - 1, 0.1, 0.9)), state, steps=1)
 
 
+def test_the_others_take_over_from_a_source_that_is_used_up(blend: MakeJob) -> None:
+    limited = {"view": {"first": 50}, "max_epochs": 2, "when_done": "reweight"}
+    made = blend(total_samples=240, epochs=2, of_uneven=limited)
+    samples, _ = pulled(made)
+    names = [name for *_, name in samples]
+    assert names.count("uneven") == 100 and len(names) == 480
+    end = max(place for place, name in enumerate(names) if name == "uneven")
+    assert 330 <= end <= 337, "0.3 of 333"
+    without, _ = pulled(blend(total_samples=240, epochs=2, of_uneven={"view": {"first": 50}}))
+    assert samples[:end] == without[:end]
+    first, state = pulled(made, steps=11)
+    rest, _ = pulled(made, state, world=3)
+    assert first + rest == samples, "in the middle, at another number of ranks"
+    # A checkpoint from before goes on with other limits, too.
+    more, _ = pulled(blend(total_samples=240, epochs=2, of_uneven=limited | {"max_epochs": 3}), state)
+    assert more[: end - len(first)] == rest[: end - len(first)] and [name for *_, name in first + more].count("uneven") > 140
+
+
+def test_a_source_that_is_used_up_ends_the_training(blend: MakeJob) -> None:
+    made = blend(total_samples=240, epochs=9, of_uneven={"view": {"first": 50}, "max_epochs": 2, "when_done": "stop"})
+    for repeat in (False, True):
+        with spdl_cluster.local(made, repeat=repeat, tensors="numpy") as loader:
+            assert (loader.epochs, len(loader)) == (2, 10)
+            taken = [len(list(loader)) for _ in range(loader.epoch, loader.epochs)]
+            # The stream ends at sample 333 or so, 93 of the second epoch.
+            assert taken == [10, 3] and loader.position == (1, 72)
+            with pytest.raises(spdl_cluster.FinishedError):
+                next(iter(loader))
+
+
+def test_a_training_of_one_dataset_ends_after_a_number_of_samples(job: MakeJob) -> None:
+    epoch = PICTURES - PICTURES % 24
+    with spdl_cluster.local(job(total_samples=2 * PICTURES + 50), tensors="numpy") as loader:
+        assert loader.epochs == 3
+        taken = [sum(len(batch.ids) for batch in loader) for _ in range(loader.epoch, loader.epochs)]
+    assert taken == [epoch, epoch, 48]
+    with pytest.raises(spdl_cluster.SpdlError, match="`epochs` and `total_samples` are both there; leave one out"):
+        spdl_cluster.local(job(total_samples=50, epochs=2)).next()
+
+
 def test_a_stage_that_makes_no_sense_is_refused(blend: MakeJob) -> None:
     def refused(made: dict[str, Any]) -> str:
         with pytest.raises(spdl_cluster.SpdlError) as raised:

@@ -74,20 +74,30 @@ pub(crate) fn source_texts(job: &Job) -> Vec<(&'static str, String)> {
         );
         ("source", text)
     };
-    let stage = |BlendStage { from, weights }: &BlendStage| {
+    let stage = |(number, BlendStage { from, weights }): (usize, &BlendStage)| {
         let share = |(source, weight): (&JobSource, &u32)| {
             format!("{} {:.1} %", source.name, 100.0 * f64::from(*weight) / f64::from(BLEND_PERIOD))
         };
         let shares: Vec<String> = job.sources.iter().zip(weights).map(share).collect();
         let at = job.position_of(*from);
-        ("stage", format!("from sample {}, {at}: {}", grouped(*from), shares.join(" + ")))
+        let used_up = job.used_up_at(number);
+        let cause = if used_up.is_empty() { String::new() } else { format!("; {} used up", is_or_are(&used_up)) };
+        if weights.is_empty() {
+            return ("end", format!("after {}, at {at}{cause}", count(*from, "sample", "samples")));
+        }
+        ("stage", format!("from sample {}, {at}: {}{cause}", grouped(*from), shares.join(" + ")))
     };
     let redaction = |Redaction { from, samples }: &Redaction| {
         let count = count(samples.len(), "sample", "samples");
         ("redacted", format!("from sample {}, {}: {count}", grouped(*from), job.position_of(*from)))
     };
-    let sources = job.sources.iter().enumerate().map(source).chain(job.stages.iter().map(stage));
+    let sources = job.sources.iter().enumerate().map(source).chain(job.stages.iter().enumerate().map(stage));
     sources.chain(job.redactions.iter().map(redaction)).collect()
+}
+
+/// Returns names with the verb that follows them.
+fn is_or_are(names: &[&str]) -> String {
+    format!("{} {}", names.join(" and "), if names.len() == 1 { "is" } else { "are" })
 }
 
 #[cfg(test)]

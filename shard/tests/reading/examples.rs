@@ -14,7 +14,7 @@ use spdl_job::{
     ShortVideo, Size, SoundOp, SourceDigest, SpanFile, TensorEncoding, TensorKeys, TextKeys, TokensKeys, ValueKeys,
     VideoKeys, VideoMaskKeys, VideoTimesKeys,
 };
-use spdl_order::{DatasetFacts, EpochEnd, RedactedSamples, Redaction};
+use spdl_order::{DatasetFacts, EpochEnd, RedactedSamples, Redaction, WhenDone};
 use spdl_types::{DType, Fingerprint, ImageColor, ImageDepth, ImageLayout, Normalise, SampleId};
 
 fn root() -> PathBuf {
@@ -172,10 +172,12 @@ fn with_every_key() -> JobFile {
             dataset: String::new(),
             weight: 1.0,
             max_epochs: Some(1),
+            when_done: Some(WhenDone::Stop),
             view: None,
             order: None,
         }],
         total_samples: Some(1),
+        total_tokens: Some(1),
         stage: vec![JobStageFile { from: 1, weights: [(String::from("photos"), 1.0)].into() }],
         redaction: vec![Redaction { from: 1, samples: RedactedSamples::new(vec![SampleId(1)]) }],
         seed: 0,
@@ -246,6 +248,7 @@ fn the_first_example_explains_every_key_and_value() {
     assert!(keys.len() > 20, "{keys:?}");
     let values = [
         serde_json::to_value([EpochEnd::Drop, EpochEnd::Pad, EpochEnd::Continuous, EpochEnd::Exact, EpochEnd::Partial]),
+        serde_json::to_value([WhenDone::Stop, WhenDone::Reweight, WhenDone::Repeat]),
         serde_json::to_value([BadSamples::Substitute, BadSamples::Mask, BadSamples::Fail]),
         serde_json::to_value(DType::ALL),
         serde_json::to_value([TensorEncoding::Numpy, TensorEncoding::Raw]),

@@ -458,6 +458,7 @@ fn blend(job: Job, blocks: &[u32], sources: &[usize], dice: &mut Dice) -> Job {
             lanes,
             window: dice.within(1, samples),
             max_epochs: None,
+            when_done: None,
         }
     });
     let all: Vec<JobSource> = all.collect();

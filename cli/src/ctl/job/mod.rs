@@ -360,6 +360,9 @@ fn show(job: &Job) -> Result<(), CtlError> {
     let shuffle = if job.order.shuffle { "shuffled" } else { "not shuffled" };
     let bad = format!("{:?}", job.bad_samples).to_lowercase();
     let allowed = job.bad_samples_allowed();
+    let total = job
+        .total_samples
+        .map_or_else(String::new, |total| format!(", up to {} in all", report::count(total, "sample", "samples")));
     let lines = [
         ("job", job.name.clone()),
         ("dataset", if job.sources.is_empty() { job.dataset.clone() } else { job.dataset_text() }),
@@ -371,7 +374,7 @@ fn show(job: &Job) -> Result<(), CtlError> {
         ),
         ("seed", job.seed.to_string()),
         ("global batch", report::count(job.global_batch.into(), "sample", "samples")),
-        ("epochs", format!("{}; {end}", report::grouped(job.epochs))),
+        ("epochs", format!("{}{total}; {end}", report::grouped(job.epochs))),
         (
             "order",
             format!(

@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use clap::Args;
 use spdl_control::messages::{Refusal, ToCoordinator};
 use spdl_job::Job;
-use spdl_order::BlendStage;
 
 use super::{
     describe,
@@ -48,29 +47,25 @@ pub(super) async fn run(args: WeightsArgs) -> Result<(), CtlError> {
     let job = describe(&connection, &name).await?;
     let weights = job.weights_by_name(&by_name)?;
     let from = at.samples_before(&job);
-    place::change(&connection, &ToCoordinator::SetWeights { job: name.clone(), from, weights }).await?;
+    let request = ToCoordinator::SetWeights { job: name.clone(), from, weights: weights.clone() };
+    place::change(&connection, &request).await?;
     let job = describe(&connection, &name).await?;
     for (what, text) in report::source_texts(&job) {
         outln!("{what} {text}")?;
     }
-    if let Some(last) = job.stages.last() {
+    if let Some(since) = job.weights_since(&weights) {
         outln!(
             "\nthe file of job `{name}` needs the same, or it cannot be submitted again:\n\n{}",
-            table_of(&job, last, &by_name)
+            table_of(&job, since, &by_name)
         )?;
     }
     Ok(())
 }
 
-/// Returns what a job file needs for the last stage of a job.
-fn table_of(job: &Job, last: &BlendStage, weights: &BTreeMap<String, f64>) -> String {
+/// Returns what a job file needs for the stage of a job that begins at a sample.
+fn table_of(job: &Job, from: u64, weights: &BTreeMap<String, f64>) -> String {
     let weights: Vec<String> = weights.iter().map(|(name, weight)| format!("{} = {weight}", key(name))).collect();
-    format!(
-        "total_samples = {}\n\n[[stage]]\nfrom = {}\nweights = {{ {} }}",
-        job.samples,
-        last.from,
-        weights.join(", ")
-    )
+    format!("total_samples = {}\n\n[[stage]]\nfrom = {from}\nweights = {{ {} }}", job.samples, weights.join(", "))
 }
 
 /// Returns a name as a key of TOML, which has no dots outside of quotes.

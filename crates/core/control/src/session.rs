@@ -38,13 +38,13 @@ pub enum SessionError {
 impl Session {
     /// Returns how the session's stream is cut into steps.
     #[must_use]
-    pub const fn batches(&self) -> BatchParams {
+    pub fn batches(&self) -> BatchParams {
         self.job.batches(self.global_batch)
     }
 
     /// Returns the steps that `rank` takes. The session must have been [checked](Self::check).
     #[must_use]
-    pub const fn steps_of(&self, rank: u32) -> RankSteps {
+    pub fn steps_of(&self, rank: u32) -> RankSteps {
         RankSteps::new(self.batches(), self.job.samples, rank, self.world)
     }
 

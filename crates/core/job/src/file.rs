@@ -156,6 +156,7 @@ impl JobFile {
     /// [`JobError::Key`] for the first invalid value.
     pub fn check(&self) -> Result<Vec<Column>, JobError> {
         self.check_sources()?;
+        self.check_end()?;
         let sequence = self.sequence_keys()?;
         let kinds = self.kinds(sequence.as_ref())?;
         let read = |(column, (_, kind)): (&ColumnFile, &(&str, ColumnKind))| {

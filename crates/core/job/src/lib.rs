@@ -148,7 +148,7 @@ impl Job {
     /// order. Such a job is run again and again.
     #[must_use]
     pub fn is_evaluation(&self) -> bool {
-        self.is_in_order() && self.epochs == 1
+        self.is_in_order() && self.epochs == 1 && self.total_samples.is_none()
     }
 }
 

@@ -14,8 +14,9 @@ pub fn is_name(text: &str) -> bool {
 impl Job {
     /// Returns how the job's stream is cut into steps, with batches of `global_batch`.
     #[must_use]
-    pub const fn batches(&self, global_batch: u32) -> BatchParams {
-        BatchParams { global_batch, epochs: self.epochs, epoch_end: self.epoch_end, end: None }
+    pub fn batches(&self, global_batch: u32) -> BatchParams {
+        let end = self.end_of_sources().into_iter().chain(self.total_samples).min();
+        BatchParams { global_batch, epochs: self.epochs, epoch_end: self.epoch_end, end }
     }
 
     /// Explains why `position` is in no epoch of the stream; `None` if it is in one, or at the end of one.
@@ -37,7 +38,13 @@ impl Job {
             ));
         }
         self.offset_problem(start).or_else(|| {
-            (self.batches(global_batch).steps_left(*samples, start) == 0).then(|| {
+            let batches = self.batches(global_batch);
+            (batches.steps_left(*samples, start) == 0).then(|| {
+                let end = batches.end_position(*samples);
+                if end.offset > 0 {
+                    let end = self.samples_before(end);
+                    return format!("no batch of {global_batch} is left there: the stream ends after {end} samples");
+                }
                 format!(
                     "no batch of {global_batch} is left there: the last epoch is {} and has {samples} samples",
                     epochs - 1

@@ -21,6 +21,16 @@ pub(crate) fn file(keys: &str) -> JobFile {
     JobFile::parse(&format!("name = \"train\"\ndataset = \"data\"\n{keys}"), "job.toml").expect("valid keys")
 }
 
+/// The table of a column that holds numbers.
+#[cfg(test)]
+pub(crate) const LABEL: &str = "[[column]]\nname = \"label\"\nfrom = \"cls\"\ndecode = \"int\"\n";
+
+/// Returns an order of one lane.
+#[cfg(test)]
+pub(crate) const fn order() -> OrderParams {
+    OrderParams { version: 1, lanes: 1, window: 10, shuffle: true }
+}
+
 /// Returns the job of a file with these keys and columns, for a dataset of 100 samples.
 #[cfg(test)]
 pub(crate) fn job_of(keys: &str) -> Result<Job, crate::JobError> {

@@ -288,6 +288,7 @@ impl SessionCore {
         if let Err(error) = changed.check(rank) {
             return Err(RankError::Refused(Refusal::JobInvalid { job: name, cause: error.to_string() }));
         }
+        stream.go_on_by(changed.steps_of(rank));
         **session = changed;
         self.membership.fingerprint = theirs;
         self.effects.push_back(SessionEffect::JobChanged(session.clone()));

@@ -47,6 +47,11 @@ impl ExpectedStream {
         Self { steps, samples, expected: start, hold: None }
     }
 
+    /// Goes on by the steps of the job as it is now, which has the same ones up to here.
+    pub(super) const fn go_on_by(&mut self, steps: RankSteps) {
+        self.steps = steps;
+    }
+
     /// Returns whether nothing past the first `samples` samples was accepted.
     pub(super) const fn is_before(&self, samples: u64) -> bool {
         self.samples_before(self.expected) <= samples

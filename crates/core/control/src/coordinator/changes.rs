@@ -11,7 +11,7 @@
 use crate::messages::{FromCoordinator, JobHold, JobNotice, JobReplacement, RankHeartbeat, Refusal};
 use serde::{Deserialize, Serialize};
 use spdl_job::Job;
-use spdl_order::{BLEND_PERIOD, BlendStage};
+use spdl_order::BLEND_PERIOD;
 use spdl_types::{
     Position, SessionId,
     mutations::{Mutation, mutated},
@@ -39,7 +39,7 @@ pub struct JobChangeStatus {
     pub at: Position,
     /// The same as the number of samples before, over all epochs.
     pub from: u64,
-    /// The share of each source from there on, by its name, if the weights change.
+    /// The share of each source from there on, by its name, if the weights change. If neither they nor redactions do, the stream ends.
     pub shares: Vec<(String, f64)>,
     /// The number of samples that are redacted from there on, beside those that already are.
     pub redacted: u64,
@@ -60,10 +60,7 @@ impl JobChange {
         let invalid = |cause: String| Refusal::JobInvalid { job: job.name.clone(), cause };
         let changed = match self {
             Self::Weights(weights) => {
-                let mut changed = job.clone();
-                changed.stages.retain(|stage| stage.from < from);
-                changed.stages.push(BlendStage { from, weights: weights.clone() });
-                changed.check().map_err(|error| invalid(error.to_string()))?;
+                let changed = job.with_weights(from, weights).map_err(|error| invalid(error.to_string()))?;
                 (changed.stages != job.stages).then_some((changed, from))
             }
             Self::Redaction(samples) => job.redacting(from, samples).map_err(|error| invalid(error.to_string()))?,
@@ -77,7 +74,7 @@ impl JobChange {
     /// Returns whether the job ends with this change, so that it need not be made once more at whatever position is the next.
     fn is_last_of(&self, job: &Job) -> bool {
         match self {
-            Self::Weights(weights) => job.stages.last().is_some_and(|last| last.weights == *weights),
+            Self::Weights(weights) => job.weights_since(weights).is_some(),
             Self::Redaction(samples) => {
                 let all: Vec<_> = job.redactions.iter().map(|redaction| &redaction.samples).collect();
                 samples.without(&all).is_empty()

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::messages::{FromCoordinator, JobReplacement, Refusal};
 use spdl_job::{Column, Job, JobSource, redact};
-use spdl_order::Redaction;
+use spdl_order::{BlendStage, Redaction};
 use spdl_types::{
     BadSample, Fingerprint, Position, SessionId,
     mutations::{Mutation, mutated},
@@ -311,12 +311,15 @@ fn sources_text(job: &Job) -> String {
         return "none".to_owned();
     }
     let of = |source: &JobSource| {
-        let JobSource { name, dataset, dataset_fingerprint, view, weight, lanes, window, max_epochs, .. } = source;
+        let JobSource {
+            name, dataset, dataset_fingerprint, view, weight, lanes, window, max_epochs, when_done, ..
+        } = source;
         let view = view.map_or_else(String::new, |view| format!(", samples {view}"));
         let most = max_epochs.map_or_else(String::new, |most| format!(", at most {most} times"));
+        let then = when_done.map_or_else(String::new, |then| format!(", then {}", then.name()));
         let dataset = redact(dataset);
         format!(
-            "{name}: {weight} of 65536 from {dataset}, fingerprint {dataset_fingerprint}{view}, lanes {lanes}, window {window}{most}"
+            "{name}: {weight} of 65536 from {dataset}, fingerprint {dataset_fingerprint}{view}, lanes {lanes}, window {window}{most}{then}"
         )
     };
     job.sources.iter().map(of).collect::<Vec<_>>().join("; ")
@@ -378,7 +381,14 @@ fn stages_text(job: &Job) -> String {
     if job.stages.is_empty() {
         return "none".to_owned();
     }
-    job.stages.iter().map(|stage| format!("from {}: {:?}", stage.from, stage.weights)).collect::<Vec<_>>().join("; ")
+    let of = |stage: &BlendStage| {
+        if stage.is_end() {
+            format!("end at {}", stage.from)
+        } else {
+            format!("from {}: {:?}", stage.from, stage.weights)
+        }
+    };
+    job.stages.iter().map(of).collect::<Vec<_>>().join("; ")
 }
 
 /// Describes the redactions of a job.

@@ -11,7 +11,7 @@ use super::{CoordinatorCore, RankStatus, session::SessionState};
 pub struct SessionProgress {
     /// The run's samples up to the position that all ranks have acknowledged.
     pub done_samples: u64,
-    /// The samples of all epochs of the run.
+    /// The samples of all epochs of the run, up to the end of the stream.
     pub all_samples: u64,
     /// The part of the run that is done. It is 1 where no batch is left, even if that leaves samples over.
     pub done: f64,
@@ -57,10 +57,14 @@ impl SessionProgress {
             |epoch: u64, offset: u64| epoch.saturating_mul(epoch_samples).saturating_add(offset.min(epoch_samples));
         let at = session.acknowledged();
         let done_samples = samples_at(at.epoch, at.offset);
-        let all_samples = samples_at(session.epochs, 0);
+        let end = batches.end_position(job.samples);
+        let all_samples = samples_at(end.epoch, end.offset);
         let is_finished = batches.steps_left(job.samples, at) == 0;
-        let epoch = batches.epoch_at(job.samples, at).saturating_add(1).min(session.epochs);
-        let epoch_left = samples_at(epoch, 0).saturating_sub(done_samples);
+        let epochs = batches.epochs_with_steps(job.samples);
+        let epoch = batches.epoch_at(job.samples, at).saturating_add(1).min(epochs);
+        let epoch_end = samples_at(epoch, 0).min(all_samples);
+        let epoch_left = epoch_end.saturating_sub(done_samples);
+        let of_epoch = epoch_end.saturating_sub(samples_at(epoch.saturating_sub(1), 0));
         let session_samples = done_samples.saturating_sub(samples_at(session.start.epoch, session.start.offset));
         let rates = ranks.iter().filter(|rank| rank.is_alive).filter_map(|rank| rank.job_samples_per_s);
         let samples_per_s = rates.reduce(f64::min);
@@ -76,7 +80,7 @@ impl SessionProgress {
             is_finished,
             epoch,
             epoch_samples,
-            epoch_done: if is_finished { 1.0 } else { 1.0 - part(epoch_left, epoch_samples) },
+            epoch_done: if is_finished { 1.0 } else { 1.0 - part(epoch_left, of_epoch) },
             samples_per_s,
             epoch_left_ms: if is_finished { Some(0) } else { left_ms(epoch_left) },
             left_ms: if is_finished { Some(0) } else { left_ms(all_samples.saturating_sub(done_samples)) },

@@ -23,7 +23,7 @@ pub enum Refusal {
     /// Resolves itself once that launch has ended, or its processes were silent for the liveness timeout.
     #[error("{run} is in use: {session} is held by {holder}")]
     RunInUse { run: Box<RunName>, session: SessionId, holder: Box<Holder>, liveness_ms: u64 },
-    #[error("{run} is finished: {session} got to {position}, the end of {epochs} epoch(s)")]
+    #[error("{run} is finished: {session} got to {position}, and no batch of its {epochs} epoch(s) is left")]
     RunFinished { run: Box<RunName>, session: SessionId, position: Position, epochs: u64 },
     #[error("start {start} of job `{job}`: {cause}")]
     StartOutOfRange { job: String, start: Position, cause: String },

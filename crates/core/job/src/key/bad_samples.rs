@@ -34,7 +34,8 @@ impl JobFile {
     /// Returns the policy for bad samples: the one in the file, or the default.
     #[must_use]
     pub fn bad_samples(&self) -> BadSamples {
-        let is_evaluation = !self.shuffle && self.epochs == 1 && self.epoch_end().is_whole();
+        let is_once = self.epochs == 1 && self.run_samples().is_none();
+        let is_evaluation = !self.shuffle && is_once && self.epoch_end().is_whole();
         // A bad document has no labels in its sequence, whose other documents keep theirs.
         let is_masked = is_evaluation || self.sequence.is_some();
         self.bad_samples.unwrap_or(if is_masked { BadSamples::Mask } else { BadSamples::Substitute })

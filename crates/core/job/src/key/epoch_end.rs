@@ -18,7 +18,7 @@ impl JobFile {
     /// Returns the policy at the end of an epoch: the one in the file, or the default.
     #[must_use]
     pub fn epoch_end(&self) -> EpochEnd {
-        let is_in_order_once = !self.shuffle && self.epochs == 1;
+        let is_in_order_once = !self.shuffle && self.epochs == 1 && self.run_samples().is_none();
         self.epoch_end.unwrap_or(if is_in_order_once { EpochEnd::Partial } else { EpochEnd::Drop })
     }
 }

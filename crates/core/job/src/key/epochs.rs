@@ -11,8 +11,9 @@ pub(super) struct Epochs;
 impl PlainKey for Epochs {
     type Value = u64;
 
-    fn value(file: &JobFile, _samples: u64) -> u64 {
-        file.epochs
+    /// Where the number of samples of the run is written, as many as it takes.
+    fn value(file: &JobFile, samples: u64) -> u64 {
+        file.run_samples().map_or(file.epochs, |total| total.div_ceil(samples.max(1)).max(1))
     }
 
     fn check(value: &u64) -> Result<(), String> {

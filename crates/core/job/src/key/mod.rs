@@ -8,6 +8,7 @@ mod epochs;
 mod global_batch;
 mod max_bad_fraction;
 mod seed;
+mod total_samples;
 
 use std::fmt::Debug;
 
@@ -87,10 +88,10 @@ macro_rules! job_keys {
             /// Default: none.
             #[serde(default, skip_serializing_if = "Vec::is_empty")]
             pub source: Vec<JobSourceFile>,
-            /// For jobs with `source`: the number of samples of an epoch, at least 1. Default: as many as come until the first
-            /// source has given all of its samples.
+            /// For jobs with `sequence`, in place of `total_samples`: the number of tokens, counted as places of sequences, after which the
+            /// run ends. It is at least `seq_len`. Default: none; the run ends with its epochs.
             #[serde(default, skip_serializing_if = "Option::is_none")]
-            pub total_samples: Option<u64>,
+            pub total_tokens: Option<u64>,
             /// For jobs with `source`: other weights of the sources from a sample of the training on, each in a table `[[stage]]`, in
             /// the order of `from`: at most 64. It needs `total_samples`. Default: none; the weights stay.
             #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -123,7 +124,7 @@ macro_rules! job_keys {
             /// Fingerprint of the samples of the dataset that the job delivers; `None` if these are all.
             pub view: Option<Fingerprint>,
             /// Number of samples of an epoch: those of the dataset, or of the view; the sequences that these are packed into; or
-            /// `total_samples` of several sources.
+            /// `total_samples` of several sources. The `total_samples` of the job are then none.
             pub samples: u64,
             $(pub $key: $Value,)*
             /// The order's parameters.
@@ -214,6 +215,12 @@ job_keys! {
     /// How often the job goes through the dataset, at least once.
     #[serde(default = "epochs::one")]
     epochs: u64 => epochs::Epochs, u64;
+    /// For jobs with `source`: the number of samples of an epoch, at least 1. For jobs of one `dataset`: the number of samples, over all
+    /// epochs, after which the run ends, with the last whole batch; it takes the place of `epochs`. Default: with `source`, as many as come
+    /// until the first source has given all of its samples; of one `dataset`, its samples times `epochs`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    total_samples: Option<u64> => total_samples::TotalSamples,
+        #[serde(default, skip_serializing_if = "Option::is_none")] Option<u64>;
     /// What happens when fewer samples than a global batch are left in an epoch. Default: `drop`; `partial` for one
     /// epoch with `shuffle = false`.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -1,12 +1,13 @@
 //! The `[[source]]` tables of a job file: several datasets with weights, blended to one stream; and its `[[stage]]` tables, which change
 //! the weights.
 
+mod limits;
 mod stages;
 
 use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
-use spdl_order::{BLEND_PERIOD, DatasetFacts, MAX_SOURCES, OrderParams, blend_weights, samples_once_through};
+use spdl_order::{BLEND_PERIOD, DatasetFacts, MAX_SOURCES, OrderParams, WhenDone, blend_weights, samples_once_through};
 use spdl_types::{Fingerprint, Position};
 
 pub use self::stages::JobStageFile;
@@ -35,10 +36,14 @@ pub struct JobSourceFile {
     /// Its share of the samples, compared with the weights of the other sources: any number above 0, or 0 if it begins with a stage.
     /// Shares are kept to one part of 65536.
     pub weight: f64,
-    /// How often its samples may come in all epochs of the job, at least once. If they would come more often, the job is refused.
-    /// Default: as often as its weight says; it begins again each time.
+    /// How often its samples may come in all epochs of the job, at least once. If they would come more often, the job is refused, or what
+    /// `when_done` says happens. Default: as often as its weight says; it begins again each time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_epochs: Option<u32>,
+    /// What happens when its samples have come `max_epochs` times. It needs `total_samples`. Default: a job in which they would come more
+    /// often is refused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub when_done: Option<WhenDone>,
     /// Which samples of its dataset it gives. Default: all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub view: Option<ViewFile>,
@@ -72,6 +77,9 @@ pub struct JobSource {
     /// How often its samples may come in all epochs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_epochs: Option<u32>,
+    /// What happens then; `None` if it must not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub when_done: Option<WhenDone>,
 }
 
 /// The facts about the dataset of a source that creating a job needs.
@@ -137,6 +145,9 @@ impl JobSource {
         if self.max_epochs == Some(0) {
             return Err(("max_epochs", "must be at least 1".to_owned()));
         }
+        if self.when_done.is_some() && self.max_epochs.is_none() {
+            return Err(("when_done", "needs `max_epochs`: how often its samples come before".to_owned()));
+        }
         Ok(())
     }
 }
@@ -175,7 +186,7 @@ impl JobFile {
         }
         let samples = self.total_samples.unwrap_or_else(|| once_through(&sources));
         let stages = self.read_stages()?;
-        let job = Job { columns, stages, ..self.job_of_sources(sources, samples) }.counting_bad_by(self);
+        let job = Job { columns, stages, ..self.job_of_sources(sources, samples) }.with_limits()?.counting_bad_by(self);
         job.check()?;
         job.check_max_epochs()?;
         Ok(job)
@@ -247,6 +258,7 @@ impl JobFile {
                     lanes: lanes.unwrap_or(default.lanes).min(most),
                     window: window.unwrap_or(of_share),
                     max_epochs: file.max_epochs,
+                    when_done: file.when_done,
                 }
             });
         Ok(sources.collect())
@@ -262,12 +274,6 @@ impl JobFile {
     pub(super) fn check_sources(&self) -> Result<(), JobError> {
         let refuse = |key: &str, problem: &str| Err(wrong(&self.name, format!("`{key}`"), problem));
         if self.source.is_empty() {
-            if self.total_samples.is_some() {
-                return refuse(
-                    "total_samples",
-                    "is for jobs with `source`; an epoch of a `dataset` has all of its samples",
-                );
-            }
             if !self.stage.is_empty() {
                 return refuse("stage", "is for jobs with `source`, whose weights it changes");
             }
@@ -288,8 +294,12 @@ impl JobFile {
         if self.mix.is_some() {
             return refuse("mix", ONE_DATASET);
         }
-        if self.total_samples == Some(0) {
-            return refuse("total_samples", "must be at least 1");
+        let ends_early = |source: &JobSourceFile| matches!(source.when_done, Some(WhenDone::Stop | WhenDone::Reweight));
+        if self.total_samples.is_none() && self.source.iter().any(ends_early) {
+            return refuse(
+                "total_samples",
+                "is missing; a job with `when_done` needs the length of an epoch: the most that comes of one",
+            );
         }
         if self.total_samples.is_none() && !self.stage.is_empty() {
             return refuse(
@@ -429,7 +439,7 @@ impl Job {
         }
         let delivered = self.samples.saturating_mul(self.epochs);
         for (number, source) in self.sources.iter().enumerate() {
-            let Some(max_epochs) = source.max_epochs else { continue };
+            let Some(max_epochs) = source.max_epochs.filter(|_| source.when_done.is_none()) else { continue };
             let most = u128::from(source.samples) * u128::from(max_epochs) * u128::from(BLEND_PERIOD);
             let rounding = (u128::from(self.epochs) + self.stages.len() as u128) * u128::from(BLEND_PERIOD);
             if self.parts_given(number, delivered) > most + rounding {
@@ -458,6 +468,8 @@ fn shown_times(times: f64, above: u32) -> String {
     format!("{times:.0$}", digits.unwrap_or(9))
 }
 
+#[cfg(test)]
+mod limit_tests;
 #[cfg(test)]
 mod stage_tests;
 #[cfg(test)]

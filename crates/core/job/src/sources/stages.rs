@@ -65,7 +65,7 @@ impl Job {
             return Err(wrong(name, "`stage`", problem));
         }
         let mut before = 0;
-        for BlendStage { from, weights } in stages {
+        for (number, BlendStage { from, weights }) in stages.iter().enumerate() {
             let of_stage =
                 |key: &str, problem: String| Err(wrong(name, format!("stage from {from}: `{key}`"), problem));
             if *from <= before || *from > MAX_FROM {
@@ -74,13 +74,14 @@ impl Job {
                     format!("must be above {before}, where the one before begins, and at most 2^62"),
                 );
             }
-            if weights.len() != sources.len() || !is_whole(weights.iter().copied()) {
+            let is_end = weights.is_empty() && number + 1 == stages.len();
+            if !is_end && (weights.len() != sources.len() || !is_whole(weights.iter().copied())) {
                 return of_stage("weights", format!("must be those of all sources, {BLEND_PERIOD} in all"));
             }
             before = *from;
         }
         for (number, source) in sources.iter().enumerate() {
-            if source.weight == 0 && stages.iter().all(|stage| stage.weights[number] == 0) {
+            if source.weight == 0 && self.weights_of(number).all(|(_, weight)| weight == 0) {
                 let key = format!("source `{}`: `weight`", source.name);
                 return Err(wrong(name, key, "is 0, and no `stage` gives it another one"));
             }
@@ -103,7 +104,8 @@ impl Job {
 
     /// Returns the names of the sources with their shares at a position.
     pub(super) fn shares_text(&self, at: Position) -> String {
-        let sample = self.samples_before(at);
+        // At the end, those up to there.
+        let sample = self.samples_before(at).min(self.end_of_sources().map_or(u64::MAX, |end| end.saturating_sub(1)));
         let share = |(number, source): (usize, &JobSource)| {
             let weight =
                 self.weights_of(number).take_while(|(from, _)| *from <= sample).last().map_or(0, |(_, now)| now);
@@ -122,7 +124,7 @@ impl Job {
     }
 
     /// Iterates over the weights of source number `source`: the number of samples before each stage, and the weight there.
-    fn weights_of(&self, source: usize) -> impl Iterator<Item = (u64, u32)> {
+    pub(super) fn weights_of(&self, source: usize) -> impl Iterator<Item = (u64, u32)> {
         let first = self.sources.get(source).map_or(0, |source| source.weight);
         let later = move |stage: &BlendStage| (stage.from, stage.weights.get(source).copied().unwrap_or(0));
         std::iter::once((0, first)).chain(self.stages.iter().map(later))

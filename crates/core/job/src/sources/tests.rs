@@ -83,7 +83,7 @@ fn keys_that_contradict_sources_are_refused() {
     for (keys, sources, expected) in [
         ("dataset = \"/web\"", TWO.to_owned(), "`dataset` and `source` are both there"),
         ("", String::new(), "`dataset` is missing; give the folder or URL"),
-        ("dataset = \"/web\"\ntotal_samples = 9", String::new(), "`total_samples` is for jobs with `source`"),
+        ("total_tokens = 9", TWO.to_owned(), "`total_tokens` is for jobs with `sequence`"),
         ("total_samples = 0", TWO.to_owned(), "`total_samples` must be at least 1"),
         ("view = { first = 9 }", TWO.to_owned(), "`view` is for jobs of one `dataset`; write `view` in each `source`"),
         ("mix = { mixup = 0.2 }", TWO.to_owned(), "`mix` is for jobs of one `dataset`"),
@@ -95,6 +95,9 @@ fn keys_that_contradict_sources_are_refused() {
         ("", TWO.replace("\"/code\"", "\"\""), "source `code`: `dataset` is empty"),
         ("", TWO.replace("/code", "s3://me:word@b/c"), "source `code`: `dataset` "),
         ("", more("max_epochs = 0"), "source `code`: `max_epochs` must be at least 1"),
+        ("", more("when_done = \"repeat\""), "source `code`: `when_done` needs `max_epochs`"),
+        ("", more("max_epochs = 2\nwhen_done = \"stop\""), "`total_samples` is missing; a job with `when_done` needs"),
+        ("", more("max_epochs = 2\nwhen_done = \"end\""), "when_done cannot be `end`"),
         ("", more("order = { window = 0 }"), "source `code`: `order.window` must be at least 1"),
         ("", more("view = { first = 0 }"), "source `code`: `view.first` must be at least 1"),
         ("", more("view = { first = 9 }"), "source `code`: `view` is not evaluated"),

@@ -14,7 +14,7 @@ use spdl_job::{
     SegmentPick, Sequence, ShortVideo, Size, SizeSource, SoundOp, SourceDigest, Speed, TensorColumn, TensorEncoding,
     TextColumn, TimeMask, TokensColumn, Transform, VideoClip, VideoColumn, VideoMaskColumn, VideoTimesColumn,
 };
-use spdl_order::{BlendStage, EpochEnd, MixParams, OrderParams, RedactedSamples, Redaction};
+use spdl_order::{BlendStage, EpochEnd, MixParams, OrderParams, RedactedSamples, Redaction, WhenDone};
 use spdl_sequence::{LongDocument, PackMethod};
 use spdl_types::{DType, Fingerprint, ImageColor, ImageDepth, ImageLayout, Normalise, SampleId};
 
@@ -317,7 +317,9 @@ fn mix() -> impl Strategy<Value = Mix> {
 fn source() -> impl Strategy<Value = JobSource> {
     let names = (text(), text(), any::<u128>(), option::of(any::<u128>()));
     let numbers = (any::<u64>(), any::<u64>(), any::<u32>(), any::<u32>(), any::<u64>(), option::of(any::<u32>()));
-    (names, numbers).prop_map(|(names, (samples, ids, weight, lanes, window, max_epochs))| JobSource {
+    let whens = prop_oneof![Just(WhenDone::Stop), Just(WhenDone::Reweight), Just(WhenDone::Repeat)];
+    let all = (names, numbers, option::of(whens));
+    all.prop_map(|(names, (samples, ids, weight, lanes, window, max_epochs), when_done)| JobSource {
         name: names.0,
         dataset: names.1,
         dataset_fingerprint: Fingerprint(names.2),
@@ -328,6 +330,7 @@ fn source() -> impl Strategy<Value = JobSource> {
         lanes,
         window,
         max_epochs,
+        when_done,
     })
 }
 
@@ -353,7 +356,7 @@ pub(super) fn job() -> impl Strategy<Value = Job> {
     ];
     let bad = prop_oneof![Just(BadSamples::Substitute), Just(BadSamples::Mask), Just(BadSamples::Fail)];
     let names = (text(), text(), any::<u128>(), any::<u64>(), any::<u64>());
-    let numbers = (any::<u32>(), any::<u64>(), ends, bad, 0.0..1.0_f64, option::of(cost()));
+    let numbers = (any::<u32>(), any::<u64>(), ends, bad, 0.0..1.0_f64, option::of(cost()), option::of(any::<u64>()));
     let changes = (vec(stage(), 0..3), vec(redaction(), 0..3), vec(any::<u128>().prop_map(Fingerprint), 0..3));
     let parts = (option::of(any::<u128>()), option::of(mix()), option::of(sequence()), vec(source(), 0..3), changes);
     (names, numbers, order(), vec(column(), 0..4), parts).prop_map(
@@ -366,6 +369,7 @@ pub(super) fn job() -> impl Strategy<Value = Job> {
             seed: names.4,
             global_batch: numbers.0,
             epochs: numbers.1,
+            total_samples: numbers.6,
             epoch_end: numbers.2,
             bad_samples: numbers.3,
             max_bad_fraction: numbers.4,

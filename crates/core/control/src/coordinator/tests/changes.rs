@@ -13,7 +13,7 @@ use crate::{
     },
 };
 use spdl_job::Job;
-use spdl_order::RedactedSamples;
+use spdl_order::{BlendStage, RedactedSamples, WhenDone};
 use spdl_types::{Position, SampleId, SessionId};
 
 /// Returns a job whose sources have these weights from these samples on.
@@ -303,6 +303,43 @@ fn a_proposal_that_is_lost_with_the_coordinator_releases_the_ranks() {
     let notice = beat(&mut world, 0, 16, Some(hold));
     assert_eq!((notice.hold, notice.fingerprint), (None, job(&[]).fingerprint()));
     at_of(set(&mut world, None, [1, 65_535]));
+}
+
+#[test]
+fn weights_that_an_admin_sets_leave_out_a_source_that_is_used_up() {
+    let mut limited = job(&[]);
+    (limited.sources[1].max_epochs, limited.sources[1].when_done) = (Some(1), Some(WhenDone::Reweight));
+    let limited = limited.with_limits().unwrap();
+    let froms = |job: &Job| job.stages.iter().map(|stage| stage.from).collect::<Vec<_>>();
+    let [used_up, 800] = froms(&limited)[..] else { panic!("{:?}", limited.stages) };
+    assert!((250..=254).contains(&used_up), "a fifth of 250 are all 50 samples: {used_up}");
+    let mut world = CoordinatorWorld::new();
+    assert_eq!(world.create(limited), FromCoordinator::Done);
+    let id = world.join(of_two(join(0, 1, 10)));
+    leave(&mut world, id, 10, Position::new(1, 60));
+    let more_code = [16_384, 49_152];
+    assert!(matches!(set(&mut world, None, more_code), Ok(FromCoordinator::Replaced(JobReplacement::Changed { .. }))));
+    assert_eq!(
+        set(&mut world, None, more_code),
+        Ok(FromCoordinator::Replaced(JobReplacement::Unchanged)),
+        "what follows from it is no other change"
+    );
+    let (session, _) = world.try_join(of_two(join(0, 1, 20))).unwrap();
+    let [160, used_up] = froms(&session.job)[..] else { panic!("{:?}", session.job.stages) };
+    assert!((182..=189).contains(&used_up), "32 of 160 and three quarters of 24 are all: {used_up}");
+    assert_eq!(session.job.stages[1].weights, [65_536, 0]);
+    // A source can end the stream as well, and changes are listed with that.
+    let mut ending = session.job;
+    ending.name = "ending".to_owned();
+    ending.sources[1].when_done = Some(WhenDone::Stop);
+    ending.stages.truncate(1);
+    let ending = ending.with_limits().unwrap();
+    assert!(ending.stages.last().is_some_and(BlendStage::is_end));
+    assert_eq!(world.create(ending), FromCoordinator::Done);
+    let status = world.core.status();
+    let listed = status.jobs.iter().find(|job| job.name == "ending").unwrap();
+    assert_eq!(listed.changes.len(), 3);
+    assert!(listed.changes[2].shares.is_empty() && listed.changes[2].redacted == 0, "{:?}", listed.changes[2]);
 }
 
 #[test]

@@ -63,6 +63,24 @@ fn a_run_that_is_finished_is_done_and_a_restart_forgets_only_its_time() {
 }
 
 #[test]
+fn a_run_that_ends_within_an_epoch_is_done_with_the_last_batch_before() {
+    let mut world = CoordinatorWorld::new();
+    let short = crate::coordinator::testing::job("short");
+    world.create(spdl_job::Job { total_samples: Some(15_000), ..short });
+    let join = Join { job: "short".to_owned(), run: "short".to_owned(), ..join(0, 1, 10) };
+    world.join(Join { start: Start::At(Position::new(1, 2_400)), ..join });
+    let at = newest(&world);
+    // 5,000 samples of the second epoch are left, of which 4,992 fill batches.
+    assert_eq!((at.all_samples, at.done_samples, at.epoch), (EPOCH + 5_000, EPOCH + 2_400, 2));
+    assert_eq!((at.epoch_done, at.is_finished), (1.0 - 2_600.0 / 5_000.0, false));
+    let last =
+        RankHeartbeat { job: "short".to_owned(), acknowledged: Position::new(1, 4_992), ..heartbeat(1, 0, 10, 0) };
+    world.heartbeat(last).unwrap();
+    let end = newest(&world);
+    assert_eq!((end.done, end.is_finished, end.epoch, end.left_ms), (1.0, true, 2, Some(0)));
+}
+
+#[test]
 fn samples_that_fill_no_batch_at_the_end_of_a_continuous_run_leave_nothing_to_do() {
     let mut world = CoordinatorWorld::new();
     let continuous = crate::coordinator::testing::job("shared");

@@ -227,7 +227,10 @@ fn a_run_that_is_finished_is_not_resumed_and_begins_again_or_goes_on_with_more_e
     let end = RankHeartbeat { acknowledged: Position::new(3, 0), ..heartbeat(id, 0, 10, 0) };
     world.leave(end);
     let finished = world.try_join(join(0, 1, 20)).unwrap_err();
-    assert_eq!(finished.to_string(), "job `j` is finished: session 1 got to 3:0, the end of 3 epoch(s)");
+    assert_eq!(
+        finished.to_string(),
+        "job `j` is finished: session 1 got to 3:0, and no batch of its 3 epoch(s) is left"
+    );
     assert!(world.core.status().jobs[0].runs[0].is_finished);
     let (session, _) = world.try_join(Join { epochs: Some(5), ..join(0, 1, 30) }).unwrap();
     assert_eq!((session.start, session.job.epochs), (Position::new(3, 0), 5));
