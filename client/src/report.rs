@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use spdl_control::coordinator::SourceStatus;
 use spdl_insight::{Diagnosis, Limit};
 use spdl_job::Job;
 use spdl_types::{Fingerprint, Stage, StageStats};
@@ -62,6 +63,10 @@ pub struct RunReport {
     pub cpu_s_per_sample: BTreeMap<String, f64>,
     /// The fraction of the samples that were bad.
     pub bad_fraction: f64,
+    /// What each source has given, if the job has several and the coordinator has measured: over all launches of the run, and the bad
+    /// samples that any run of the job has found.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sources: Vec<SourceStatus>,
     /// What limited it at the end.
     pub limit: Option<Limit>,
     /// The same in a sentence.
@@ -111,6 +116,7 @@ impl RunReport {
             bytes_per_sample: (stats.samples > 0).then(|| stats.bytes as f64 / delivered),
             cpu_s_per_sample: cpu_s_per_sample(&stats.stages, stats.samples),
             bad_fraction: (stats.substituted + stats.masked) as f64 / delivered,
+            sources: Vec::new(),
             limit: found.and_then(Diagnosis::limit),
             verdict: found.map(Diagnosis::verdict),
         }

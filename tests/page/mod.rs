@@ -179,6 +179,11 @@ fn the_page_draws_weights_over_the_stream_and_marks_where_they_change_and_where_
     assert_eq!(browser.run(drawn), serde_json::json!([6, 4, 1, 2]));
     let heights = browser.run("return [...document.querySelectorAll('#stream-spans rect')].map((part) => Math.round(part.getAttribute('height')))");
     assert_eq!(heights, serde_json::json!([70, 30, 20, 80, 50, 50]));
+    browser.wait_for(
+        "what each source has given",
+        "return [...document.querySelectorAll('#sources:not([hidden]) #source-table tbody tr')].map((row) => row.cells[0].textContent).join() === 'photos,drawings'
+             && [...document.querySelectorAll('#source-table tbody tr')].every((row) => parseFloat(row.cells[2].textContent) > 1 && row.cells[3].textContent === '0')",
+    );
     keep_picture(&browser, "changes");
     if let Some(axe) = axe::script() {
         assert_eq!(axe::violations(&browser, &axe), Vec::<String>::new());

@@ -8,6 +8,7 @@ use spdl_client::RunReport;
 use super::threshold::{JudgedFigure, Thresholds};
 use crate::ctl::{
     report::{bytes, rounded},
+    status,
     table::{Alignment, Table, wrapped},
 };
 
@@ -193,6 +194,9 @@ pub(crate) fn lines_of_one(report: &RunReport) -> Vec<String> {
     let mut table = Table::new([("", Alignment::Left), ("", Alignment::Right)], "");
     for (name, value) in about.into_iter().map(|(name, value)| (name.to_owned(), value)).chain(shown) {
         table.push([name, value], String::new());
+    }
+    for source in &report.sources {
+        table.push([format!("source {}", source.name), status::source_text(source)], String::new());
     }
     table.push(["limit".to_owned(), limit(report)], String::new());
     let verdict = report.verdict.iter().flat_map(|verdict| wrapped(verdict));

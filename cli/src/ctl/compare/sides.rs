@@ -40,6 +40,7 @@ fn of_session(status: &Status, of_job: &JobStatus, session: &SessionStatus, job:
     let (dataset, columns) = report_content(job);
     let global_batch = f64::from(session.global_batch.max(1));
     let samples_per_s = session.progress.mean_samples_per_s;
+    let of_run = of_job.runs.iter().find(|run| run.name == session.run);
     let served = served(status, session);
     let decoded_per_s: f64 =
         served.iter().filter_map(|worker| rate(worker, &Stage::Decode)).map(|rate| rate.items_per_s).sum();
@@ -69,6 +70,7 @@ fn of_session(status: &Status, of_job: &JobStatus, session: &SessionStatus, job:
         bytes_per_sample: None,
         cpu_s_per_sample,
         bad_fraction: of_job.bad_fraction,
+        sources: of_run.map_or_else(Vec::new, |run| run.sources.clone()),
         limit: worst.and_then(|rank| rank.diagnosis.as_ref()?.limit),
         verdict: session.verdict.clone(),
     }

@@ -26,7 +26,7 @@ use super::{
     tally::transport_name,
 };
 
-pub(crate) use progress::{SampleWords, fill, first_steps, progress, sources, summary};
+pub(crate) use progress::{SampleWords, fill, first_steps, progress, source_text, sources, summary};
 
 /// Arguments of `status`.
 #[derive(Debug, clap::Args)]
@@ -197,8 +197,9 @@ fn job_rows(status: &Status, job: &JobStatus, details: bool, table: &mut Table<5
     }
     let shown = if details { job.bad_sample_list.len() } else { job.bad_sample_list.len().min(3) };
     for bad in &job.bad_sample_list[..shown] {
+        let of_source = bad.source.as_ref().map_or_else(String::new, |source| format!(", source `{source}`"));
         notes.push(format!(
-            "{} {} of `{}` (`{}`, `{}`): {}",
+            "{} {} of `{}`{of_source} (`{}`, `{}`): {}",
             words.bad[0], bad.sample, job.name, bad.shard, bad.key, bad.cause
         ));
     }

@@ -71,16 +71,22 @@ pub(crate) fn fill(job: &JobStatus) -> Option<String> {
 
 /// Says what the sources of a job have given up to its position; `None` if it has one dataset.
 pub(crate) fn sources(job: &JobStatus) -> Option<String> {
-    let text = |source: &SourceStatus| {
-        let SourceStatus { name, samples, times, bad_sample_count } = source;
-        let mut text = format!("{} of {name}, {times:.2} times through", count(*samples, "sample", "samples"));
-        if *bad_sample_count > 0 {
-            text.push_str(&format!(", {} of it bad", grouped(*bad_sample_count)));
-        }
-        text
+    let text = |of: &SourceStatus| {
+        let given = count(of.samples, "sample", "samples");
+        format!("{given} of {}, {}", of.name, times_and_bad(of))
     };
     let texts: Vec<String> = job.sources.iter().map(text).collect();
     (!texts.is_empty()).then(|| texts.join("; "))
+}
+
+/// Says what a source has given: `336 samples, 1.68 times through, 2 of it bad`.
+pub(crate) fn source_text(of: &SourceStatus) -> String {
+    format!("{}, {}", count(of.samples, "sample", "samples"), times_and_bad(of))
+}
+
+fn times_and_bad(SourceStatus { times, bad_sample_count, .. }: &SourceStatus) -> String {
+    let bad = if *bad_sample_count > 0 { format!(", {} of it bad", grouped(*bad_sample_count)) } else { String::new() };
+    format!("{times:.2} times through{bad}")
 }
 
 /// Says how far the run of a session that is live is, and how long the rest takes: `12 % done, 150 of 1 200 samples ...`.

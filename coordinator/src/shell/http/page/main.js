@@ -6,7 +6,7 @@ import { chooseWorkers, drawPipeline } from "./pipeline.js";
 import { drawRanks, prepareRanks, shownRanks } from "./ranks.js";
 import { chooseSession, showSession, stateOf, worstRank } from "./session.js";
 import { hasToken, keepToken, Source, TokenNeeded } from "./source.js";
-import { showStream } from "./stream.js";
+import { showSources, showStream } from "./stream.js";
 import { prepareEvents, showBadSamples, showCluster, showEvents, showIdle, showRuns, showWorkers } from "./tables.js";
 
 const PERIOD_MS = 2000;
@@ -67,6 +67,7 @@ async function drawSession(session, status) {
   const job = source.status.jobs.find((job) => job.name === session.job);
   showSession(session, job);
   showStream(session, job);
+  showSources(session, job);
   show(byId("pipeline"), stateOf(session) === "running");
   const workers = chooseWorkers(session, status);
   const ranks = shownRanks(session).map((rank) => rank.rank).sort((a, b) => a - b);

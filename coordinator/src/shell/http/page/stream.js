@@ -1,6 +1,6 @@
-// The line over the stream of a job: the shares of its sources by position, where they change, and where samples are redacted.
+// The sources of a job: what each has given, and a line over the stream with their shares, where they change, and where samples are redacted.
 
-import { byId, draw, list, make, set, show, write } from "./dom.js";
+import { byId, draw, list, make, set, show, table, write } from "./dom.js";
 import { count, many, percent, position } from "./format.js";
 
 /** The width of the drawing, in units of its own. */
@@ -31,6 +31,19 @@ export function showStream(session, job) {
     set(item, "data-proposed", change.is_proposed);
     write(item, textOf(change));
   });
+}
+
+/** Fills the table of what each source has given to the run of a session. */
+export function showSources(session, job) {
+  const rows = job?.runs.find((run) => run.name === session.run)?.sources ?? [];
+  show(byId("sources"), rows.length > 0);
+  if (!rows.length) return;
+  table(byId("source-table"), "Sources", [
+    { title: "Source", wide: true, of: (source) => source.name },
+    { title: "Samples", number: true, of: (source) => count(source.samples) },
+    { title: "Times through", number: true, of: (source) => source.times.toFixed(2) },
+    { title: "Bad samples", number: true, of: (source) => count(source.bad_sample_count) },
+  ], rows, (source) => source.name, "");
 }
 
 /** Returns the spans with the same weights: `[{ from, to, shares }]`. */
@@ -68,6 +81,7 @@ function drawMarks(changes, at, x) {
 /** Says what changes, and where. */
 function textOf({ at, from, shares, redacted, is_proposed }) {
   const weights = shares.map(([name, share]) => `${name} ${percent(share)}`).join(", ");
+  if (!redacted && !weights) return `At ${position(at)}, after ${many(from, "sample")}: the stream ends, as a source is used up`;
   const what = redacted ? `${many(redacted, "sample")} ${redacted === 1 ? "is" : "are"} redacted` : weights;
   return `From ${position(at)}, sample ${count(from)}: ${what}${is_proposed ? "; it waits for the ranks to promise" : ""}`;
 }

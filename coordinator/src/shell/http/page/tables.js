@@ -116,6 +116,7 @@ export function showBadSamples(status) {
     { title: "Cause", wide: true, of: (bad) => bad.cause },
     { title: "Shard", wide: true, of: (bad) => bad.shard },
     { title: "Sample", number: true, of: (bad) => count(bad.sample) },
+    ...(rows.some((bad) => bad.source) ? [{ title: "Source", wide: true, of: (bad) => bad.source ?? "" }] : []),
     { title: "Job", wide: true, of: (bad) => `${bad.job.name}: the first ${count(bad.job.bad_sample_list.length)} of ${count(bad.job.bad_sample_count)}, policy ${bad.job.bad_samples}` },
   ], rows, (bad) => `${bad.job.name} ${bad.sample}`, "");
 }

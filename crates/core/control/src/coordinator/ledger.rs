@@ -5,6 +5,7 @@ use std::{
     ops::{Bound, Range},
 };
 
+use serde::{Deserialize, Serialize};
 use spdl_job::{BadSamples, Job};
 use spdl_types::{BadSample, SampleId};
 
@@ -19,6 +20,19 @@ pub const NAMED_SAMPLES: usize = 1_000;
 const TEXT_BYTES: usize = 512;
 /// The number of bad samples that the error of a failed job names.
 const ERROR_SAMPLES: usize = 3;
+
+/// A bad sample, with its place and its cause.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs)]
+pub struct BadSampleStatus {
+    pub sample: SampleId,
+    /// The source that has it, if the job has several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<String>,
+    pub shard: String,
+    pub key: String,
+    pub cause: String,
+}
 
 /// The bad samples of one job.
 #[derive(Clone, Debug, Default)]
@@ -72,8 +86,15 @@ impl Ledger {
             job.countable_samples(),
             self.fraction(job)
         );
-        for (sample, bad) in self.named.iter().take(ERROR_SAMPLES) {
-            text.push_str(&format!("; sample {sample} in shard `{}`, key `{}`: {}", bad.shard, bad.key, bad.cause));
+        for (source, ids) in job.source_ids() {
+            match self.count_in(ids) {
+                0 => {}
+                count => text.push_str(&format!("; {count} of source `{}`", source.name)),
+            }
+        }
+        for BadSampleStatus { sample, source, shard, key, cause } in self.listed(job, ERROR_SAMPLES) {
+            let of_source = source.map_or_else(String::new, |source| format!(" of source `{source}`"));
+            text.push_str(&format!("; sample {sample}{of_source} in shard `{shard}`, key `{key}`: {cause}"));
         }
         Some(text)
     }
@@ -99,6 +120,18 @@ impl Ledger {
     #[must_use]
     pub fn fraction(&self, job: &Job) -> f64 {
         self.count() as f64 / job.countable_samples().max(1) as f64
+    }
+
+    /// Returns the first `most` bad samples that are named, as the status shows them.
+    pub(super) fn listed(&self, job: &Job, most: usize) -> Vec<BadSampleStatus> {
+        let status = |(sample, bad): &(SampleId, BadSampleReport)| BadSampleStatus {
+            sample: *sample,
+            source: job.source_of(*sample).map(|source| source.name.clone()),
+            shard: bad.shard.clone(),
+            key: bad.key.clone(),
+            cause: bad.cause.clone(),
+        };
+        self.named.iter().take(most).map(status).collect()
     }
 
     /// Returns the first bad samples, with their shard, key and cause.

@@ -50,7 +50,7 @@ pub use effect::{
 };
 pub use events::{ClusterEvent, EventPage};
 pub use history::{HistoryPage, HistoryQuery, RankHistory, SHOWN_SERIES, StageShares, WorkerHistory};
-pub use ledger::{LEDGER_SAMPLES, Ledger, NAMED_SAMPLES};
+pub use ledger::{BadSampleStatus, LEDGER_SAMPLES, Ledger, NAMED_SAMPLES};
 pub use lending::Lending;
 pub use memory::MemoryState;
 pub use note::{ClusterNote, LogLevel, WorkerGone};
@@ -64,8 +64,7 @@ use spdl_types::{
     mutations::{Mutation, mutated},
 };
 pub use status::{
-    BadSampleStatus, JobProblem, JobStatus, RankDiagnosis, RankStatus, RunStatus, ServedRank, SessionStatus, Status,
-    WorkerStatus,
+    JobProblem, JobStatus, RankDiagnosis, RankStatus, RunStatus, ServedRank, SessionStatus, Status, WorkerStatus,
 };
 
 use self::{

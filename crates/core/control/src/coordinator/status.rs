@@ -16,11 +16,11 @@ use spdl_insight::{
 };
 use spdl_job::BadSamples;
 use spdl_order::{BatchParams, EpochEnd, OrderParams, Receipt};
-use spdl_types::{Position, SampleId, StageStats, WorkerId};
+use spdl_types::{Position, StageStats, WorkerId};
 
 use super::{
-    CoordinatorCore, FirstStep, JobChangeStatus, ScaleStatus, SequenceStatus, SessionProgress, SourceStatus,
-    jobs::JobState, session::SessionState,
+    BadSampleStatus, CoordinatorCore, FirstStep, JobChangeStatus, ScaleStatus, SequenceStatus, SessionProgress,
+    SourceStatus, jobs::JobState, session::SessionState,
 };
 
 /// The number of bad samples that are shown per job.
@@ -126,16 +126,9 @@ pub struct RunStatus {
     pub holder: Option<String>,
     /// The sum of the receipts of the newest session's ranks, if all are known.
     pub receipt: Option<String>,
-}
-
-/// A bad sample, with its place and its cause.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[allow(missing_docs)]
-pub struct BadSampleStatus {
-    pub sample: SampleId,
-    pub shard: String,
-    pub key: String,
-    pub cause: String,
+    /// What each source has given up to `acknowledged`, if the job has several; bad samples are those of the job.
+    #[serde(default)]
+    pub sources: Vec<SourceStatus>,
 }
 
 /// The status of a session.
@@ -341,14 +334,7 @@ impl CoordinatorCore {
                 .collect(),
             bad_sample_count: state.ledger.count(),
             bad_fraction: state.ledger.fraction(&job),
-            bad_sample_list: state
-                .ledger
-                .named()
-                .iter()
-                .take(SHOWN_BAD_SAMPLES)
-                .cloned()
-                .map(|(sample, bad)| BadSampleStatus { sample, shard: bad.shard, key: bad.key, cause: bad.cause })
-                .collect(),
+            bad_sample_list: state.ledger.listed(&job, SHOWN_BAD_SAMPLES),
             sequence: job.sequence.as_deref().map(|sequence| SequenceStatus::of(sequence, job.samples)),
             sources: SourceStatus::of(state, acknowledged),
             changes: self.job_changes(state),
@@ -383,6 +369,7 @@ impl CoordinatorCore {
             ranks_alive: u32::try_from(alive).unwrap_or(u32::MAX),
             holder: (!is_over).then(|| session.holder(self.now_ms, liveness_ms).to_string()),
             receipt: receipt.map(|receipt| receipt.to_string()),
+            sources: SourceStatus::of(state, acknowledged),
         }
     }
 

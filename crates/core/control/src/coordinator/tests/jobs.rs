@@ -85,6 +85,7 @@ fn a_job_with_other_weights_is_another_one_and_counts_bad_samples_of_all_its_sou
     let status = world.core.status();
     let job = status.jobs.iter().find(|job| job.name == "two").unwrap();
     assert_eq!((job.bad_sample_count, job.dataset.as_str()), (1, "web 80.0 % + code 20.0 %"));
+    assert_eq!(job.bad_sample_list[0].source.as_deref(), Some("code"), "web has 100 samples");
 }
 
 #[test]
