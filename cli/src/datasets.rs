@@ -155,7 +155,11 @@ impl EvaluatedDatasets {
     /// # Errors
     /// [`PlanError`] if it has none.
     pub(crate) fn plan(&self, job: &Job) -> Result<Plan, PlanError> {
-        plan_of(job, &self.with_samples())
+        let plan = plan_of(job, &self.with_samples())?;
+        Ok(match &self.first().evaluated.sizes {
+            Some(sizes) => sizes.bucketed(plan, job),
+            None => plan,
+        })
     }
 
     /// Looks for what a job names and a dataset does not have, and for what most samples lack. Of several sources, the error and the

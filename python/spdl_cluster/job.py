@@ -769,6 +769,8 @@ class Span(TypedDict, total=False):
 class CostTable(TypedDict, total=False):
     """What a sample costs a trainer: `linear` times its size and `quadratic` times the square of its size. The size of a sequence is its tokens, and the squares are those of its documents."""
 
+    #: For other sizes than tokens: the number of global batches, 2 to 4096, whose samples are sorted by size, so that those of one batch are of like size and take less padding; the batches then come in random order. Default: none; samples come as they are shuffled.
+    bucket: int | None
     #: The field of the records whose number is the size of a sample, such as `duration`; or `json.duration`, a member of a field with a JSON document. Default: none; the size is `of` something.
     field: str | None
     #: The cost of a token, a pixel, a millisecond, or 1 of a field, 0 to 65535. A layer of a transformer takes about 12 times its width, in units of `quadratic = 1`. Default: 0; 1 for other sizes than tokens without `quadratic`.

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use spdl_job::SampleCost;
-use spdl_order::{BalancedBatch, Item, ItemKind};
+use spdl_job::{Job, SampleCost};
+use spdl_order::{BalancedBatch, Item, ItemKind, Plan};
 use spdl_store::{ContentError, StoreError};
 use spdl_types::{Fingerprint, SampleId};
 
@@ -122,6 +122,16 @@ impl SizeTable {
 }
 
 impl SizeTable {
+    /// Returns the plan of a job with its buckets, if it has some. The plan is of the dataset that was measured.
+    #[must_use]
+    pub fn bucketed(self: &Arc<Self>, plan: Plan, job: &Job) -> Plan {
+        let sizes = self.clone();
+        match job.bucket() {
+            Some(bucket) => plan.bucketed(bucket, job.seed, Arc::new(move |sample| sizes.of(sample))),
+            None => plan,
+        }
+    }
+
     /// Deals the entries of a step to `world` ranks by what the samples cost. Returns the costs of the entries, too.
     #[must_use]
     pub fn deal(&self, items: Vec<Item>, cost: &SampleCost, world: u32) -> (BalancedBatch, Vec<u64>) {

@@ -123,7 +123,7 @@ def test_the_commands_and_jobs_of_the_page_are_right(texts: pathlib.Path, tmp_pa
     (tmp_path / "train.toml").write_text(text)
     arguments = [str(tmp_path / word) if word == "train.toml" else word for word in shlex.split(command)]
     shown = ctl(*[{"64": "16"}.get(word, word) for word in arguments]).stdout
-    [lines] = re.findall(r"^```text\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    lines, _ = re.findall(r"^```text\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
     pattern = re.sub(r"\d+\\\.\d{3}", lambda _: r"\d+\.\d{3}", re.escape(lines)).replace(r"64\ ranks", r"16\ ranks")
     assert re.search(pattern, shown), f"{shown}\n{pattern}"
     costs = re.findall(r"^\| `(\{.*?\}|\".*?\")` \|", page, re.MULTILINE)

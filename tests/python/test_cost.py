@@ -55,8 +55,11 @@ def size_of(kind: str, number: int) -> int:
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    return write(tmp_path_factory.mktemp("samples"))
+
+
+def write(folder: pathlib.Path) -> pathlib.Path:
     """Writes samples that have a sound, a picture and a document with a number."""
-    folder = tmp_path_factory.mktemp("samples")
     for number in range(SAMPLES):
         with wave.open(str(folder / f"{number:03}.wav"), "wb") as sound:
             sound.setnchannels(1)

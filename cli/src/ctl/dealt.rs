@@ -78,6 +78,34 @@ impl StepDealer {
         let batch = BalancedBatch::new(items, &costs, world, sequences.cost.within);
         Ok(DealtStep::Balanced { batch, costs, world })
     }
+
+    /// Returns the padding of a step if each rank pads its samples to its longest one: with the job's buckets, and without them. `None` if
+    /// the job has none.
+    pub(crate) fn padding(&self, step: &Step) -> Option<[PaddedPlaces; 2]> {
+        let Some(SampleCosts::Sizes(sizes, cost)) = &self.costs else { return None };
+        cost.measured?.bucket?;
+        let of = |plan: &Plan| {
+            let (batch, _) = sizes.deal(plan.step_items(step), cost, self.world);
+            let mut padding = PaddedPlaces::default();
+            for rank in 0..self.world {
+                let valid = batch.rank_items(rank).filter(|item| item.kind != ItemKind::Invalid);
+                let of_rank = valid.map(|item| u64::from(sizes.of(item.located.id)));
+                let (count, sum, most) =
+                    of_rank.fold((0, 0, 0), |(count, sum, most), size| (count + 1, sum + size, size.max(most)));
+                padding.places += count * most;
+                padding.filled += sum;
+            }
+            padding
+        };
+        Some([of(&self.plan), of(&self.plan.unbucketed())])
+    }
+}
+
+/// The places of samples that are padded to the longest one of their rank, and those that are filled.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct PaddedPlaces {
+    pub(crate) places: u64,
+    pub(crate) filled: u64,
 }
 
 impl SequenceCosts {

@@ -226,6 +226,7 @@ async fn plan(args: &PlanArgs) -> CtlResult {
             let dealt = dealer.deal(&step).await?;
             tally.add(&dealt);
             dealt.spread().iter().for_each(|spread| spreads.add(spread));
+            dealer.padding(&step).into_iter().for_each(|padding| spreads.add_padding(padding));
         }
         let (costs, balance) = (tally.costs(&open.block_bytes()), spreads.report(&open.job, args.world));
         let OrderParams { lanes, window, .. } = open.job.order;

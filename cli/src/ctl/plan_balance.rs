@@ -4,7 +4,7 @@ use serde::Serialize;
 use spdl_job::{Job, SampleCostFile};
 use spdl_order::CostSpread;
 
-use super::{CtlError, output::outln};
+use super::{CtlError, dealt::PaddedPlaces, output::outln};
 
 /// How even the steps of a job with `cost` are.
 #[derive(Debug, Serialize)]
@@ -17,6 +17,11 @@ pub(crate) struct BalanceReport {
     balanced: f64,
     /// What no deal can be below.
     least: f64,
+    /// For a job with a bucket: the share of places that are padding, if each rank pads its samples to its longest one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    padding: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    padding_without_bucket: Option<f64>,
 }
 
 /// Adds up how even steps are.
@@ -24,6 +29,8 @@ pub(crate) struct BalanceReport {
 pub(crate) struct SpreadTally {
     steps: u64,
     sums: [f64; 3],
+    /// With and without buckets.
+    padding: [PaddedPlaces; 2],
 }
 
 impl SpreadTally {
@@ -34,19 +41,31 @@ impl SpreadTally {
         }
     }
 
+    pub(crate) fn add_padding(&mut self, of_step: [PaddedPlaces; 2]) {
+        for (sum, PaddedPlaces { places, filled }) in self.padding.iter_mut().zip(of_step) {
+            sum.places += places;
+            sum.filled += filled;
+        }
+    }
+
     /// Returns what is reported; `None` if the job has no `cost`.
     pub(crate) fn report(&self, job: &Job, world: u32) -> Option<BalanceReport> {
         let cost = job.cost.filter(|_| self.steps > 0)?.to_string();
         let [before, balanced, least] = self.sums.map(|sum| sum / self.steps as f64);
-        Some(BalanceReport { cost, world, before, balanced, least })
+        let share = |PaddedPlaces { places, filled }: PaddedPlaces| 1.0 - filled as f64 / places.max(1) as f64;
+        let [padding, padding_without_bucket] = self.padding.map(|places| (places.places > 0).then(|| share(places)));
+        Some(BalanceReport { cost, world, before, balanced, least, padding, padding_without_bucket })
     }
 }
 
 impl BalanceReport {
     pub(crate) fn print(&self) -> Result<(), CtlError> {
-        let Self { cost, world, before, balanced, least } = self;
+        let Self { cost, world, before, balanced, least, padding, padding_without_bucket } = self;
         outln!("largest / mean cost       {before:.3} without `cost`, {balanced:.3} with {cost}, at {world} ranks")?;
-        outln!("  no deal is below        {least:.3}; above 1, that is the largest sample of a step with small ones")
+        outln!("  no deal is below        {least:.3}; above 1, that is the largest sample of a step with small ones")?;
+        let Some((with, without)) = padding.zip(*padding_without_bucket) else { return Ok(()) };
+        let [with, without] = [with, without].map(|share| 100.0 * share);
+        outln!("padding to the longest    {without:.1} % of a rank's batch without `bucket`, {with:.1} % with it")
     }
 }
 

@@ -2,7 +2,7 @@
 
 use spdl_control::coordinator::Status;
 use spdl_job::{Job, JobSource};
-use spdl_order::OrderParams;
+use spdl_order::{BucketParams, OrderParams};
 use spdl_shard::manifest::Manifest;
 
 use super::report;
@@ -13,11 +13,11 @@ pub(crate) fn warning(job: &Job, manifests: &[Manifest], status: &Status) -> Opt
     let bytes = |manifest: &Manifest| (0..manifest.block_count()).map(|block| manifest.block(block).bytes).sum();
     let used = match manifests {
         [manifest] if job.sources.is_empty() => {
-            in_use((job.order, job.samples), manifest.block_count(), bytes(manifest))
+            in_use((job.order, job.samples, job.bucket()), manifest.block_count(), bytes(manifest))
         }
         manifests => {
             let of = |(source, manifest): (&JobSource, &Manifest)| {
-                in_use((source.order(job.order), source.samples), manifest.block_count(), bytes(manifest))
+                in_use((source.order(job.order), source.samples, None), manifest.block_count(), bytes(manifest))
             };
             job.sources.iter().zip(manifests).map(of).sum()
         }
@@ -43,11 +43,12 @@ pub(crate) fn warning(job: &Job, manifests: &[Manifest], status: &Status) -> Opt
 }
 
 /// Returns the bytes of a dataset of so many samples in this order that are in use at once: a window of each lane, or a block of each if
-/// nothing is shuffled.
-fn in_use((order, samples): (OrderParams, u64), blocks: u32, dataset_bytes: u64) -> u64 {
+/// nothing is shuffled; with buckets, also the samples that are sorted by size.
+fn in_use((order, samples, bucket): (OrderParams, u64, Option<BucketParams>), blocks: u32, dataset_bytes: u64) -> u64 {
     let samples_per_block = samples.div_ceil(u64::from(blocks).max(1));
     let samples_of_lane = if order.shuffle { order.window.max(samples_per_block) } else { samples_per_block };
-    let used = u128::from(order.lanes) * u128::from(samples_of_lane);
+    let sorted = bucket.map_or(0, |bucket| bucket.window);
+    let used = u128::from(order.lanes) * u128::from(samples_of_lane) + u128::from(sorted);
     let bytes = used * u128::from(dataset_bytes) / u128::from(samples.max(1));
     u64::try_from(bytes).unwrap_or(u64::MAX).min(dataset_bytes)
 }
@@ -65,7 +66,7 @@ mod tests {
         let column = "[[column]]\nname = \"x\"\nfrom = \"x\"\ndecode = \"int\"";
         let text = format!("name = \"j\"\ndataset = \"/d\"\nglobal_batch = {global_batch}\n{order}\n{column}");
         let job = JobFile::parse(&text, "j.toml").and_then(|file| file.freeze(&facts)).expect("a valid job");
-        in_use((job.order, job.samples), 10_000, 80_000_000_000)
+        in_use((job.order, job.samples, job.bucket()), 10_000, 80_000_000_000)
     }
 
     #[test]
@@ -75,5 +76,12 @@ mod tests {
         assert_eq!(in_use_by(100, "order = { lanes = 10, window = 1 }"), 10 * 8_000_000, "blocks are held whole");
         assert_eq!(in_use_by(100, "shuffle = false\norder = { lanes = 10, window = 1000 }"), 10 * 8_000_000);
         assert_eq!(in_use_by(100, "order = { lanes = 100, window = 1000000 }"), 80_000_000_000, "it is the dataset");
+        let sorted = format!("cost = {{ field = \"n\", bucket = 300, sizes = \"{}\" }}", Fingerprint(7));
+        let order = "order = { lanes = 10, window = 1000 }";
+        assert_eq!(
+            in_use_by(100, &format!("{sorted}\n{order}")),
+            (10_000 + 30_000) * 80_000,
+            "with all that is sorted"
+        );
     }
 }

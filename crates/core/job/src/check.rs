@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::{
-    BadSamples, Column, ColumnKind, Job, JobError, Sequence, SizeSource, decoded_columns, is_name,
+    BadSamples, Column, ColumnKind, Job, JobError, MeasuredSize, Sequence, SizeSource, decoded_columns, is_name,
     reader::{nearest_name, shown},
     sequence::NO_MIX,
 };
@@ -115,9 +115,9 @@ impl Job {
 
     /// Checks that samples of the job have the size by which they are to be dealt to ranks.
     fn check_cost(&self) -> Result<(), String> {
-        let Self { columns, mix, sequence, sources, cost, .. } = self;
+        let Self { columns, mix, sequence, sources, cost, order, .. } = self;
         let Some(cost) = cost else { return Ok(()) };
-        let problem = match cost.measured.map(|measured| measured.of) {
+        let problem = match cost.measured {
             None if sequence.is_none() => {
                 "needs `sequence`, whose documents' tokens it counts; samples that are not packed have \"pixels\", \"seconds\" or { field = \
                  \"length\" }, or leave `cost` out"
@@ -129,17 +129,20 @@ impl Job {
             Some(_) if !sources.is_empty() => {
                 "is measured of the samples of one dataset, and the job has several sources: leave `cost` out, or give one `dataset`"
             }
+            Some(MeasuredSize { bucket: Some(_), .. }) if !order.shuffle => {
+                "has a `bucket`, and samples come in their order, as `shuffle` is false: leave `bucket` out"
+            }
             Some(_) if mix.is_some() => {
                 "cannot be there with `mix`: the two samples of a pair would be on different ranks, each of which decodes both; leave one out"
             }
-            Some(SizeSource::Field) => return Ok(()),
-            Some(SizeSource::Pixels)
+            Some(MeasuredSize { of: SizeSource::Field, .. }) => return Ok(()),
+            Some(MeasuredSize { of: SizeSource::Pixels, .. })
                 if decoded_columns(columns).any(|column| matches!(column.kind, ColumnKind::Image(_))) =>
             {
                 return Ok(());
             }
-            Some(SizeSource::Pixels) => "is of pixels, and no column has decode = \"image\"",
-            Some(SizeSource::Seconds) => {
+            Some(MeasuredSize { of: SizeSource::Pixels, .. }) => "is of pixels, and no column has decode = \"image\"",
+            Some(MeasuredSize { of: SizeSource::Seconds, .. }) => {
                 let sound = decoded_columns(columns).find_map(|column| match &column.kind {
                     ColumnKind::Audio(audio) => Some((&column.name, audio)),
                     _ => None,

@@ -58,7 +58,7 @@ pub use start::is_name;
 pub use transform::{Returns, ReturnsFile, Transform};
 pub use view::{SamplingFile, ViewFile};
 
-use spdl_order::PlanError;
+use spdl_order::{BucketParams, PlanError};
 use spdl_types::Fingerprint;
 
 /// The key of a column that is wrong, and what is wrong with it.
@@ -94,7 +94,7 @@ pub enum JobError {
 
 impl Job {
     /// Returns the fingerprint of everything that decides which samples come at which position and what their bytes
-    /// are: dataset, view, columns, seed, order, mix, sequences, sources and their stages, redactions, policy for bad samples. Batch size, epochs and name are not part of it, so
+    /// are: dataset, view, columns, seed, order, mix, sequences, sources and their stages, buckets, redactions, policy for bad samples. Batch size, epochs and name are not part of it, so
     /// that a resumed run may change them.
     #[must_use]
     pub fn fingerprint(&self) -> Fingerprint {
@@ -118,11 +118,23 @@ impl Job {
             (view, mix, Some(sequence)) => serde_json::to_vec(&(identity, view, mix, sequence)),
         };
         let without = Fingerprint::of(&bytes.expect("plain data serialises"));
+        let without = match self.cost.and_then(|cost| cost.measured).filter(|measured| measured.bucket.is_some()) {
+            Some(measured) => {
+                Fingerprint::of(&serde_json::to_vec(&(without, measured)).expect("plain data serialises"))
+            }
+            None => without,
+        };
         if self.redactions.is_empty() {
             return without;
         }
         let redactions: Vec<_> = self.redactions.iter().map(|of| (of.from, of.samples.fingerprint())).collect();
         Fingerprint::of(&serde_json::to_vec(&(without, redactions)).expect("plain data serialises"))
+    }
+
+    /// Returns how samples of like size come in one batch; `None` if they do not.
+    #[must_use]
+    pub fn bucket(&self) -> Option<BucketParams> {
+        self.cost.and_then(|cost| cost.measured?.bucket)
     }
 
     /// Returns whether decoding some columns looks at the dataset's classes.

@@ -124,8 +124,8 @@ impl Plan {
     ///
     /// The batch's entries are sorted by (g mod q, g), where g is the offset, counted on past the end of the epoch, and
     /// q = gcd(L, B), with the number of entries of this step as B. Of several sources, an entry is sorted by the place of its lane among
-    /// those of its own source. The rank takes the entries `[rank * B / world, (rank + 1) * B / world)`. The concatenation over the ranks
-    /// is the same for every world.
+    /// those of its own source, and with buckets by (h mod q, g), where h is the offset that it has without them. The rank takes the
+    /// entries `[rank * B / world, (rank + 1) * B / world)`. The concatenation over the ranks is the same for every world.
     ///
     /// # Panics
     /// If `rank` is not below `world`.
@@ -133,9 +133,16 @@ impl Plan {
         let mut lease = self.lease(step.from.epoch);
         items.clear();
         match &*self.kind {
-            PlanKind::Dataset(stream) => {
+            PlanKind::Dataset(stream) if self.buckets.is_none() => {
                 let offsets = rank_offsets(step, stream.deal.lanes(), rank, world);
                 items.extend(offsets.map(|counted| self.item(step, counted, &mut lease)));
+            }
+            PlanKind::Dataset(stream) => {
+                assert!(rank < world, "rank {rank} of {world}");
+                let offsets = self.sorted_offsets(step, stream.deal.lanes(), &mut lease);
+                let entries = rank_entries(step.global_batch.into(), rank, world);
+                let offsets = &offsets[entries.start as usize..entries.end as usize];
+                items.extend(offsets.iter().map(|(_, counted)| self.item(step, *counted, &mut lease)));
             }
             PlanKind::Blend(blend) => {
                 assert!(rank < world, "rank {rank} of {world}");
@@ -146,24 +153,40 @@ impl Plan {
         }
     }
 
+    /// Returns the offsets of the entries of a step of a stream with buckets, in their order, each after the class of its lane.
+    fn sorted_offsets(&self, step: &Step, lanes: u32, lease: &mut PlanLease) -> Vec<(u64, u64)> {
+        let (classes, from) = (classes(lanes, step.global_batch), step.from.offset);
+        let class_of = |counted| match self.place(step, counted) {
+            (_, ItemKind::Invalid) => counted % classes,
+            (at, ItemKind::Sample | ItemKind::Padding) => self.unsorted_offset(at, lease) % classes,
+        };
+        let counted = from..from + u64::from(step.global_batch);
+        let mut offsets: Vec<(u64, u64)> = counted.clone().map(class_of).zip(counted).collect();
+        offsets.sort_unstable();
+        offsets
+    }
+
+    /// Returns the position and the kind of the entry of a step at offset `counted`, which counts on past the end of the epoch.
+    fn place(&self, step: &Step, counted: u64) -> (Position, ItemKind) {
+        let (samples, epoch) = (self.samples(), step.from.epoch);
+        if counted < samples {
+            return (Position::new(epoch, counted), ItemKind::Sample);
+        }
+        match step.epoch_end {
+            EpochEnd::Pad => (Position::new(epoch, counted % samples), ItemKind::Padding),
+            EpochEnd::Exact => (Position::new(epoch, counted), ItemKind::Invalid),
+            EpochEnd::Continuous | EpochEnd::Drop | EpochEnd::Partial => {
+                (Position::new(epoch + counted / samples, counted % samples), ItemKind::Sample)
+            }
+        }
+    }
+
     /// Returns the entry of a step at offset `counted`, which counts on past the end of the epoch.
     fn item(&self, step: &Step, counted: u64, lease: &mut PlanLease) -> Item {
-        let samples = self.samples();
-        let epoch = step.from.epoch;
-        let (at, kind) = if counted < samples {
-            (Position::new(epoch, counted), ItemKind::Sample)
-        } else {
-            match step.epoch_end {
-                EpochEnd::Pad => (Position::new(epoch, counted % samples), ItemKind::Padding),
-                EpochEnd::Exact => {
-                    let (at, located) = (Position::new(epoch, counted), self.first());
-                    return Item { at, located, kind: ItemKind::Invalid, source_epoch: epoch, redacted: None };
-                }
-                EpochEnd::Continuous | EpochEnd::Drop | EpochEnd::Partial => {
-                    (Position::new(epoch + counted / samples, counted % samples), ItemKind::Sample)
-                }
-            }
-        };
+        let (at, kind) = self.place(step, counted);
+        if kind == ItemKind::Invalid {
+            return Item { at, located: self.first(), kind, source_epoch: at.epoch, redacted: None };
+        }
         self.item_leased(at, kind, lease)
     }
 

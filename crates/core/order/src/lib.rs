@@ -6,6 +6,7 @@
 mod balance;
 mod batch;
 mod blend;
+mod buckets;
 mod deal;
 mod defaults;
 mod epoch;
@@ -29,6 +30,7 @@ mod weights;
 pub use balance::{BalancedBatch, CostSpread, deal_by_cost};
 pub use batch::{Item, ItemKind};
 pub use blend::BlendSource;
+pub use buckets::{BucketParams, SizeOfSample};
 pub use defaults::DatasetFacts;
 pub use limits::{SourceLimit, WhenDone, stages_with_limits};
 pub use mixes::{Cut, DrawnMix, MixMethod, MixParams, PastedArea, WHOLE_WEIGHT};
@@ -47,6 +49,7 @@ use serde::{Deserialize, Serialize};
 
 use self::{
     blend::{Blend, BlendLease},
+    buckets::Buckets,
     stream::{DatasetStream, EpochLease},
 };
 use crate::view::ViewSamples;
@@ -144,11 +147,14 @@ pub struct Located {
 ///
 /// Memory is O(blocks): 20 bytes per block, 12 more for a view, and 12 more for each of the few epochs used last. The table of
 /// each stage of a blend takes 320 KiB. Each of the epochs of a sampling takes 20 bytes more per block, and up to two bits per sample.
+/// Each of the few windows of buckets used last takes 4 bytes per sample of it.
 #[derive(Clone)]
 pub struct Plan {
     kind: Arc<PlanKind>,
     /// Samples that are not delivered, from a position on.
     redactions: Arc<[Redaction]>,
+    /// How samples of like size come together; `None` if they do not.
+    buckets: Option<Arc<Buckets>>,
 }
 
 /// What a plan orders.
@@ -212,7 +218,42 @@ impl Plan {
     }
 
     fn of_kind(kind: PlanKind) -> Self {
-        Self { kind: Arc::new(kind), redactions: Arc::default() }
+        Self { kind: Arc::new(kind), redactions: Arc::default(), buckets: None }
+    }
+
+    /// Returns the stream in which samples of like size come in one batch, within windows; `size_of` returns the sizes.
+    ///
+    /// # Panics
+    /// If the windows are smaller than their batches, or these have no sample.
+    #[must_use]
+    pub fn bucketed(self, params: BucketParams, seed: u64, size_of: SizeOfSample) -> Self {
+        Self { buckets: Some(Arc::new(Buckets::new(params, seed, size_of))), ..self }
+    }
+
+    /// Returns the stream without buckets.
+    #[must_use]
+    pub fn unbucketed(&self) -> Self {
+        Self { buckets: None, ..self.clone() }
+    }
+
+    /// Returns the offset in the stream without buckets of the sample at a position.
+    #[inline]
+    fn unsorted_offset(&self, at: Position, lease: &mut PlanLease) -> u64 {
+        match &self.buckets {
+            None => at.offset,
+            Some(buckets) => {
+                let id_at = |offset| self.ordered(at.epoch, offset, lease).id;
+                buckets.unsorted_offset(at, self.samples(), id_at)
+            }
+        }
+    }
+
+    /// Returns the position in the stream without buckets of the sample at a position.
+    fn unsorted(&self, at: Position) -> Position {
+        match &self.buckets {
+            None => at,
+            Some(_) => Position::new(at.epoch, self.unsorted_offset(at, &mut self.lease(at.epoch))),
+        }
     }
 
     /// Returns the stream in which the samples of each redaction do not come from its position on: a [substitute](Self::substitute)
@@ -272,7 +313,7 @@ impl Plan {
     #[must_use]
     pub fn source_epoch(&self, at: Position) -> u64 {
         match &*self.kind {
-            PlanKind::Dataset(stream) => stream.draw_epoch(at),
+            PlanKind::Dataset(stream) => stream.draw_epoch(self.unsorted(at)),
             PlanKind::Blend(blend) => blend.draw_epoch(at),
         }
     }
@@ -286,10 +327,12 @@ impl Plan {
     /// If the offset of `at` is not below [`samples`](Self::samples).
     #[must_use]
     pub fn in_use_until(&self, at: Position) -> Position {
-        match &*self.kind {
+        let at = self.unsorted(at);
+        let until = match &*self.kind {
             PlanKind::Dataset(stream) => stream.in_use_until(at),
             PlanKind::Blend(blend) => blend.in_use_until(at),
-        }
+        };
+        self.buckets.as_ref().map_or(until, |buckets| buckets.all_come_before(until, self.samples()))
     }
 
     /// Returns a sample with its block.
@@ -315,6 +358,13 @@ impl Plan {
 
     #[inline]
     fn at_leased(&self, epoch: u64, offset: u64, lease: &mut PlanLease) -> Located {
+        let offset = self.unsorted_offset(Position::new(epoch, offset), lease);
+        self.ordered(epoch, offset, lease)
+    }
+
+    /// Returns the sample at an offset of the stream without buckets.
+    #[inline]
+    fn ordered(&self, epoch: u64, offset: u64, lease: &mut PlanLease) -> Located {
         match (&*self.kind, lease) {
             (PlanKind::Dataset(stream), PlanLease::Dataset(lease)) => stream.at_leased(epoch, offset, lease),
             (PlanKind::Blend(blend), PlanLease::Blend(lease)) => blend.at_leased(epoch, offset, lease),

@@ -33,6 +33,8 @@ pub enum Purpose {
     Documents = 8,
     /// The seed of a source among several.
     Source = 9,
+    /// The batches of a window whose samples are sorted by size.
+    Bucket = 10,
 }
 
 /// A 64-bit key: a seed and a list of words, mixed.

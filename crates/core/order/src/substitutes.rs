@@ -26,6 +26,7 @@ impl Plan {
             return None;
         }
         let at = Position::new(epoch, offset);
+        let offset = self.unsorted(at).offset;
         let draws = (0..=MAX_DRAWS).map(|draw| self.drawn_substitute(epoch, offset, attempt + draw * MAX_SUBSTITUTES));
         let others = self.samples_after_substitute(epoch, offset, attempt);
         draws.chain(others).find(|drawn| mutated(Mutation::SubstituteRedacted) || !self.is_redacted(at, drawn.id))

@@ -52,13 +52,12 @@ impl OpenDatasets {
             let at = (first.store.clone(), first.requests.clone());
             Arc::new(DatasetSequences::new(job, sequence, table.clone(), at))
         });
-        let sized = match cost {
-            Some((cost, sizes)) => {
-                let sizes = first.sizes(sizes).await.map_err(|source| unread(&job.dataset, source))?;
-                Some(Arc::new(SizedSamples::new(sizes, cost)))
-            }
-            None => None,
-        };
+        let (mut plan, mut sized) = (plan, None);
+        if let Some((cost, sizes)) = cost {
+            let sizes = first.sizes(sizes).await.map_err(|source| unread(&job.dataset, source))?;
+            plan = sizes.bucketed(plan, job);
+            sized = Some(Arc::new(SizedSamples::new(sizes, cost)));
+        }
         Ok(first.keep_plan(key, PlannedJob { plan, sequences, sized }))
     }
 }

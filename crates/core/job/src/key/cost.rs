@@ -7,12 +7,16 @@ use serde::{
     de::{Error, MapAccess, Visitor, value::MapAccessDeserializer},
 };
 
+use spdl_order::{BucketParams, EpochEnd};
 use spdl_types::Fingerprint;
 
 use super::{JobFile, PlainKey};
 
 /// Upper limit of a factor: a cost of the longest sequence then fits into 64 bits.
 const MAX_FACTOR: u32 = u16::MAX as u32;
+/// Upper limits of `bucket`, and of the samples of its global batches: a worker sorts as many at once.
+const MAX_BUCKET_BATCHES: u32 = 4096;
+const MAX_BUCKET_SAMPLES: u32 = 1 << 20;
 /// Upper limit of `scale`.
 const MAX_SCALE: u32 = 1_000_000;
 
@@ -69,6 +73,10 @@ pub struct CostTable {
     /// samples then stay on the node that reads them without `cost`, and steps are less even. Default: all ranks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub within: Option<NonZeroU32>,
+    /// For other sizes than tokens: the number of global batches, 2 to 4096, whose samples are sorted by size, so that those of one batch are of
+    /// like size and take less padding; the batches then come in random order. Default: none; samples come as they are shuffled.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bucket: Option<u32>,
     /// The fingerprint of the sizes of all samples, which `spdl-ctl plan` prints. Default: set when the job is created.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]
@@ -109,6 +117,9 @@ pub struct MeasuredSize {
     pub of: SizeSource,
     /// Identifies the sizes of all samples of the dataset; `None` before they are measured.
     pub sizes: Option<Fingerprint>,
+    /// How samples of like size come in one batch; `None` if they do not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bucket: Option<BucketParams>,
 }
 
 /// What a size of samples is measured of.
@@ -166,22 +177,27 @@ impl SampleCostFile {
     /// Returns whether samples have to be measured, and are not so far.
     #[must_use]
     pub fn is_unmeasured(&self) -> bool {
-        SampleCost::from(self).measured.is_some_and(|measured| measured.sizes.is_none())
+        self.cost(1, EpochEnd::Drop).measured.is_some_and(|measured| measured.sizes.is_none())
     }
-}
 
-impl From<&SampleCostFile> for SampleCost {
-    fn from(file: &SampleCostFile) -> Self {
-        let CostTable { of, field, linear, quadratic, within, sizes, .. } = file.table();
+    /// Returns the cost in a job of this global batch and end of epochs.
+    #[must_use]
+    pub fn cost(&self, global_batch: u32, epoch_end: EpochEnd) -> SampleCost {
+        let CostTable { of, field, linear, quadratic, within, bucket, sizes, .. } = self.table();
         let source = match (of, field) {
             (_, Some(_)) => Some(SizeSource::Field),
             (Some(SizeName::Pixels), None) => Some(SizeSource::Pixels),
             (Some(SizeName::Seconds), None) => Some(SizeSource::Seconds),
             (Some(SizeName::Tokens) | None, None) => None,
         };
-        let measured = source.map(|of| MeasuredSize { of, sizes });
+        let bucket = bucket.map(|batches| BucketParams {
+            window: batches.saturating_mul(global_batch),
+            batch: global_batch,
+            is_continuous: epoch_end == EpochEnd::Continuous,
+        });
+        let measured = source.map(|of| MeasuredSize { of, sizes, bucket });
         let linear = if measured.is_some() && quadratic == 0 { linear.max(1) } else { linear };
-        Self { linear, quadratic, within, measured }
+        SampleCost { linear, quadratic, within, measured }
     }
 }
 
@@ -214,7 +230,7 @@ impl<'de> Visitor<'de> for CostText {
 
     fn visit_map<A: MapAccess<'de>>(self, table: A) -> Result<SampleCostFile, A::Error> {
         let table = CostTable::deserialize(MapAccessDeserializer::new(table))?;
-        let CostTable { of, field, scale, sizes, .. } = &table;
+        let CostTable { of, field, scale, bucket, sizes, .. } = &table;
         let is_measured = field.is_some() || of.is_some_and(|of| of != SizeName::Tokens);
         let problem = match field {
             Some(_) if of.is_some() => {
@@ -224,6 +240,12 @@ impl<'de> Visitor<'de> for CostText {
             None if scale.is_some() => "has `scale` without `field`, whose numbers it is for",
             _ if !is_measured && sizes.is_some() => {
                 "has `sizes`, and tokens of sequences are not measured; leave it out"
+            }
+            _ if !is_measured && bucket.is_some() => {
+                "has `bucket`, which is for samples that are not packed: sequences have one length"
+            }
+            _ if bucket.is_some_and(|batches| !(2..=MAX_BUCKET_BATCHES).contains(&batches)) => {
+                return Err(A::Error::custom(format!("has `bucket`, which must be 2 to {MAX_BUCKET_BATCHES}")));
             }
             _ if scale.is_some_and(|scale| !(1..=MAX_SCALE).contains(&scale)) => {
                 return Err(A::Error::custom(format!("has `scale`, which must be 1 to {MAX_SCALE}")));
@@ -240,11 +262,22 @@ impl PlainKey for CostKey {
     type Value = Option<SampleCost>;
 
     fn value(file: &JobFile, _samples: u64) -> Option<SampleCost> {
-        file.cost.as_ref().map(SampleCost::from)
+        file.cost.as_ref().map(|cost| cost.cost(file.global_batch, file.epoch_end()))
     }
 
     fn check(value: &Option<SampleCost>) -> Result<(), String> {
-        let Some(SampleCost { linear, quadratic, .. }) = *value else { return Ok(()) };
+        let Some(SampleCost { linear, quadratic, measured, .. }) = *value else { return Ok(()) };
+        if let Some(BucketParams { window, batch, .. }) = measured.and_then(|measured| measured.bucket) {
+            if window > MAX_BUCKET_SAMPLES {
+                return Err(format!(
+                    "has `bucket` = {}: with {batch} samples each, more than {MAX_BUCKET_SAMPLES} would be sorted at once",
+                    window / batch.max(1)
+                ));
+            }
+            if batch == 0 || window < batch {
+                return Err("has a bucket without samples".to_owned());
+            }
+        }
         if linear == 0 && quadratic == 0 {
             return Err("needs `linear` or `quadratic` above 0: otherwise all samples cost the same".to_owned());
         }
@@ -276,6 +309,9 @@ impl fmt::Display for SampleCost {
             Some(SizeSource::Field) => "field, ",
         };
         write!(f, "{{ {of}linear = {linear}, quadratic = {quadratic}")?;
+        if let Some(BucketParams { window, batch, .. }) = measured.and_then(|measured| measured.bucket) {
+            write!(f, ", bucket = {}", window / batch.max(1))?;
+        }
         within.iter().try_for_each(|within| write!(f, ", within = {within}"))?;
         f.write_str(" }")
     }
@@ -297,7 +333,7 @@ mod tests {
     }
 
     fn cost(text: &str) -> SampleCost {
-        SampleCost::from(file(text).unwrap().cost.as_ref().unwrap())
+        file(text).unwrap().cost.unwrap().cost(8, EpochEnd::Drop)
     }
 
     #[test]
@@ -319,10 +355,11 @@ mod tests {
 
     #[test]
     fn sizes_that_are_measured_cost_at_least_what_they_are() {
-        let read =
-            |text: &str| SampleCost::from(&testing::file(&format!("global_batch = 8\ncost = {text}")).cost.unwrap());
+        let read = |text: &str| {
+            testing::file(&format!("global_batch = 8\ncost = {text}")).cost.unwrap().cost(8, EpochEnd::Drop)
+        };
         let of = |of, linear, quadratic| {
-            let measured = Some(MeasuredSize { of, sizes: None });
+            let measured = Some(MeasuredSize { of, sizes: None, bucket: None });
             SampleCost { linear, quadratic, within: None, measured }
         };
         assert_eq!(read("\"pixels\""), of(SizeSource::Pixels, 1, 0));
@@ -334,7 +371,7 @@ mod tests {
         assert!(file.is_unmeasured());
         assert_eq!(file.note_sizes(Fingerprint(7)), None);
         assert_eq!(file.note_sizes(Fingerprint(8)), Some(Fingerprint(7)));
-        let cost = SampleCost::from(&file);
+        let cost = file.cost(8, EpochEnd::Drop);
         assert!(
             !file.is_unmeasured() && cost.to_string() == "{ of = \"seconds\", linear = 1, quadratic = 0 }",
             "{cost}"
@@ -356,6 +393,8 @@ mod tests {
             ("{ of = \"pixels\", field = \"n\" }", "has `of` and `field`"),
             ("{ field = \"\" }", "cannot be a field"),
             ("{ linear = 1, scale = 10 }", "has `scale` without `field`"),
+            ("{ linear = 1, bucket = 4 }", "has `bucket`, which is for samples that are not packed"),
+            ("{ field = \"n\", bucket = 1 }", "has `bucket`, which must be 2 to 4096"),
             ("{ field = \"n\", scale = 0 }", "has `scale`, which must be 1 to 1000000"),
             ("{ linear = 1, sizes = \"00000000000000000000000000000007\" }", "tokens of sequences are not measured"),
             ("\"pixels\"", "samples are sequences of tokens"),
@@ -384,10 +423,33 @@ mod tests {
             assert!(error.contains(expected), "{cost}: {error}");
         }
         check("\"seconds\"", audio).unwrap();
+        let many = testing::file(&format!("global_batch = 4096\ncost = {{ field = \"n\", bucket = 512 }}\n{label}"));
+        let error = many.check().unwrap_err().to_string();
+        assert!(error.contains("has `bucket` = 512: with 4096 samples each, more than 1048576"), "{error}");
+        let in_order = check("{ field = \"n\", bucket = 4 }", &format!("shuffle = false\n{label}")).unwrap_err();
+        assert!(in_order.contains("has a `bucket`, and samples come in their order"), "{in_order}");
         check("{ field = \"n\" }", label).unwrap();
         let unmeasured = testing::file(&format!("global_batch = 8\ncost = {{ field = \"n\" }}\n{label}"));
         let error = unmeasured.freeze(&spdl_order::DatasetFacts::new(Fingerprint(7), 100, 1)).unwrap_err().to_string();
         assert!(error.contains("`cost` is not measured: `spdl-ctl job submit` does that"), "{error}");
+    }
+
+    #[test]
+    fn buckets_are_of_the_batch_of_the_job_and_part_of_its_fingerprint() {
+        let cost = |global_batch, epoch_end| {
+            let file = testing::file("global_batch = 8\ncost = { of = \"pixels\", bucket = 5 }");
+            file.cost.unwrap().cost(global_batch, epoch_end)
+        };
+        let of_eight = BucketParams { window: 40, batch: 8, is_continuous: false };
+        assert_eq!(cost(8, EpochEnd::Pad).measured.unwrap().bucket, Some(of_eight));
+        assert_eq!(cost(8, EpochEnd::Drop).to_string(), "{ of = \"pixels\", linear = 1, quadratic = 0, bucket = 5 }");
+        let plain = testing::frozen("global_batch = 8", 100);
+        let with = |global_batch, epoch_end| crate::Job { cost: Some(cost(global_batch, epoch_end)), ..plain.clone() };
+        let jobs = [with(8, EpochEnd::Drop), with(16, EpochEnd::Drop), with(8, EpochEnd::Continuous), plain.clone()];
+        let fingerprints: std::collections::BTreeSet<_> = jobs.iter().map(crate::Job::fingerprint).collect();
+        assert_eq!(fingerprints.len(), jobs.len(), "other batches are another stream");
+        assert_eq!(with(8, EpochEnd::Pad).fingerprint(), jobs[0].fingerprint());
+        assert_eq!((jobs[0].bucket(), plain.bucket()), (Some(of_eight), None));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 mod balance;
 mod blend;
+mod buckets;
 mod delivery;
 mod golden;
 mod locality;

@@ -39,7 +39,8 @@ struct GoldenSampling {
     delivers: Value,
 }
 
-fn sampling(classes: &[Option<u16>], given: &[u64]) -> ViewSamples {
+/// Returns the sampling of a dataset whose samples are of these classes, which give so many samples in an epoch.
+pub(crate) fn sampling(classes: &[Option<u16>], given: &[u64]) -> ViewSamples {
     let mut kept = SampleSetBuilder::default();
     let of_classes = (0..).zip(classes).filter(|(_, class)| class.is_some());
     of_classes.for_each(|(id, _)| kept.keep(SampleId(id)).unwrap());

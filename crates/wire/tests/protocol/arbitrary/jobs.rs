@@ -14,7 +14,7 @@ use spdl_job::{
     SegmentPick, Sequence, ShortVideo, Size, SizeSource, SoundOp, SourceDigest, Speed, TensorColumn, TensorEncoding,
     TextColumn, TimeMask, TokensColumn, Transform, VideoClip, VideoColumn, VideoMaskColumn, VideoTimesColumn,
 };
-use spdl_order::{BlendStage, EpochEnd, MixParams, OrderParams, RedactedSamples, Redaction, WhenDone};
+use spdl_order::{BlendStage, BucketParams, EpochEnd, MixParams, OrderParams, RedactedSamples, Redaction, WhenDone};
 use spdl_sequence::{LongDocument, PackMethod};
 use spdl_types::{DType, Fingerprint, ImageColor, ImageDepth, ImageLayout, Normalise, SampleId};
 
@@ -204,7 +204,12 @@ fn follower() -> impl Strategy<Value = ColumnKind> {
 fn cost() -> impl Strategy<Value = SampleCost> {
     let of = proptest::sample::select(&[SizeSource::Pixels, SizeSource::Seconds, SizeSource::Field][..]);
     let sizes = option::of(any::<u128>().prop_map(Fingerprint));
-    let measured = option::of((of, sizes).prop_map(|(of, sizes)| MeasuredSize { of, sizes }));
+    let bucket = option::of(any::<(u32, u32, bool)>().prop_map(|(window, batch, is_continuous)| BucketParams {
+        window,
+        batch,
+        is_continuous,
+    }));
+    let measured = option::of((of, sizes, bucket).prop_map(|(of, sizes, bucket)| MeasuredSize { of, sizes, bucket }));
     (any::<u32>(), any::<u32>(), any::<u32>(), measured).prop_map(|(linear, quadratic, within, measured)| SampleCost {
         linear,
         quadratic,
