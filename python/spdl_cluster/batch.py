@@ -82,6 +82,24 @@ class Ragged:
         """The length of each sample."""
         return self.offsets[1:] - self.offsets[:-1]
 
+    def groups(self, most: int) -> list[list[int]]:
+        """Divides the samples into micro-batches: the numbers of the samples of each, the longest ones first. With each sample padded to the longest of its
+        micro-batch, none has more than `most` rows, which bounds the memory of a forward pass; a longer sample is alone. The fewest of them come where
+        samples are of like length, as with `bucket` in the job. No GPU is waited for.
+
+        Raises `ValueError` if `most` is below 1.
+        """
+        if most < 1:
+            raise ValueError(f"`most` of `groups` is {most}, not at least 1")
+        lengths = [end - begin for begin, end in pairwise(self.host_offsets)]
+        groups: list[list[int]] = []
+        for sample in sorted(range(len(lengths)), key=lambda sample: -lengths[sample]):
+            if groups and (len(groups[-1]) + 1) * lengths[groups[-1][0]] <= most:
+                groups[-1].append(sample)
+            else:
+                groups.append([sample])
+        return groups
+
     def text(self) -> list[str]:
         """The samples of a column of text (`decode = "text"`) as strings. From a GPU, they are copied to the host."""
         values = self.values.cpu() if hasattr(self.values, "cpu") else self.values

@@ -11,6 +11,7 @@ import signal
 import threading
 from typing import Any, NamedTuple
 
+import numpy
 import pytest
 import spdl_cluster
 from conftest import LIMIT_S, Cluster, add, ctl, ctl_json, run_python, write_job
@@ -193,3 +194,20 @@ def test_a_cluster_delivers_buckets_with_bad_samples_and_audit_proves_them(writt
     assert ctl_json("audit", "--run", f"{name}/{name}", *where)["equal"]
     replayed = ctl_json("replay", write_job(made, tmp_path / "job.toml"), "--position", "1:4")
     assert replayed["content_digest"] == found[1, 4].digest
+
+
+def test_groups_of_a_ragged_column_are_micro_batches_within_a_bound(written: pathlib.Path) -> None:
+    with spdl_cluster.local(sounds(written), tensors="numpy") as loader:
+        for batch in loader:
+            column = batch["sound"]
+            lengths = [frames_of(int(key)) for key in batch["key"].text()]
+            for most in (1, 9000, 40000, 10**9):
+                groups = column.groups(most)
+                assert sorted(sum(groups, [])) == list(range(8))
+                padded = [len(group) * max(lengths[sample] for sample in group) for group in groups]
+                assert all(rows <= most or len(group) == 1 for rows, group in zip(padded, groups, strict=True))
+                assert len(groups) == {1: 8, 10**9: 1}.get(most, len(groups))
+            with pytest.raises(ValueError, match="`most` of `groups` is 0"):
+                column.groups(0)
+    empty = spdl_cluster.Ragged(numpy.zeros(0), numpy.zeros(1, "int64"))
+    assert empty.groups(5) == []
