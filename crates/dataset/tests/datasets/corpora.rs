@@ -202,24 +202,46 @@ async fn a_block_has_all_segments_of_a_recording() {
 }
 
 #[tokio::test]
-async fn lines_of_one_file_have_to_begin_at_different_seconds() {
+async fn lines_of_one_file_have_to_say_where_they_begin_and_to_differ() {
     let folder = tempfile::tempdir().unwrap();
     write(folder.path().join("a.wav"), "a");
     for (table, expected) in [
-        (
-            "file,offset\na.wav,1\na.wav,1.0\n",
-            "t.csv:3` names `a.wav`, which line 2 names already; lines of one file have a `offset`",
-        ),
+        ("file,offset\na.wav,1\na.wav,2\na.wav,1\n", "t.csv:4` is the same as line 2; leave one of them out"),
         (
             "file,offset\na.wav,1\na.wav,soon\n",
             "t.csv:3` names `a.wav`, as other lines do, and begins at no number of seconds",
         ),
-        ("file,text\na.wav,1\na.wav,2\n", "t.csv:3` names `a.wav`, which line 2 names already"),
+        (
+            "file,text\na.wav,1\na.wav,2\n",
+            "t.csv:3` names `a.wav`, which line 2 names already; lines of one file have a `offset`",
+        ),
     ] {
         write(folder.path().join("t.csv"), table);
         let error = with_table(folder.path(), &folder.path().join("t.csv")).await.unwrap_err().to_string();
         assert!(error.contains(expected), "{error}");
     }
+}
+
+#[tokio::test]
+async fn segments_that_begin_at_once_have_numbers_and_the_order_of_lines_decides_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let (root, table) = (folder.path(), folder.path().join("t.csv"));
+    write(root.join("corpus/a.wav"), "a");
+    let lines = ["a.wav,1.5,2,bob", "a.wav,0,9,all", "a.wav,1.50,2,cid", "a.wav,1.5,2,ann", "a.wav,1.5,0.5,dan"];
+    write(&table, format!("file,offset,duration,who\n{}\n", lines.join("\n")));
+    let corpus = root.join("corpus");
+    let report = with_table(&corpus, &table).await.unwrap();
+    assert_eq!((report.records, report.blocks), (5, 1));
+    let found = unpacked(&corpus).await;
+    let who: Vec<&str> = ["a@0", "a@1.5", "a@1.5-2", "a@1.5-3", "a@1.5-4"]
+        .iter()
+        .map(|key| found[&format!("{key}.who")].as_str())
+        .collect();
+    assert_eq!(who, ["all", "dan", "ann", "bob", "cid"]);
+    let mut reversed = lines;
+    reversed.reverse();
+    write(&table, format!("file,offset,duration,who\n{}\n", reversed.join("\n")));
+    assert_eq!(with_table(&corpus, &table).await.unwrap().fingerprint, report.fingerprint);
 }
 
 #[tokio::test]

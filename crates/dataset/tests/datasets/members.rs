@@ -89,6 +89,25 @@ async fn a_manifest_of_nemos_tars_gives_members_values_and_parts_of_one_are_reco
 }
 
 #[tokio::test]
+async fn segments_of_members_that_begin_at_once_are_records_with_numbers() {
+    let folder = tempfile::tempdir().unwrap();
+    let (tars, table) = (folder.path().join("tars"), folder.path().join("segments.csv"));
+    write_tar(&tars.join("0.tar"), &[("talk.wav", "two people"), ("b.wav", "bee")]);
+    write(
+        &table,
+        "file,offset,duration,text\ntalk.wav,3,2,second\ntalk.wav,3,1,first\ntalk.wav,0,3,before\nb.wav,0,1,b\n",
+    );
+    let tar = IndexOptions { format: format_called("tar"), ..options(&tars, &table).unwrap() };
+    assert_eq!(indexed(&tars, &tar).await.unwrap().records, 4);
+    assert_eq!(faults(&tars).await, Vec::<String>::new());
+    let found = unpacked(&tars).await;
+    let texts: Vec<&str> =
+        ["talk@0", "talk@3", "talk@3-2", "b"].iter().map(|key| found[&format!("{key}.text")].as_str()).collect();
+    assert_eq!(texts, ["before", "first", "second", "b"]);
+    assert_eq!(found["talk@3-2.wav"], "two people");
+}
+
+#[tokio::test]
 async fn indexing_again_keeps_the_dataset_and_other_values_make_another() {
     let folder = tempfile::tempdir().unwrap();
     let (tars, manifest) = (folder.path().join("tars"), folder.path().join("manifest.json"));

@@ -1,7 +1,8 @@
 //! Reads a table of files: values with tabs or commas between them, or JSON lines, with a row for each record and any fields.
 //!
-//! Rows can name one file if each says where its part of it begins. The table's text stays in memory as it is, with some 40 bytes
-//! beside it for each row, because a table has as many rows as the dataset has records.
+//! Rows can name one file if they say where their parts of it begin; parts may begin at one second, as those of two people who
+//! speak at once. The table's text stays in memory as it is, with some 40 bytes beside it for each row, because a table has as many
+//! rows as the dataset has records.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -64,8 +65,8 @@ enum TableSubject {
 
 #[derive(Debug)]
 enum TableKind {
-    /// Cells of these columns; column number `file` has the files' paths.
-    Cells { separator: Separator, columns: Vec<String>, file: usize },
+    /// Cells of these columns; column number `file` has the files' paths, and `has_start` is whether one says where rows begin.
+    Cells { separator: Separator, columns: Vec<String>, file: usize, has_start: bool },
     /// JSON objects, whose key `file` has the files' paths; `start` is the key of some that says where their parts begin.
     JsonLines { file: &'static str, start: Option<&'static str> },
 }
@@ -78,6 +79,8 @@ struct TableRow {
     line_bytes: u32,
     path_bytes: u32,
     line: u32,
+    /// How many rows before it have its file and start.
+    twins: u32,
     /// Where its part of the file begins, in seconds; NaN if what the row says is no number.
     start: f64,
 }
@@ -100,8 +103,8 @@ impl FileTable {
     /// one of Kaldi's, or one of lhotse's Shar.
     ///
     /// # Errors
-    /// If it cannot be read, a row has the wrong number of columns or is no JSON object, or two rows have one file and do not say
-    /// where in it they begin.
+    /// If it cannot be read, a row has the wrong number of columns or is no JSON object, two rows have one file and do not say where
+    /// in it they begin, or two rows are the same.
     pub fn read(path: &Path, dataset: &str) -> Result<Self, DatasetError> {
         let is_csv = path.extension().is_some_and(|suffix| suffix.eq_ignore_ascii_case("csv"));
         let (is_folder, is_shar) = (path.is_dir(), shar::is_one(path));
@@ -185,9 +188,13 @@ impl FileTable {
         start..start + self.rows[start..].partition_point(|row| self.path(row) == path)
     }
 
-    /// Returns the key of row `row`, of a file whose path without its ending is `stem`, among other rows of the file.
+    /// Returns the key of row `row`, of a file whose path without its ending is `stem`, among other rows of the file. Where several
+    /// begin at one second, all but the first also have a number, from 2.
     pub(in crate::format) fn key(&self, row: usize, stem: &str) -> String {
-        format!("{stem}@{}", self.rows[row].start)
+        match &self.rows[row] {
+            TableRow { start, twins: 0, .. } => format!("{stem}@{start}"),
+            TableRow { start, twins, .. } => format!("{stem}@{start}-{}", u64::from(*twins) + 1),
+        }
     }
 
     /// Returns the fields of row `row` other than its file, with the numbers of `classes` in the place of the class.
@@ -212,9 +219,9 @@ impl FileTable {
     /// Returns the fields of row `row` other than its file. A value that is null is left out.
     fn fields(&self, row: usize) -> Result<RowFields, DatasetError> {
         let row = &self.rows[row];
-        let line = &self.text[row.line_at..row.line_at + row.line_bytes as usize];
+        let line = self.line(row);
         match &self.kind {
-            TableKind::Cells { separator, columns, file } => {
+            TableKind::Cells { separator, columns, file, .. } => {
                 let cells = separator.cells(line).expect("read when the table was opened");
                 // pandas writes the numbers of rows as a column without a name.
                 let is_field = |(number, (column, _)): &(usize, (&String, _))| number != file && !column.is_empty();
@@ -327,8 +334,8 @@ impl FileTable {
             let start = start.map_or(0.0, |start: usize| seconds(&cells[start]));
             self.push(base, &ReadRow { line: number, line_at, text: line, path: cells[*file].trim(), start })?;
         }
-        let (columns, file) = header.unwrap_or_default();
-        (self.text, self.kind) = (text, TableKind::Cells { separator, columns, file });
+        let ((columns, file), has_start) = (header.unwrap_or_default(), start.is_some());
+        (self.text, self.kind) = (text, TableKind::Cells { separator, columns, file, has_start });
         Ok(())
     }
 
@@ -384,37 +391,60 @@ impl FileTable {
         let line_bytes = u32::try_from(text.len()).map_err(too_long)?;
         let line = u32::try_from(line).map_err(too_long)?;
         self.paths.push_str(&path);
-        self.rows.push(TableRow { line_at, path_at, line_bytes, path_bytes, line, start });
+        self.rows.push(TableRow { line_at, path_at, line_bytes, path_bytes, line, twins: 0, start });
         Ok(())
     }
 
-    /// Sorts the rows by their files and where they begin in these, and refuses two rows with the same ones.
+    /// Sorts the rows by their files, where they begin in these, and what they say, so that the order of the lines decides nothing.
+    /// Refuses rows of one file that do not say where they begin, and a row that is there twice.
     fn sort(&mut self) -> Result<(), DatasetError> {
         let mut rows = std::mem::take(&mut self.rows);
         rows.sort_unstable_by(|a, b| {
-            self.path(a).cmp(self.path(b)).then(a.start.total_cmp(&b.start)).then(a.line.cmp(&b.line))
+            let by_place = self.path(a).cmp(self.path(b)).then(a.start.total_cmp(&b.start));
+            by_place.then_with(|| self.line(a).cmp(self.line(b))).then(a.line.cmp(&b.line))
         });
-        for [before, row] in rows.windows(2).flat_map(|pair| pair.first_chunk::<2>()) {
-            if self.path(before) != self.path(row) {
+        for next in 1..rows.len() {
+            let (before, row) = (rows[next - 1], rows[next]);
+            if self.path(&before) != self.path(&row) {
                 continue;
             }
             if let Some(row) = [before, row].into_iter().find(|row| !row.start.is_finite()) {
                 let problem =
-                    format!("names `{}`, as other lines do, and begins at no number of seconds", self.path(row));
+                    format!("names `{}`, as other lines do, and begins at no number of seconds", self.path(&row));
                 return Err(at_line(&self.origin, row.line as usize, &problem));
             }
-            if before.start.total_cmp(&row.start).is_eq() {
+            if before.start.total_cmp(&row.start).is_ne() {
+                continue;
+            }
+            if !self.has_starts() {
                 let way = format!(
                     "names `{}`, which line {} names already; lines of one file have a `{}`, the second at which each begins",
-                    self.path(row),
+                    self.path(&row),
                     before.line,
                     START_COLUMNS[0]
                 );
                 return Err(at_line(&self.origin, row.line as usize, &way));
             }
+            if self.line(&before) == self.line(&row) {
+                let problem = format!("is the same as line {}; leave one of them out", before.line);
+                return Err(at_line(&self.origin, row.line as usize, &problem));
+            }
+            rows[next].twins = before.twins + 1;
         }
         self.rows = rows;
         Ok(())
+    }
+
+    /// Returns whether rows say where their parts of files begin.
+    fn has_starts(&self) -> bool {
+        match &self.kind {
+            TableKind::Cells { has_start, .. } => *has_start,
+            TableKind::JsonLines { start, .. } => start.is_some(),
+        }
+    }
+
+    fn line(&self, row: &TableRow) -> &str {
+        &self.text[row.line_at..row.line_at + row.line_bytes as usize]
     }
 }
 
