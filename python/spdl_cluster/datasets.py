@@ -263,8 +263,9 @@ def index(
     dataset: folder or URL with the shards, or with loose files, such as a folder of pictures for each class. Or what matches shards (`"shards/*.tar"`), or a
         list of them: the manifest lies in the folder that they have in common.
     format: its format, such as `"mds"` or `"files"`. Default: by what is there.
-    table: for loose files, a table with a row for each record: a list of paths, `.tsv`, `.csv`, `.jsonl`, or COCO's `.json`; or a list of
-        speech: a manifest of NeMo, of files or of tars, a table of Common Voice, a data folder of Kaldi, or a folder of lhotse's Shar.
+    table: for loose files, and for members of tars, a table with a row for each record: a list of paths, `.tsv`, `.csv`, `.jsonl`, or
+        COCO's `.json`; or a list of speech: a manifest of NeMo, of files or of tars, a table of Common Voice, a data folder of Kaldi, or a
+        folder of lhotse's Shar.
     frames: for loose files, the pictures of a folder are the frames of a video, which is one sample, in the order of the numbers in their names.
         The folders in which those of videos lie are their classes; a row of a `table` names a folder.
     out: folder or URL for the manifest and the indexes, where the folder may only be read.

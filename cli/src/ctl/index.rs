@@ -27,7 +27,7 @@ pub(crate) struct IndexArgs {
     /// or commas (`.csv`) between them and a header line that names a column `file` or `file_name`, JSON lines (`.jsonl`) with the key `file`, or COCO's annotations (`.json`),
     /// which become the field `objects`. Of speech: a manifest of NeMo, of files or of tars, a table of Common Voice, a data folder of Kaldi, or a folder of
     /// lhotse's Shar. Paths are relative to the folder, or the names of members of its tars. Only these are indexed, with those that have
-    /// their stems. Any other table is about tars with `--format tar`.
+    /// their stems. Any table is about tars where the folder has these, and not the file of its first row, or with `--format tar`.
     #[arg(long, value_name = "PATH")]
     table: Option<PathBuf>,
     /// For loose files: the pictures of a folder are the frames of a video, which is one sample, in the order of the numbers in their
@@ -94,7 +94,7 @@ pub(crate) fn run(args: IndexArgs) -> CtlResult {
     let (dataset, shards) = ShardList::of_paths(&args.dataset, args.shards.as_deref().map(ShardList::of_texts))?;
     let table = args.table.as_deref().map(|table| FileTable::read(table, &dataset)).transpose()?;
     let options = IndexOptions {
-        format: args.format.or(table.as_ref().map(FileTable::format)),
+        format: args.format,
         table: table.map(Arc::new),
         pictures: if args.frames { FolderPictures::Frames } else { FolderPictures::Samples },
         shards,

@@ -33,7 +33,7 @@ use super::{
     split::Splits,
 };
 use crate::{
-    format::{FileTable, FormatScan, Takes, recognise, scan_of, with_token_options},
+    format::{FileTable, FormatScan, Takes, recognise, scan_of, scan_of_table, with_token_options},
     tar::KeyEnd,
 };
 
@@ -47,8 +47,8 @@ pub struct IndexOptions {
     /// Which splits are indexed, if no shards were chosen and the names of shards, or of folders of pictures, are those
     /// of splits. Default: the only split; several are an error.
     pub splits: Splits,
-    /// A table with a row for each record of loose files, or for a member of a tar, and its fields. Default: none; all files are
-    /// indexed, and the folders that loose files lie in are their labels.
+    /// A table with a row for each record of loose files, or for a member of a tar, and its fields: of tars without a `format`, if these are
+    /// there and no file of its first row. Default: none; all files are indexed, and the folders that loose files lie in are their labels.
     pub table: Option<Arc<FileTable>>,
     /// Of loose files: what the pictures of a folder are. Default: samples.
     pub pictures: FolderPictures,
@@ -453,6 +453,7 @@ fn format_of(
         .format
         .map(scan_of)
         .or_else(of_options)
+        .or_else(|| options.table.as_deref().map(|table| scan_of_table(table, folder)))
         .or_else(|| recognise(folder))
         .or_else(|| options.dtype.and_then(|_| with_token_options()))
         .or(is_chosen.then(|| scan_of(DEFAULT_FORMAT)));

@@ -172,10 +172,7 @@ pub(crate) fn index(
     let (dataset, shards) = divided.map_err(|error| of_dataset(py, &error))?;
     let table = table.as_deref().map(|table| FileTable::read(table, &dataset)).transpose();
     let table = table.map_err(|error| of_dataset(py, &error))?;
-    let format = match &format {
-        Some(name) => Some(called(name)?),
-        None => table.as_ref().map(FileTable::format),
-    };
+    let format = format.as_deref().map(called).transpose()?;
     let key_ends_at = key_ends_at
         .as_deref()
         .map(|name| KeyEnd::named(name).map_err(|known| setting(&format!("`key_ends_at` is `{name}`; {known}"))));

@@ -120,6 +120,16 @@ pub(crate) fn scan_of(format: &dyn Format) -> &'static dyn FormatScan {
     found.unwrap_or_else(|| panic!("the shards of `{}` cannot be found", format.name()))
 }
 
+/// Returns how to find what the rows of a table are about in a folder: members of tars, if the table says so, or there are tars and not
+/// the file, or the folder of frames, of the first row; or else files.
+pub(crate) fn scan_of_table(table: &FileTable, folder: &Listing) -> &'static dyn FormatScan {
+    let first = table.files().next().unwrap_or_default();
+    let is_first = |name: &str| name.strip_prefix(first).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+    let has_tars = || folder.iter().any(|object| tar::TarScan.is_shard(object.name));
+    let has_first = || folder.iter().any(|object| is_first(object.name));
+    if table.is_of_files() && (!has_tars() || has_first()) { &files::LooseFileScan } else { &tar::TarScan }
+}
+
 /// Returns how files of tokens alone are found, which the options for them mean.
 pub(crate) fn with_token_options() -> Option<&'static dyn FormatScan> {
     SCANS.into_iter().find(|scan| scan.takes_token_options())

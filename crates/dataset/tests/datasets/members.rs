@@ -23,8 +23,7 @@ fn write_tar(path: &Path, members: &[(&str, &str)]) {
 
 fn options(folder: &Path, table: &Path) -> Result<IndexOptions, DatasetError> {
     let table = FileTable::read(table, folder.to_str().unwrap())?;
-    let (format, overwrite) = (Some(table.format()), Overwrite::Replace);
-    Ok(IndexOptions { format, table: Some(Arc::new(table)), overwrite, ..IndexOptions::default() })
+    Ok(IndexOptions { table: Some(Arc::new(table)), overwrite: Overwrite::Replace, ..IndexOptions::default() })
 }
 
 async fn with_table(folder: &Path, table: &Path) -> Result<DatasetReport, DatasetError> {
@@ -97,8 +96,7 @@ async fn segments_of_members_that_begin_at_once_are_records_with_numbers() {
         &table,
         "file,offset,duration,text\ntalk.wav,3,2,second\ntalk.wav,3,1,first\ntalk.wav,0,3,before\nb.wav,0,1,b\n",
     );
-    let tar = IndexOptions { format: format_called("tar"), ..options(&tars, &table).unwrap() };
-    assert_eq!(indexed(&tars, &tar).await.unwrap().records, 4);
+    assert_eq!(with_table(&tars, &table).await.unwrap().records, 4);
     assert_eq!(faults(&tars).await, Vec::<String>::new());
     let found = unpacked(&tars).await;
     let texts: Vec<&str> =
@@ -152,7 +150,7 @@ async fn lines_of_members_that_are_not_there_or_not_clear_are_errors_and_chosen_
 }
 
 #[tokio::test]
-async fn any_table_gives_members_of_tars_values_and_classes_when_the_format_is_named() {
+async fn any_table_gives_members_of_tars_values_and_classes_unless_its_files_are_there() {
     let folder = tempfile::tempdir().unwrap();
     let (tars, table) = (folder.path().join("tars"), folder.path().join("labels.csv"));
     write_tar(&tars.join("0.tar"), &[("a.jpg", "A"), ("a.txt", "old"), ("b.jpg", "B"), ("c.jpg", "C")]);
@@ -161,8 +159,7 @@ async fn any_table_gives_members_of_tars_values_and_classes_when_the_format_is_n
     packed.write_all(&fs::read(tars.join("plain")).unwrap()).unwrap();
     write(tars.join("1.tar.gz"), packed.finish().unwrap());
     write(&table, "file,class,txt\na.jpg,dog,new\nc.jpg,cat,other\nd.jpg,dog,packed\n");
-    let tar = IndexOptions { format: format_called("tar"), ..options(&tars, &table).unwrap() };
-    let report = indexed(&tars, &tar).await.unwrap();
+    let report = with_table(&tars, &table).await.unwrap();
     assert_eq!((report.records, report.class_names.clone()), (3, vec!["cat".to_owned(), "dog".to_owned()]));
     let left_out: Vec<_> =
         report.left_out.iter().map(|entry| (entry.example.as_str(), entry.files, entry.why)).collect();
@@ -180,6 +177,15 @@ async fn any_table_gives_members_of_tars_values_and_classes_when_the_format_is_n
         ("d.txt", "packed"),
     ];
     assert_eq!(unpacked(&tars).await, texts(expected));
+    // A table about files that are there is about these, whatever lies beside them.
+    for name in ["a.jpg", "c.jpg", "d.jpg"] {
+        write(tars.join(name), name);
+    }
+    with_table(&tars, &table).await.unwrap();
+    assert_eq!(unpacked(&tars).await["a.jpg"], "a.jpg");
+    let tar = IndexOptions { format: format_called("tar"), ..options(&tars, &table).unwrap() };
+    indexed(&tars, &tar).await.unwrap();
+    assert_eq!(unpacked(&tars).await["a.jpg"], "A");
 }
 
 #[tokio::test]

@@ -11,10 +11,7 @@ use std::{
 };
 
 use serde_json::Value;
-use spdl_shard::{
-    format::{Format, files::LooseFiles, tar::Tar},
-    json,
-};
+use spdl_shard::json;
 
 use super::{
     coco,
@@ -140,13 +137,7 @@ impl FileTable {
         Ok(table)
     }
 
-    /// Returns the format of the dataset that the table is about, as far as the table says.
-    #[must_use]
-    pub fn format(&self) -> &'static dyn Format {
-        if self.is_of_files() { &LooseFiles } else { &Tar }
-    }
-
-    /// Returns whether the table is about files, and not about members of tars.
+    /// Returns whether the table is about files, and not about members of tars, as far as it says.
     pub(crate) fn is_of_files(&self) -> bool {
         self.about == TableSubject::Files
     }
