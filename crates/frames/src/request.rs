@@ -25,7 +25,7 @@ pub struct PacketBytes<'r> {
     pub pts: i64,
     /// Its bytes, with the [prefix](spdl_media::VideoTrack::packet_prefix) of the track.
     pub bytes: &'r [u8],
-    /// Whether decoding begins anew at this key frame, because packets before it that others refer to are left out. The first packet is
-    /// such a one in any case. The decoder then gives all frames so far, and forgets them.
+    /// Whether decoding begins anew at this key frame, as it must if packets before it that others refer to are left out. The first packet
+    /// is such a one in any case. The decoder then gives all frames so far, and forgets them.
     pub begins_anew: bool,
 }

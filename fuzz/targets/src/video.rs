@@ -1,6 +1,6 @@
 //! Video files: tables that come in parts, and tables of packets.
 
-use spdl_media::{MediaError, Video, VideoReader, VideoTable, encode_video_table};
+use spdl_media::{MediaError, StoredVideo, Video, VideoReader, VideoTable, encode_stored_video, encode_video_table};
 
 use crate::input::FuzzInput;
 
@@ -43,6 +43,9 @@ fn read_in_parts(file: &[u8], nth: usize) -> Result<Video, MediaError> {
 /// Checks that the table of packets has them all, and that decoding a frame ends with it.
 fn check_table(video: &Video) {
     let Ok(bytes) = encode_video_table(&video.packets) else { return };
+    let stored = encode_stored_video(video).expect("it has a table");
+    let read = StoredVideo::read(&stored).expect("what was stored");
+    assert_eq!((&read.track, read.table), (&video.track, &bytes[..]));
     let table = VideoTable::read(&bytes).expect("a table that was written");
     let blocks = 0..table.blocks();
     let all = table.place(blocks.clone());
@@ -67,8 +70,15 @@ fn check_table(video: &Video) {
     }
 }
 
-/// Reads a table of packets that nobody wrote.
+/// Reads a table of packets that nobody wrote, and what was stored of a video.
 pub(crate) fn table(data: &[u8]) {
+    if let Ok(stored) = StoredVideo::read(data) {
+        let table = VideoTable::read(stored.table).expect("it was checked");
+        let at = table.place(0..table.blocks());
+        let blocks = table.read_blocks(0..table.blocks(), &stored.table[place(at.start)..place(at.end)]);
+        assert_eq!(blocks.map(|blocks| blocks.packets().len() as u64), Ok(table.packets()));
+        return;
+    }
     let Ok(table) = VideoTable::read(data) else { return };
     let mut packets = 0;
     for block in 0..table.blocks() {
@@ -99,10 +109,11 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
     FILES.into_iter().map(|file| [&[0], file].concat()).collect()
 }
 
-/// Returns tables of the packets of such files.
+/// Returns tables of the packets of such files, and what is stored of these.
 pub(crate) fn table_seeds() -> Vec<Vec<u8>> {
-    let tables = FILES.into_iter().filter_map(|file| encode_video_table(&read_in_parts(file, 0).ok()?.packets).ok());
-    tables.collect()
+    let videos = || FILES.into_iter().filter_map(|file| read_in_parts(file, 0).ok());
+    let tables = videos().filter_map(|video| encode_video_table(&video.packets).ok());
+    tables.chain(videos().filter_map(|video| encode_stored_video(&video).ok())).collect()
 }
 
 const FILES: [&[u8]; 8] = [

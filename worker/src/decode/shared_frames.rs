@@ -197,6 +197,7 @@ impl<'v> SharedVideo<'v> {
             return Ok(());
         }
         let common = self.common(user, &left, decoding);
+        // Without frames for others, these need not wait.
         if !common.kept.is_empty() {
             let own: BTreeSet<i64> = left.iter().flat_map(|run| &run.times).copied().collect();
             let mut on_common = |pts, planes: FramePlanes<'_>| {

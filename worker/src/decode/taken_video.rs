@@ -35,7 +35,7 @@ pub(super) struct NeededPacket<'b> {
     pub(super) number: u64,
     pub(super) pts: i64,
     pub(super) bytes: Cow<'b, [u8]>,
-    /// Whether packets before it that others refer to are left out.
+    /// Whether decoding begins anew at this key frame: nothing that is taken from there on refers to packets before it.
     pub(super) begins_anew: bool,
     /// Whether its frame is taken.
     pub(super) is_wanted: bool,
@@ -170,21 +170,27 @@ impl TakenVideo {
         let needed = blocks.needed(&numbers).ok_or("has a frame without a key frame before it")?;
         let mut wanted: Vec<usize> = numbers.iter().filter_map(|frame| blocks.packet_of(*frame)).collect();
         wanted.sort_unstable();
+        // When the first of the frames from each one on is shown.
+        let mut earliest: Vec<i64> = wanted.iter().map(|place| blocks.packets()[*place].pts).collect();
+        for nth in (1..earliest.len()).rev() {
+            earliest[nth - 1] = earliest[nth - 1].min(earliest[nth]);
+        }
         let mut packets = Vec::with_capacity(needed.len());
-        let mut next = None;
         for place in needed {
             let packet = &blocks.packets()[place];
             let number = blocks.first_packet() + place as u64;
             let bytes = bytes_of(place).ok_or_else(|| {
                 format!("is cut off before packet {number}, or has key frames that are not whole and was read in part")
             })?;
-            let skipped = next.map_or(place..place, |next| next..place);
-            next = Some(place + 1);
-            let is_wanted = wanted.binary_search(&place).is_ok();
+            let (is_wanted, next) = match wanted.binary_search(&place) {
+                Ok(nth) => (true, nth),
+                Err(next) => (false, next),
+            };
             if !is_wanted && is_reference(&track.codec, &track.extra_data, bytes) == Some(false) {
                 continue;
             }
-            let begins_anew = packet.is_key && blocks.packets()[skipped].iter().any(|packet| !packet.is_droppable);
+            // So a frame does not depend on which others are taken. Pictures behind a key frame that are shown before it need earlier ones.
+            let begins_anew = packet.is_key && earliest.get(next).is_none_or(|pts| *pts >= packet.pts);
             let bytes = self.with_prefix(bytes);
             packets.push(NeededPacket { number, pts: packet.pts, bytes, begins_anew, is_wanted });
         }

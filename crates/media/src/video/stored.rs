@@ -3,6 +3,7 @@
 use super::{
     Video, VideoTable, VideoTrack, encode_video_table,
     excerpt::{append_part, read_track, take_part, track_bytes},
+    packet::MAX_PACKETS,
 };
 use crate::MediaError;
 
@@ -22,16 +23,21 @@ impl<'b> StoredVideo<'b> {
     /// Reads what [`encode_stored_video`] has made.
     ///
     /// # Errors
-    /// If the bytes are not that, or a block of the table is not valid.
+    /// If the bytes are not that, there are more than 16,777,216 packets, or a block of the table is not valid.
     pub fn read(bytes: &'b [u8]) -> Result<Self, MediaError> {
         let damaged = MediaError::Malformed { byte: 0, problem: "what is stored of a video is not valid" };
         let mut rest = bytes.strip_prefix(&MAGIC).ok_or(damaged.clone())?;
         let track = take_part(&mut rest).and_then(read_track).ok_or(damaged.clone())?.0;
         let table = VideoTable::read(rest)?;
-        let blocks = 0..table.blocks();
-        let place = table.place(blocks.clone());
-        let [from, to] = [place.start, place.end].map(|byte| usize::try_from(byte).unwrap_or(usize::MAX));
-        table.read_blocks(blocks, rest.get(from..to).filter(|_| to == rest.len()).ok_or(damaged)?)?;
+        if table.packets() > MAX_PACKETS as u64 || table.place(0..table.blocks()).end != rest.len() as u64 {
+            return Err(damaged);
+        }
+        // One by one, as few bytes may be many packets.
+        for block in 0..table.blocks() {
+            let place = table.place(block..block + 1);
+            let [from, to] = [place.start, place.end].map(|byte| usize::try_from(byte).unwrap_or(usize::MAX));
+            table.read_blocks(block..block + 1, rest.get(from..to).ok_or_else(|| damaged.clone())?)?;
+        }
         Ok(Self { track, table: rest })
     }
 }

@@ -89,13 +89,15 @@ async fn samples(fixture: &FeedFixture, resources: &Arc<Resources>) -> (BTreeMap
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_samples_of_a_batch_need_of_one_video_is_decoded_once_and_gives_the_same_frames() {
     let Some(resources) = decoding(PLENTY, None) else { return };
-    for clip in ["frames = 2", "frames = 3, stride = 7", "frames = 4, pick = \"uniform\""] {
+    let clips = ["frames = 2", "frames = 3, stride = 7", "frames = 4, pick = \"uniform\"", "frames = 12"];
+    for clip in clips {
         let alone = videos(&[GROUPS.to_vec()], CLIPS, 1, clip).await;
         let together = videos(&[GROUPS.to_vec()], CLIPS, CLIPS, clip).await;
         let (expected, of_each) = samples(&alone, &resources).await;
         assert!(expected.len() == CLIPS && expected.values().all(|(is_good, _)| *is_good));
         let (found, of_all) = samples(&together, &resources).await;
         assert!(found == expected, "{clip}: frames depend on what else is in a batch");
+        assert!(of_all.packets <= 40, "{clip}: {of_all:?} for all, each packet at most once");
         assert!(3 * of_all.packets <= of_each.packets, "{clip}: {of_all:?} for all, {of_each:?} one by one");
         assert!(of_all.frames <= of_each.frames);
         // Frames are kept as far as there is memory for them.
