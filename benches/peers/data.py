@@ -21,6 +21,7 @@ class Settings:
     columns: int = 0  # of numbers, in place of pictures with labels
     seq_len: int = 0  # tokens of a sequence, in place of pictures with labels
     frames: int = 0  # of a clip, in place of pictures with labels
+    clips: str = "random"  # which: of random videos, a `window` of several of each, or the `first` of one long video after the other
     sound: str = ""  # seconds of a segment, or `whole`, in place of pictures with labels
     arrays: str = ""  # workload whose arrays are read, in place of pictures with labels
 

@@ -16,6 +16,8 @@ class Store(http.server.SimpleHTTPRequestHandler):
     # Without this, the body would wait for the acknowledgement of the header, which is a separate write.
     disable_nagle_algorithm = True
     settings = Settings(cores=1)
+    # What was sent: the path, and where the range of it begins and ends.
+    sent: list[tuple[str, int, int]] = []
 
     def do_GET(self) -> None:
         path = self.translate_path(self.path)
@@ -32,6 +34,7 @@ class Store(http.server.SimpleHTTPRequestHandler):
             wanted = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
             start = int(wanted[1]) if wanted else 0
             end = min(size, int(wanted[2]) + 1 if wanted and wanted[2] else size)
+            self.sent.append((path, start, end))
             self.send_response(206 if wanted else 200)
             if wanted:
                 self.send_header("Content-Range", f"bytes {start}-{end - 1}/{size}")

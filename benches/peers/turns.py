@@ -2,6 +2,7 @@
 `--videos` and `--sounds` run it."""
 
 import argparse
+import collections.abc
 import dataclasses
 import json
 import pathlib
@@ -32,6 +33,8 @@ class Kind:
     unit_of_cpu: str
     case: str  # what differs between cases
     requirements: tuple[str, ...]  # of our environment
+    indexes: collections.abc.Callable[[Data], list[list]] | None = None  # arguments of each `spdl-ctl index`, unless the files are all
+    more: collections.abc.Callable[[pathlib.Path, Data], list[str]] | None = None  # lines behind the table, by our Python
 
     def units(self, settings: Settings) -> int:
         """Units in a batch."""
@@ -80,9 +83,15 @@ def run(kind: Kind, parser: argparse.ArgumentParser, cases) -> None:
     )
     versions = {package: version for loader in ready for package, version in loader.versions.items()}
     print(setting, markdown(kind, runs, [loader.title for loader in contestants], list(cases)), sep="\n\n", end="\n\n")
+    for line in more_lines(kind, args.home / "venvs", data):
+        print(f"- {line}")
     print("- versions: " + ", ".join(f"{package} {version}" for package, version in sorted(versions.items())))
     if args.json:
         print(json.dumps({"setting": setting, "versions": versions, "runs": runs}))
+
+
+def more_lines(kind: Kind, venvs: pathlib.Path, data: Data) -> list[str]:
+    return kind.more(install.environment(venvs, kind.name, kind.requirements), data) if kind.more else []
 
 
 def prepare(kind: Kind, contestants: list, no_build: bool) -> tuple[list, list[dict]]:
@@ -101,7 +110,9 @@ def prepare(kind: Kind, contestants: list, no_build: bool) -> tuple[list, list[d
                 raise
             measure.progress(f"{loader.title}: {error}")
             failed.append({"loader": loader.title, "case": None, "error": str(error)})
-    loaders.run([ours.parent / "spdl-ctl", "index", contestants[0].data.format(kind.format), "--force"])
+    data = contestants[0].data
+    for arguments in kind.indexes(data) if kind.indexes else [[data.format(kind.format)]]:
+        loaders.run([ours.parent / "spdl-ctl", "index", *arguments, "--force"])
     return ready, failed
 
 
