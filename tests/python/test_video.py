@@ -171,6 +171,41 @@ def test_frames_of_a_rate_are_those_that_are_shown_then(ffmpeg: str, tmp_path: p
         assert one[f"{suffix}-mask"].tolist() == [1, 1, 1, 1, 1, 1, 0, 0]
 
 
+def test_all_frames_those_at_times_and_those_from_key_frames_on(ffmpeg: str, tmp_path: pathlib.Path) -> None:
+    files = tmp_path / "files"
+    files.mkdir()
+    write(ffmpeg, files / "one.mp4", [*X264, *YUV])
+    theirs = original(ffmpeg, files / "one.mp4")
+    (tmp_path / "times.csv").write_text("file,times\none.mp4,1.13 0.2 0.68\n")
+    ctl("index", files, "--table", tmp_path / "times.csv")
+    wanted: dict[str, dict[str, Any]] = {
+        "all": {"frames": 40, "pick": "all"},
+        "every": {"frames": 40, "pick": "all", "rate": 12.5},
+        "at": {"frames": 4, "at": "times"},
+        "uniform": {"frames": 5, "pick": "uniform", "snap": "key_frame"},
+        "random": {"frames": 3, "stride": 2, "snap": "key_frame"},
+    }
+    columns = [{**video(**clip), "name": name} for name, clip in wanted.items()]
+    columns.append({"name": "mask", "from": FROM, "decode": "video_mask", "follows": "at"})
+    packets = run("ffprobe", "-v", "error", "-select_streams", "v", "-show_entries", "packet=pts,flags", "-of", "csv=p=0", files / "one.mp4")
+    shown = sorted((int(pts), flags) for pts, flags in (line.split(",")[:2] for line in packets.decode().split()))
+    keys = [number for number, (_, flags) in enumerate(shown) if flags.startswith("K")]
+    assert len(shown) == len(theirs) == 30 and len(keys) >= 3, shown
+    made = job(files, *columns, bad_samples="fail", epochs=3, epoch_end="partial")
+    with spdl_cluster.local(made, tensors="numpy") as loader:
+        epochs = [one for _ in range(3) for one in samples(loader)]
+    for one in epochs:
+        assert frames_of(one["all"], theirs) == list(range(30))
+        assert frames_of(one["every"], theirs) == list(range(0, 30, 2))
+        assert frames_of(one["at"], theirs) == [28, 5, 17, 17] and one["mask"].tolist() == [True, True, True, False]
+        assert frames_of(one["uniform"], theirs) == [max(key for key in keys if key <= middle) for middle in (3, 9, 15, 21, 27)]
+        first = frames_of(one["random"], theirs)
+        assert first[0] in keys and first == [first[0], first[0] + 2, first[0] + 4]
+    made = job(files, {**video(frames=29, pick="all"), "name": "short"}, bad_samples="fail", epoch_end="partial")
+    with pytest.raises(spdl_cluster.SpdlError, match="more frames than the 29"), spdl_cluster.local(made, tensors="numpy") as loader:
+        samples(loader)
+
+
 @pytest.fixture(scope="module")
 def clips(ffmpeg: str, tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     """Writes a dozen videos of different lengths as a folder and as WebDataset, and returns the folder of both."""

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, fs, path::PathBuf};
 use serde_json::Value;
 use spdl_job::{
     ArgumentsFile, AudioChannels, AudioKeys, AudioLengthKeys, AudioRateKeys, BadSamples, BoxFormat, BoxLabelsKeys,
-    BoxStorage, BoxesKeys, BytesColumn, BytesKeys, CategoryKeys, CenterCrop, ClassesFile, ClipFile, ClipPick,
+    BoxStorage, BoxesKeys, BytesColumn, BytesKeys, CategoryKeys, CenterCrop, ClassesFile, ClipFile, ClipPick, ClipSnap,
     ColumnFile, ColumnKind, CropBox, DEFAULT_BAD_FRACTION, DecodeFile, DefaultFile, DeltaRunFile, DeltasFile,
     DocumentIdsKeys, DocumentLengthsKeys, FeaturesFile, FeaturesPreset, Fill, FunctionFile, Gain, GeometryKeys,
     GlobalLengthsKeys, ImageKeys, ImageOp, ImageSizeKeys, Interpolation, IsPadKeys, JobFile, JobSourceFile,
@@ -111,6 +111,8 @@ fn with_every_key() -> JobFile {
                 stride: Some(1),
                 rate: Some(1.0),
                 pick: Some(ClipPick::Start),
+                at: Some(String::new()),
+                snap: Some(ClipSnap::KeyFrame),
                 short: Some(ShortVideo::Bad),
                 source_rate: Some(1.0),
             }),

@@ -90,10 +90,11 @@ impl BadSampleCause {
             BadSampleProblem::Sound { field, .. } => (field, "is no sound that the column can hold"),
             BadSampleProblem::SoundTooLong { field, .. } => (field, "is a longer sound than `max_seconds`"),
             BadSampleProblem::SoundMemory { field, .. } => (field, "takes too much memory to decode"),
-            BadSampleProblem::Span { field, .. } => (field, "names no part of the sound"),
+            BadSampleProblem::Span { field, .. } => (field, "names no part of the file"),
             BadSampleProblem::Video { field, .. } => (field, "is no video that the column can hold"),
             BadSampleProblem::Frame { field, .. } => (field, "is not the frame that its dataset says"),
             BadSampleProblem::VideoTooShort { field, .. } => (field, "is a shorter video than the clip"),
+            BadSampleProblem::VideoTooLong { field, .. } => (field, "is a longer video than samples may have"),
             BadSampleProblem::VideoMemory { field, .. } => (field, "takes too much memory to decode"),
             BadSampleProblem::VideoDecoder { problem } => return format!("column `{column}`: {problem}"),
             BadSampleProblem::Boxes { field, .. } => (field, "has no boxes that the column can hold"),
@@ -187,6 +188,10 @@ pub enum BadSampleProblem {
     Frame { field: String, problem: String },
     #[error("field `{field}` has {frames} frames, which are fewer than those of the clip, and short = \"bad\"")]
     VideoTooShort { field: String, frames: usize },
+    #[error(
+        "field `{field}` has more frames than the {wanted} that a sample has at most; raise `frames` of the clip, or its stride"
+    )]
+    VideoTooLong { field: String, wanted: u32 },
     #[error(
         "field `{field}` is a video of {width}x{height} that takes {needed_bytes} bytes to decode; {max_bytes} are for decoding (a \
          part of the memory budget)"

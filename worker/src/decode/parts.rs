@@ -2,14 +2,16 @@
 
 use std::{collections::BTreeSet, ops::Range, sync::Arc};
 
+use spdl_job::VideoClip;
 use spdl_media::{SoundTable, VideoBlocks, VideoTrack};
 use spdl_pixels::{Parts, ScalableHead};
 
 use super::{
     Decoder, SampleKey,
-    column::ColumnDecoder,
+    column::{ColumnDecoder, sample_clip},
     read_video::{FrameChoice, WantedSeries},
     record::{FieldLookup, SampleRecord},
+    sample_clip::SampleClip,
     shared_frames::{FrameUser, SharedVideo},
 };
 
@@ -84,6 +86,14 @@ impl Decoder {
         of_columns.filter_map(|(_, prepared)| Some((&prepared.column.from[..], prepared.decoder.frame_choice()?)))
     }
 
+    /// Returns the clip of a sample; `None` if what its record says of it is wrong.
+    pub(crate) fn sample_clip<'c>(
+        clip: &'c VideoClip,
+        (key, fields): (SampleKey, &dyn FieldLookup),
+    ) -> Option<SampleClip<'c>> {
+        sample_clip(clip, &SampleRecord::new(fields, key.sample_in_record)).ok()
+    }
+
     /// Returns a video whose frames these samples take together.
     pub(crate) fn shared_video<'v>(&self, users: Vec<FrameUser<'v>>) -> SharedVideo<'v> {
         SharedVideo::new(self.inner.seed, Arc::clone(&self.resources.memory), users)
@@ -91,37 +101,38 @@ impl Decoder {
 
     /// Returns the packets of the video in `field` of a record that these samples of it need, in their order; `None` if any needs all
     /// of the field.
-    pub(crate) fn video_packets(
+    pub(crate) fn video_packets<'r>(
         &self,
-        samples: impl IntoIterator<Item = SampleKey>,
+        samples: impl IntoIterator<Item = (SampleKey, &'r dyn FieldLookup)>,
         field: &str,
         video: (&Arc<VideoTrack>, &Arc<VideoBlocks>),
     ) -> Option<Vec<usize>> {
-        self.union(samples, field, |decoder, of| decoder.video_packets(video, of))
+        self.union(samples, field, |decoder, of, record| decoder.video_packets(video, of, record))
     }
 
     /// Returns the numbers of the pictures that these samples of a record need of the list of `count` in its `field`, in order; `None` if
     /// any needs all of the field.
-    pub(crate) fn video_pictures(
+    pub(crate) fn video_pictures<'r>(
         &self,
-        samples: impl IntoIterator<Item = SampleKey>,
+        samples: impl IntoIterator<Item = (SampleKey, &'r dyn FieldLookup)>,
         (field, count): (&str, usize),
     ) -> Option<Vec<usize>> {
-        self.union(samples, field, |decoder, of| decoder.video_pictures(count, of))
+        self.union(samples, field, |decoder, of, record| decoder.video_pictures(count, of, record))
     }
 
     /// Returns what the decoders of `field` need for these samples, in order.
-    fn union(
+    fn union<'r>(
         &self,
-        samples: impl IntoIterator<Item = SampleKey>,
+        samples: impl IntoIterator<Item = (SampleKey, &'r dyn FieldLookup)>,
         field: &str,
-        needed: impl Fn(&dyn ColumnDecoder, (u64, SampleKey)) -> Option<Vec<usize>>,
+        needed: impl Fn(&dyn ColumnDecoder, (u64, SampleKey), &SampleRecord<'_>) -> Option<Vec<usize>>,
     ) -> Option<Vec<usize>> {
         let mut all = BTreeSet::new();
-        for key in samples {
+        for (key, fields) in samples {
+            let record = SampleRecord::new(fields, key.sample_in_record);
             for (_, prepared) in self.inner.prepared() {
                 if prepared.fields().any(|name| name == field) {
-                    all.extend(needed(&*prepared.decoder, (self.inner.seed, key))?);
+                    all.extend(needed(&*prepared.decoder, (self.inner.seed, key), &record)?);
                 }
             }
         }

@@ -21,6 +21,7 @@ use super::{
     SampleKey,
     memory::DecodeMemory,
     read_video::{FrameChoice, SeriesFrames},
+    sample_clip::SampleClip,
     taken_video::{NeededPacket, TakenVideo},
 };
 
@@ -38,10 +39,18 @@ pub(crate) enum VideoIdentity {
 pub(crate) struct FrameUser<'v> {
     choice: &'v FrameChoice,
     key: SampleKey,
-    /// The frames, if a record of a series names them.
-    series: Option<&'v SeriesFrames>,
+    frames: UserFrames<'v>,
     /// Whether the sample is being decoded, or was.
     is_claimed: AtomicBool,
+}
+
+/// Which frames a sample takes.
+#[derive(Debug)]
+pub(crate) enum UserFrames<'v> {
+    /// Those of its clip.
+    Clip(SampleClip<'v>),
+    /// Those that a record of a series names.
+    Series(&'v SeriesFrames),
 }
 
 /// A video of which several samples take frames.
@@ -118,8 +127,8 @@ impl VideoIdentity {
 }
 
 impl<'v> FrameUser<'v> {
-    pub(crate) const fn new(choice: &'v FrameChoice, key: SampleKey, series: Option<&'v SeriesFrames>) -> Self {
-        Self { choice, key, series, is_claimed: AtomicBool::new(false) }
+    pub(crate) const fn new(choice: &'v FrameChoice, key: SampleKey, frames: UserFrames<'v>) -> Self {
+        Self { choice, key, frames, is_claimed: AtomicBool::new(false) }
     }
 }
 
@@ -151,13 +160,14 @@ impl<'v> SharedVideo<'v> {
         let mut found: BTreeMap<u64, Vec<RunUser>> = BTreeMap::new();
         for (nth, user) in self.users.iter().enumerate() {
             // What cannot be chosen or was not read is reported when the sample is decoded.
-            let packets = match (user.choice, user.series) {
-                (_, Some(frames)) => TakenVideo::of_frames(frames).packets(&|place| frames.video.packet(place)).ok(),
-                (FrameChoice::Clip(clip), None) => {
+            let packets = match &user.frames {
+                UserFrames::Series(frames) => {
+                    TakenVideo::of_frames(frames).packets(&|place| frames.video.packet(place)).ok()
+                }
+                UserFrames::Clip(clip) => {
                     let chosen = decoding.taken.choose_other(clip, (self.seed, user.key)).ok();
                     chosen.and_then(|chosen| chosen.packets(decoding.bytes_of).ok())
                 }
-                (FrameChoice::Series(_), None) => None,
             };
             for run in packets.iter().flat_map(|packets| runs_of(packets)) {
                 found.entry(run[0].number).or_default().push(RunUser::new(nth, run));
@@ -287,13 +297,16 @@ impl<'v> SharedVideo<'v> {
         other: &RunUser,
         decoding: &FrameDecoding<'_, 'b>,
     ) -> Option<Vec<NeededPacket<'c>>> {
-        let series = self.users[other.user].series;
-        let first = series.map_or(decoding.taken.first_packet(), |frames| frames.video.blocks.first_packet());
+        let frames = &self.users[other.user].frames;
+        let first = match frames {
+            UserFrames::Series(frames) => frames.video.blocks.first_packet(),
+            UserFrames::Clip(_) => decoding.taken.first_packet(),
+        };
         let packet = |RunPacket { number, pts, is_wanted }: &RunPacket| {
             let place = usize::try_from(number - first).ok()?;
-            let bytes: &'c [u8] = match series {
-                Some(frames) => frames.video.packet(place)?,
-                None => (decoding.bytes_of)(place)?,
+            let bytes: &'c [u8] = match frames {
+                UserFrames::Series(frames) => frames.video.packet(place)?,
+                UserFrames::Clip(_) => (decoding.bytes_of)(place)?,
             };
             let bytes = decoding.taken.with_prefix(bytes);
             Some(NeededPacket { number: *number, pts: *pts, bytes, begins_anew: false, is_wanted: *is_wanted })

@@ -3,19 +3,16 @@
 use std::{borrow::Cow, sync::Arc};
 
 use spdl_frames::PacketBytes;
-use spdl_job::{ClipFrames, ShownTimes, VideoClip};
+use spdl_job::{ClipFrames, ShownTimes};
 use spdl_media::{OpenVideo, VideoBlocks, VideoBytes, VideoTrack, is_reference};
 use spdl_pixels::PictureLimits;
-use spdl_types::Draw;
 
 use crate::decode::{
     SampleKey,
     cause::{BadSampleProblem, reason},
     read_video::{ReadVideo, SeriesFrames},
+    sample_clip::SampleClip,
 };
-
-/// The part of a sample from which the clip is drawn; its operations draw from the first one, as those of a picture do.
-pub(super) const CLIP_PART: u32 = u32::MAX;
 
 /// A video, and which of its frames are taken.
 pub(super) struct TakenVideo {
@@ -50,7 +47,7 @@ impl NeededPacket<'_> {
 impl TakenVideo {
     /// Reads what a file says of a video, and chooses the frames of a clip. Also returns the bytes of its packets.
     pub(super) fn open<'b>(
-        clip: &VideoClip,
+        clip: &SampleClip<'_>,
         (field, file): (&str, &'b [u8]),
         of: (u64, SampleKey),
         limits: PictureLimits,
@@ -67,7 +64,7 @@ impl TakenVideo {
 
     /// Chooses the frames of a clip of a video of which parts were read.
     pub(super) fn of_read(
-        clip: &VideoClip,
+        clip: &SampleClip<'_>,
         (field, video): (&str, &ReadVideo),
         of: (u64, SampleKey),
         limits: PictureLimits,
@@ -95,10 +92,10 @@ impl TakenVideo {
 
     /// Chooses the frames of a clip of a video, of which the blocks are all.
     pub(super) fn choose(
-        clip: &VideoClip,
+        clip: &SampleClip<'_>,
         field: &str,
         (track, blocks): (&Arc<VideoTrack>, &Arc<VideoBlocks>),
-        (seed, key): (u64, SampleKey),
+        of: (u64, SampleKey),
     ) -> Result<Self, BadSampleProblem> {
         let begins: Vec<i64> = blocks.begins().collect();
         if begins.is_empty() {
@@ -106,17 +103,23 @@ impl TakenVideo {
         }
         let last = blocks.packet_of(begins.len() as u64 - 1).map(|packet| &blocks.packets()[packet]);
         let end = last.map_or(0, |packet| packet.pts + i64::from(packet.duration));
-        let times = ShownTimes { begins: &begins, end, time_base: track.time_base };
-        let drawn = || Draw::of_part(seed, key.epoch, key.id.0, CLIP_PART).bits();
-        let too_short = || BadSampleProblem::VideoTooShort { field: field.to_owned(), frames: begins.len() };
-        let ClipFrames { numbers, real } = clip.frames_of(&times, drawn).ok_or_else(too_short)?;
+        let is_key =
+            |frame: &usize| blocks.packet_of(*frame as u64).is_some_and(|place| blocks.packets()[place].is_key);
+        let keys = (!clip.clip.snap.is_exact()).then(|| (0..begins.len()).filter(is_key).collect::<Vec<usize>>());
+        let shown = ShownTimes { begins: &begins, end, time_base: track.time_base, keys: keys.as_deref() };
+        let ClipFrames { numbers, real } = clip.frames(field, &shown, of)?;
         let numbers = numbers.into_iter().map(|frame| frame as u64).collect();
         Ok(Self { track: Arc::clone(track), blocks: Arc::clone(blocks), numbers, real })
     }
 
     /// Chooses the frames of another clip of the same video.
-    pub(super) fn choose_other(&self, clip: &VideoClip, of: (u64, SampleKey)) -> Result<Self, BadSampleProblem> {
+    pub(super) fn choose_other(&self, clip: &SampleClip<'_>, of: (u64, SampleKey)) -> Result<Self, BadSampleProblem> {
         Self::choose(clip, "", (&self.track, &self.blocks), of)
+    }
+
+    /// Returns how many frames the sample has.
+    pub(super) const fn count(&self) -> usize {
+        self.numbers.len()
     }
 
     /// Returns the numbers of the frames, ascending, each once.

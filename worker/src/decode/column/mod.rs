@@ -11,6 +11,7 @@ mod box_labels;
 mod boxes;
 mod bytes;
 mod category;
+mod clip_times;
 mod float;
 mod geometry;
 mod image;
@@ -32,6 +33,7 @@ mod video_pictures;
 use std::{collections::HashMap, ops::Range, sync::Arc};
 
 use audio_fact::{AudioFact, AudioFactDecoder};
+pub(super) use clip_times::sample_clip;
 use serde_json::Value;
 use spdl_frames::FrameDecoders;
 use spdl_functions::CallMemory;
@@ -141,6 +143,7 @@ pub(super) trait ColumnDecoder: Send + Sync {
         &self,
         _video: (&Arc<VideoTrack>, &Arc<VideoBlocks>),
         _of: (u64, SampleKey),
+        _record: &SampleRecord<'_>,
     ) -> Option<Vec<usize>> {
         None
     }
@@ -162,7 +165,7 @@ pub(super) trait ColumnDecoder: Send + Sync {
 
     /// Returns the numbers of the pictures that decoding takes of a video that is a list of `count`; `None` if decoding reads the whole
     /// field.
-    fn video_pictures(&self, _count: usize, _of: (u64, SampleKey)) -> Option<Vec<usize>> {
+    fn video_pictures(&self, _count: usize, _of: (u64, SampleKey), _record: &SampleRecord<'_>) -> Option<Vec<usize>> {
         None
     }
 

@@ -4,13 +4,14 @@
 use std::sync::Arc;
 
 use spdl_frames::{FrameDecodeError, FramePlanes, PlaneFormat, PlaneKind, RgbConversion};
-use spdl_job::{PicturePlan, VideoClip, VideoColumn};
+use spdl_job::{PicturePlan, VideoColumn};
 use spdl_media::{VideoBlocks, VideoColor, VideoRotation, VideoTrack};
 use spdl_pixels::{Orientation, PictureLimits};
 use spdl_shard::format::FieldValue;
 
 use super::{
     ColumnDecoder, ColumnSample, ColumnSetup, DecodeResources, DecodeScratch, FieldTarget,
+    clip_times::sample_clip,
     image::{ImageColumnDecoder, RgbFrame},
     video_pictures::{self, VideoValue},
 };
@@ -21,6 +22,7 @@ use crate::{
         memory::NeverFits,
         read_video::{FrameChoice, ReadVideo, SeriesFrames, WantedSeries},
         record::SampleRecord,
+        sample_clip::SampleClip,
         shared_frames::{FrameDecoding, SharedVideo, VideoIdentity},
         taken_video::TakenVideo,
     },
@@ -60,15 +62,15 @@ struct ClipWriter<'a> {
     conversion: Option<(PlaneFormat, VideoColor, RgbConversion)>,
     /// The plan for frames of this stored size.
     plan: Option<([u32; 2], PicturePlan)>,
-    /// The bytes that are reserved.
+    /// The bytes that are reserved for a frame.
     permitted_bytes: u64,
     out: &'a mut [u8],
 }
 
 impl VideoDecoder {
     pub(super) fn new(column: &VideoColumn, setup: &ColumnSetup<'_>) -> Self {
-        let choice = match column.clip {
-            Some(clip) => FrameChoice::Clip(clip),
+        let choice = match &column.clip {
+            Some(clip) => FrameChoice::Clip(clip.clone()),
             None => {
                 let places = &setup.column.value.deltas[..];
                 let deltas = if places.is_empty() { vec![0] } else { places.to_vec() };
@@ -105,26 +107,38 @@ impl VideoDecoder {
 
 impl ColumnDecoder for VideoDecoder {
     fn fields(&self) -> Vec<&str> {
-        self.each.fields()
+        let mut fields = self.each.fields();
+        if let FrameChoice::Clip(clip) = &self.choice {
+            fields.extend(clip.at.as_deref());
+        }
+        fields
     }
 
     fn reads_video(&self) -> bool {
         matches!(self.choice, FrameChoice::Clip(_))
     }
 
-    fn video_packets(&self, video: (&Arc<VideoTrack>, &Arc<VideoBlocks>), of: (u64, SampleKey)) -> Option<Vec<usize>> {
-        let FrameChoice::Clip(clip) = &self.choice else { return None };
-        TakenVideo::choose(clip, "", video, of).ok()?.needed()
+    fn video_packets(
+        &self,
+        video: (&Arc<VideoTrack>, &Arc<VideoBlocks>),
+        of: (u64, SampleKey),
+        record: &SampleRecord<'_>,
+    ) -> Option<Vec<usize>> {
+        TakenVideo::choose(&self.clip("", record).ok()?, "", video, of).ok()?.needed()
     }
 
     fn frame_choice(&self) -> Option<&FrameChoice> {
         Some(&self.choice)
     }
 
-    fn video_pictures(&self, count: usize, of: (u64, SampleKey)) -> Option<Vec<usize>> {
-        let FrameChoice::Clip(clip) = &self.choice else { return None };
+    fn video_pictures(&self, count: usize, of: (u64, SampleKey), record: &SampleRecord<'_>) -> Option<Vec<usize>> {
+        let clip = match self.clip("", record) {
+            // Its field may have to be read.
+            Err(BadSampleProblem::Missing { .. }) => return None,
+            clip => clip,
+        };
         // If nothing can be chosen, the sample is bad, and nothing is read.
-        let chosen = video_pictures::choose(clip, ("", count), of);
+        let chosen = clip.and_then(|clip| video_pictures::choose(&clip, ("", count), of));
         Some(chosen.map_or_else(|_| Vec::new(), |clip| clip.numbers))
     }
 
@@ -138,8 +152,10 @@ impl ColumnDecoder for VideoDecoder {
             VideoValue::File(content) => self.decode(sample.replace(content).0, target),
             VideoValue::Pictures(files) => {
                 let (of_field, of) = ((sample.field, files.len()), (sample.seed, sample.key));
-                let frames = video_pictures::choose(self.clip(sample.field)?, of_field, of)?;
-                video_pictures::decode(&self.each, &frames, &files, sample, target.fixed())
+                let frames = video_pictures::choose(&self.clip(sample.field, sample.record)?, of_field, of)?;
+                self.write_frames(frames.numbers.len(), target, |out| {
+                    video_pictures::decode(&self.each, &frames, &files, sample, out)
+                })
             }
         }
     }
@@ -148,9 +164,12 @@ impl ColumnDecoder for VideoDecoder {
         let (sample, content) = sample.replace(());
         let (field, file) = (sample.field, content.into_file());
         let of = (sample.seed, sample.key);
-        let (taken, bytes) = TakenVideo::open(self.clip(field)?, (field, &file), of, sample.resources.limits)?;
+        let clip = self.clip(field, sample.record)?;
+        let (taken, bytes) = TakenVideo::open(&clip, (field, &file), of, sample.resources.limits)?;
         let shared = sample.record.shared_file(field);
-        self.decode_taken(&taken, &|place| taken.packet_of_file(&bytes, place), shared, sample, target)
+        self.write_frames(taken.count(), target, |out| {
+            self.decode_taken(&taken, &|place| taken.packet_of_file(&bytes, place), shared, sample, out)
+        })
     }
 
     fn decode_read(
@@ -159,11 +178,12 @@ impl ColumnDecoder for VideoDecoder {
         target: &mut FieldTarget<'_>,
     ) -> Result<(), BadSampleProblem> {
         let (sample, video) = sample.replace(());
-        let FrameChoice::Clip(clip) = &self.choice else { unreachable!("only videos of clips are read in part") };
-        let of = (sample.seed, sample.key);
-        let taken = TakenVideo::of_read(clip, (sample.field, video), of, sample.resources.limits)?;
+        let (clip, of) = (self.clip(sample.field, sample.record)?, (sample.seed, sample.key));
+        let taken = TakenVideo::of_read(&clip, (sample.field, video), of, sample.resources.limits)?;
         let shared = sample.record.shared_video(VideoIdentity::of_track(&video.track));
-        self.decode_taken(&taken, &|place| video.packet(place), shared, sample, target)
+        self.write_frames(taken.count(), target, |out| {
+            self.decode_taken(&taken, &|place| video.packet(place), shared, sample, out)
+        })
     }
 
     fn decode_series(
@@ -174,19 +194,37 @@ impl ColumnDecoder for VideoDecoder {
         let (sample, frames) = sample.replace(());
         let taken = TakenVideo::of_series(sample.field, frames, sample.resources.limits)?;
         let shared = sample.record.shared_video(VideoIdentity::of_track(&frames.video.track));
-        self.decode_taken(&taken, &|place| frames.video.packet(place), shared, sample, target)
+        self.decode_taken(&taken, &|place| frames.video.packet(place), shared, sample, (target.fixed(), 0))
     }
 }
 
 impl VideoDecoder {
-    /// Returns the clip, which a video that is read whole or in part needs.
-    fn clip(&self, field: &str) -> Result<&VideoClip, BadSampleProblem> {
+    /// Returns the clip of a sample, which a video that is read whole or in part needs.
+    fn clip(&self, field: &str, record: &SampleRecord<'_>) -> Result<SampleClip<'_>, BadSampleProblem> {
         let FrameChoice::Clip(clip) = &self.choice else {
             let problem = "is no frame of a video that a record of a series names: write which frames of it are taken, as clip = \
                            { frames = 16 }";
             return Err(BadSampleProblem::Frame { field: field.to_owned(), problem: problem.to_owned() });
         };
-        Ok(clip)
+        sample_clip(clip, record)
+    }
+
+    /// Has so many frames written to their place, which is made if samples differ in length. Its bytes are then reserved with what
+    /// decoding takes.
+    fn write_frames(
+        &self,
+        count: usize,
+        target: &mut FieldTarget<'_>,
+        write: impl FnOnce((&mut [u8], u64)) -> Result<(), BadSampleProblem>,
+    ) -> Result<(), BadSampleProblem> {
+        if !matches!(&self.choice, FrameChoice::Clip(clip) if clip.is_all()) {
+            return write((target.fixed(), 0));
+        }
+        let mut made = vec![0; count * self.each.bytes()];
+        let bytes = made.len() as u64;
+        write((&mut made, bytes))?;
+        *target.ragged() = made.into();
+        Ok(())
     }
 
     /// Decodes the frames of a sample into its place. `bytes_of` returns the bytes of the packet at a place, if they are there; `shared`
@@ -197,7 +235,7 @@ impl VideoDecoder {
         bytes_of: &dyn Fn(usize) -> Option<&'b [u8]>,
         shared: Option<&SharedVideo<'_>>,
         sample: ColumnSample<'_, '_, ()>,
-        target: &mut FieldTarget<'_>,
+        (out, beside_bytes): (&mut [u8], u64),
     ) -> Result<(), BadSampleProblem> {
         let ColumnSample { field, seed, key, record, resources, scratch, .. } = sample;
         let limits = resources.limits;
@@ -213,7 +251,8 @@ impl VideoDecoder {
         let mut plan_of = |stored| self.plan(stored, orientation, (seed, key), (field, limits), record);
         let plan = plan_of(of_track)?;
         let [width, height] = of_track.map(|side| side.next_multiple_of(UNIT_PIXELS));
-        let needed_bytes = self.memory_bytes([width, height], orientation, &plan);
+        let frame_bytes = self.memory_bytes([width, height], orientation, &plan);
+        let needed_bytes = frame_bytes + beside_bytes;
         let _permit = resources.memory.take(needed_bytes).map_err(|NeverFits { max_bytes }| {
             let ([width, height], field) = (of_track, field.to_owned());
             BadSampleProblem::VideoMemory { field, width, height, needed_bytes, max_bytes }
@@ -228,8 +267,8 @@ impl VideoDecoder {
             scratch,
             conversion: None,
             plan: Some((of_track, plan)),
-            permitted_bytes: needed_bytes,
-            out: target.fixed(),
+            permitted_bytes: frame_bytes,
+            out,
         };
         let max_pixels = u64::from(width) * u64::from(height);
         let mut failed = None;

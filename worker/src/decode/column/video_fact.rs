@@ -9,9 +9,12 @@ use spdl_types::DType;
 
 use super::{
     ColumnDecoder, ColumnSample, ColumnSetup, FieldTarget,
+    clip_times::sample_clip,
     video_pictures::{self, VideoValue},
 };
-use crate::decode::{SampleKey, cause::BadSampleProblem, read_video::ReadVideo, taken_video::TakenVideo};
+use crate::decode::{
+    SampleKey, cause::BadSampleProblem, read_video::ReadVideo, record::SampleRecord, taken_video::TakenVideo,
+};
 
 /// Decodes to a number for each frame of a clip.
 pub(super) struct VideoFactDecoder {
@@ -33,7 +36,7 @@ impl VideoFactDecoder {
     /// Finds the column that is followed, which a valid job has.
     pub(super) fn new(follows: &str, fact: VideoFact, setup: &ColumnSetup<'_>) -> Self {
         let followed = setup.columns.iter().find_map(|column: &Column| match &column.kind {
-            ColumnKind::Video(video) if column.name == follows => video.clip,
+            ColumnKind::Video(video) if column.name == follows => video.clip.clone(),
             _ => None,
         });
         let clip = followed.unwrap_or_else(|| panic!("a valid job has a video column `{follows}` that others follow"));
@@ -42,17 +45,26 @@ impl VideoFactDecoder {
 }
 
 impl ColumnDecoder for VideoFactDecoder {
+    fn fields(&self) -> Vec<&str> {
+        self.clip.at.iter().map(String::as_str).collect()
+    }
+
     fn reads_video(&self) -> bool {
         true
     }
 
     /// Nothing is decoded: the tables are enough.
-    fn video_packets(&self, _: (&Arc<VideoTrack>, &Arc<VideoBlocks>), _: (u64, SampleKey)) -> Option<Vec<usize>> {
+    fn video_packets(
+        &self,
+        _: (&Arc<VideoTrack>, &Arc<VideoBlocks>),
+        _: (u64, SampleKey),
+        _: &SampleRecord<'_>,
+    ) -> Option<Vec<usize>> {
         Some(Vec::new())
     }
 
     /// Nothing is decoded: their number is enough.
-    fn video_pictures(&self, _: usize, _: (u64, SampleKey)) -> Option<Vec<usize>> {
+    fn video_pictures(&self, _: usize, _: (u64, SampleKey), _: &SampleRecord<'_>) -> Option<Vec<usize>> {
         Some(Vec::new())
     }
 
@@ -62,12 +74,12 @@ impl ColumnDecoder for VideoFactDecoder {
         target: &mut FieldTarget<'_>,
     ) -> Result<(), BadSampleProblem> {
         let (sample, value) = sample.replace(());
-        let ColumnSample { field, seed, key, resources, .. } = &sample;
+        let ColumnSample { field, seed, key, record, resources, .. } = &sample;
         let count = match VideoValue::of(field, value, resources.limits)? {
             VideoValue::File(content) => return self.decode(sample.replace(content).0, target),
             VideoValue::Pictures(files) => files.len(),
         };
-        let frames = video_pictures::choose(&self.clip, (field, count), (*seed, *key))?;
+        let frames = video_pictures::choose(&sample_clip(&self.clip, record)?, (field, count), (*seed, *key))?;
         let values: Vec<f64> = match self.fact {
             VideoFact::Times => video_pictures::seconds(&self.clip, &frames, field)?,
             VideoFact::Mask => video_pictures::mask(&frames).map(f64::from).collect(),
@@ -77,9 +89,9 @@ impl ColumnDecoder for VideoFactDecoder {
     }
 
     fn decode(&self, sample: ColumnSample<'_, '_>, target: &mut FieldTarget<'_>) -> Result<(), BadSampleProblem> {
-        let ColumnSample { field, content, seed, key, resources, .. } = sample;
-        let file = content.into_file();
-        let (taken, _) = TakenVideo::open(&self.clip, (field, &file), (seed, key), resources.limits)?;
+        let ColumnSample { field, content, seed, key, record, resources, .. } = sample;
+        let (clip, file) = (sample_clip(&self.clip, record)?, content.into_file());
+        let (taken, _) = TakenVideo::open(&clip, (field, &file), (seed, key), resources.limits)?;
         self.write(&self.values(&taken), target);
         Ok(())
     }
@@ -89,8 +101,9 @@ impl ColumnDecoder for VideoFactDecoder {
         sample: ColumnSample<'_, '_, &ReadVideo>,
         target: &mut FieldTarget<'_>,
     ) -> Result<(), BadSampleProblem> {
-        let ColumnSample { field, content: video, seed, key, resources, .. } = sample;
-        let taken = TakenVideo::of_read(&self.clip, (field, video), (seed, key), resources.limits)?;
+        let ColumnSample { field, content: video, seed, key, record, resources, .. } = sample;
+        let clip = sample_clip(&self.clip, record)?;
+        let taken = TakenVideo::of_read(&clip, (field, video), (seed, key), resources.limits)?;
         self.write(&self.values(&taken), target);
         Ok(())
     }

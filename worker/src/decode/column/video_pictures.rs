@@ -7,7 +7,6 @@ use bytes::Bytes;
 use spdl_job::{ClipFrames, VideoClip};
 use spdl_pixels::PictureLimits;
 use spdl_shard::format::{Content, FieldValue};
-use spdl_types::Draw;
 
 use super::{
     ColumnSample,
@@ -17,8 +16,8 @@ use crate::decode::{
     SampleKey,
     cause::BadSampleProblem,
     record::{FollowedPlan, one_value},
+    sample_clip::SampleClip,
     still::open_picture,
-    taken_video::CLIP_PART,
 };
 
 /// The value of a field of videos.
@@ -49,16 +48,14 @@ impl VideoValue {
 
 /// Chooses the pictures of a clip among `count`.
 pub(super) fn choose(
-    clip: &VideoClip,
+    clip: &SampleClip<'_>,
     (field, count): (&str, usize),
-    (seed, key): (u64, SampleKey),
+    of: (u64, SampleKey),
 ) -> Result<ClipFrames, BadSampleProblem> {
-    if clip.needs_times() && clip.source_millirate.is_none() {
+    if clip.clip.needs_times() && clip.clip.source_millirate.is_none() {
         return Err(no_times(field));
     }
-    let drawn = || Draw::of_part(seed, key.epoch, key.id.0, CLIP_PART).bits();
-    let too_short = || BadSampleProblem::VideoTooShort { field: field.to_owned(), frames: count };
-    clip.pictures_of(count, drawn).ok_or_else(too_short)
+    clip.pictures((field, count), of)
 }
 
 /// Returns when the pictures of a clip are shown, in seconds.
@@ -78,13 +75,13 @@ fn no_times(field: &str) -> BadSampleProblem {
     BadSampleProblem::Video { field: field.to_owned(), problem: problem.to_owned() }
 }
 
-/// Decodes the pictures of a clip, one after the other, into their places.
+/// Decodes the pictures of a clip, one after the other, into their places, beside so many bytes that are reserved with each.
 pub(super) fn decode(
     each: &ImageColumnDecoder,
     frames: &ClipFrames,
     files: &[Option<Bytes>],
     sample: ColumnSample<'_, '_, ()>,
-    out: &mut [u8],
+    (out, beside_bytes): (&mut [u8], u64),
 ) -> Result<(), BadSampleProblem> {
     let ColumnSample { field, seed, key, record, resources, scratch, .. } = sample;
     let bytes = each.bytes();
@@ -106,7 +103,7 @@ pub(super) fn decode(
             known = Some(made.clone());
             Ok(made)
         };
-        let file = PictureFile { field, bytes: file, beside_bytes: 0 };
+        let file = PictureFile { field, bytes: file, beside_bytes };
         each.write(file, plan, (resources, &mut *scratch), &mut out[place]).map_err(in_list)?;
     }
     Ok(())

@@ -72,7 +72,9 @@ proptest! {
         let mask = "name = \"mask\"\nfrom = \"jpg|png\"\ndecode = \"video_mask\"\nfollows = \"video\"";
         let job = job(&[&column, mask]);
         let key = key(id);
-        let needed = Decoder::new(&job, CLASSES).unwrap().video_pictures([key], ("jpg", count)).unwrap();
+        let nothing = |_: &str| None::<FieldValue>;
+        let samples = [(key, &nothing as &dyn FieldLookup)];
+        let needed = Decoder::new(&job, CLASSES).unwrap().video_pictures(samples, ("jpg", count)).unwrap();
         let files: Vec<Option<Bytes>> =
             (0..count).map(|nth| needed.contains(&nth).then(|| Bytes::from_static(ASTRONAUT_GREY))).collect();
         let found = decoded(&job, key, &FieldValue::List(files));
@@ -133,4 +135,61 @@ fn what_is_wrong_with_a_frame_is_named_by_its_number() {
     let cause = decoded(&times, key(3), &list_of(&[CAT; 3])).unwrap_err();
     assert_eq!(cause.column, "times");
     assert!(cause.to_string().contains("give `source_rate`"), "{cause}");
+}
+
+#[test]
+fn all_pictures_are_a_value_as_long_as_the_list() {
+    let column = video_column("frames = 4, pick = \"all\"", "{ resize = [8, 8] }", "");
+    let decoder = Decoder::new(&job(&[&column]), CLASSES).unwrap();
+    let of = |count: usize| {
+        let mut value = Bytes::new();
+        let field = |_: &str| Some(list_of(&vec![ASTRONAUT_GREY; count]));
+        let decoded = decoder.decode_sample(key(3), &field, &mut [FieldTarget::Ragged(&mut value)]);
+        decoded.map(|()| value)
+    };
+    for count in 1..=4 {
+        assert!(of(count).unwrap() == whole(ASTRONAUT_GREY, [8, 8]).repeat(count), "{count} pictures");
+    }
+    let error = of(5).unwrap_err().to_string();
+    assert!(
+        error.contains("field `jpg` has more frames than the 4 that a sample has at most; raise `frames`"),
+        "{error}"
+    );
+}
+
+#[test]
+fn times_in_a_field_say_which_pictures_a_clip_has() {
+    let followers = ["video_times", "video_mask"]
+        .map(|kind| format!("name = \"{kind}\"\nfrom = \"jpg\"\ndecode = \"{kind}\"\nfollows = \"video\""));
+    let decoded = |times: Option<FieldValue>, short: &str| {
+        let clip = format!("frames = 3, at = \"when\", source_rate = 10, short = \"{short}\"");
+        let job = job(&[&video_column(&clip, "{ resize = [8, 8] }", ""), &followers[0], &followers[1]]);
+        let mut columns: Vec<Vec<u8>> = job.columns.iter().map(|column| vec![0; column.max_bytes() as usize]).collect();
+        let mut targets: Vec<FieldTarget<'_>> = columns.iter_mut().map(|bytes| FieldTarget::Fixed(bytes)).collect();
+        let field = |name: &str| if name == "when" { times.clone() } else { Some(list_of(&[CAT; 5])) };
+        Decoder::new(&job, CLASSES).unwrap().decode_sample(key(3), &field, &mut targets)?;
+        let times = columns[1].as_chunks::<8>().0.iter().map(|time| f64::from_le_bytes(*time));
+        Ok::<_, BadSampleCause>((times.collect::<Vec<f64>>(), columns[2].clone()))
+    };
+    let text = |text: &'static str| Some(Bytes::from_static(text.as_bytes()).into());
+    let elements = [0.4_f32, 0.1, 0.25].map(f32::to_le_bytes).concat().into();
+    let array = spdl_shard::format::Array { dtype: DType::F32, shape: vec![3], elements };
+    let list = FieldValue::List(["0.4", "0.1", "0.25"].map(|text| Some(Bytes::from(text))).into());
+    let array = FieldValue::One(spdl_shard::format::Content::Array(array));
+    for times in [text("0.4 0.1\t0.25\n"), text("[0.4, 0.1, 0.25]"), Some(array), Some(list)] {
+        assert_eq!(decoded(times, "bad").unwrap(), (vec![0.4, 0.1, 0.2], vec![1, 1, 1]));
+    }
+    assert_eq!(decoded(text("0.1;0.3"), "repeat_last").unwrap(), (vec![0.1, 0.3, 0.3], vec![1, 1, 0]));
+    for (times, expected) in [
+        (text("0.1 0.3"), "field `when` has 2 times, and the clip has 3 frames"),
+        (text("0 0 0 0"), "field `when` has 4 times, and the clip has 3 frames"),
+        (text("0 0 9"), "field `when` names second 9, which the video does not have"),
+        (text("-1 0 0"), "field `when` names second -1, which the video does not have"),
+        (text("0 x 0"), "field `when` is \"x\", not a number"),
+        (text("0 nan 0"), "field `when` is \"NaN\", not a number"),
+        (None, "`when`"),
+    ] {
+        let error = decoded(times, "bad").unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+    }
 }

@@ -7,10 +7,10 @@ use bytes::Bytes;
 use spdl_shard::format::{FieldValue, ShardIndex};
 
 use super::{
-    field_parts::FieldParts,
+    field_parts::{FieldParts, ReadFields},
     sample::{BatchSample, CutContent, CutField, WantedField},
 };
-use crate::{feed::open::Feed, fetch::Pieces};
+use crate::{decode::FieldLookup, feed::open::Feed, fetch::Pieces};
 
 /// A list of pictures, and those of it to read.
 pub(super) struct PictureParts<'f> {
@@ -58,7 +58,10 @@ pub(super) fn plan<'f>(
         return None;
     }
     let places = index.files(&record, field.nth)?;
-    let of_record = samples.iter().filter(|sample| sample.record == field.record).map(BatchSample::key);
+    let nothing = Pieces::default();
+    let others = ReadFields { index, record: field.record, read: &nothing };
+    let of_record = samples.iter().filter(|sample| sample.record == field.record);
+    let of_record = of_record.map(|sample| (sample.key(), &others as &dyn FieldLookup));
     let numbers = feed.decoder.video_pictures(of_record, (name, places.len()))?;
     if numbers.len() == places.len() {
         return None;

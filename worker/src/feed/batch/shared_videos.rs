@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::records::FetchedGroup;
-use crate::decode::{Decoder, FrameChoice, FrameUser, SharedVideo, VideoIdentity};
+use crate::decode::{Decoder, FrameChoice, FrameUser, SharedVideo, UserFrames, VideoIdentity};
 
 /// The videos of which several samples take frames.
 #[derive(Debug, Default)]
@@ -23,12 +23,17 @@ impl<'g> SharedVideos<'g> {
                 let user = match choice {
                     FrameChoice::Series(wanted) => {
                         let frames = group.frames(&record, wanted).and_then(|frames| frames.frames.as_ref().ok());
-                        frames.map(|frames| (VideoIdentity::of_track(&frames.video.track), Some(frames)))
+                        frames.map(|frames| (VideoIdentity::of_track(&frames.video.track), UserFrames::Series(frames)))
                     }
-                    FrameChoice::Clip(_) => names.iter().find_map(|name| Some((group.identity(&record, name)?, None))),
+                    FrameChoice::Clip(clip) => {
+                        let video = names.iter().find_map(|name| group.identity(&record, name));
+                        let field = |name: &str| group.field(&record, name).ok().flatten();
+                        let clip = Decoder::sample_clip(clip, (sample.key(), &field));
+                        video.zip(clip.map(UserFrames::Clip))
+                    }
                 };
-                if let Some((video, series)) = user {
-                    let user = FrameUser::new(choice, sample.key(), series);
+                if let Some((video, frames)) = user {
+                    let user = FrameUser::new(choice, sample.key(), frames);
                     found.entry(video).or_default().push((sample.entry, user));
                 }
             }

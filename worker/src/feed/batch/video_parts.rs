@@ -11,12 +11,12 @@ use spdl_media::{VideoBlocks, VideoTrack};
 use spdl_shard::{format::ShardIndex, ranges::merge};
 
 use super::{
-    field_parts::{FieldParts, bytes_of},
+    field_parts::{FieldParts, ReadFields, bytes_of},
     sample::{BatchSample, CutContent, CutField, WantedField},
     video_tables::{NoTables, VideoKey, stored_tables, tables_of},
 };
 use crate::{
-    decode::ReadVideo,
+    decode::{FieldLookup, ReadVideo},
     feed::{FeedError, open::Feed},
     fetch::Pieces,
 };
@@ -100,7 +100,10 @@ pub(super) async fn plan<'f>(
     };
     let Some(known) = known else { return Ok(None) };
     let (track, blocks) = (Arc::clone(&known.track), Arc::new(known.all_blocks()));
-    let of_record = samples.iter().filter(|sample| sample.record == field.record).map(BatchSample::key);
+    let nothing = Pieces::default();
+    let others = ReadFields { index, record: field.record, read: &nothing };
+    let of_record = samples.iter().filter(|sample| sample.record == field.record);
+    let of_record = of_record.map(|sample| (sample.key(), &others as &dyn FieldLookup));
     let Some(packets) = feed.decoder.video_packets(of_record, name, (&track, &blocks)) else { return Ok(None) };
     let places = packets.iter().map(|packet| place(&blocks, *packet, field.range.start)).collect();
     let ranges = merge(places, VIDEO_GAP_BYTES);

@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     budget::MIN_MEMORY_BYTES,
-    decode::{Decoder, FieldTarget, SampleKey},
+    decode::{Decoder, FieldLookup, FieldTarget, SampleKey},
 };
 
 const VIDEOS: u64 = 24;
@@ -74,7 +74,7 @@ fn expected(fixture: &FeedFixture, decoder: &Decoder, key: SampleKey) -> (Vec<u8
     };
     let mut targets = [FieldTarget::Fixed(&mut label), FieldTarget::Fixed(&mut clip)];
     decoder.decode_sample(key, &field, &mut targets).unwrap();
-    let needed = decoder.video_pictures([key], ("jpg", files.len())).unwrap();
+    let needed = decoder.video_pictures([(key, &field as &dyn FieldLookup)], ("jpg", files.len())).unwrap();
     assert_eq!(needed.len(), 3);
     let bytes = needed.into_iter().map(|frame| fs::metadata(&files[frame]).unwrap().len()).sum();
     (clip, bytes)

@@ -55,10 +55,14 @@ fn decoding(memory_bytes: u64, wrap: Option<WrapStore>) -> Option<Arc<Resources>
 /// Writes videos with so many samples of each, in the order of the files, and indexes them.
 async fn videos(files: &[Vec<u8>], clips: usize, global_batch: usize, clip: &str) -> FeedFixture {
     let (directory, lists) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let mut table = "file,offset,cls\n".to_owned();
+    let mut table = "file,offset,cls,times\n".to_owned();
     for (number, file) in files.iter().enumerate() {
         fs::write(directory.path().join(format!("{number}.mkv")), file).unwrap();
-        let rows = (0..clips).map(|clip| format!("{number}.mkv,{clip},{}\n", number * clips + clip));
+        let row = |clip: usize| {
+            let second = 0.2 + 0.2 * clip as f64;
+            format!("{number}.mkv,{clip},{},{second:.2} {:.2}\n", number * clips + clip, second + 0.25)
+        };
+        let rows = (0..clips).map(row);
         table.extend(rows);
     }
     let list = lists.path().join("clips.csv");
@@ -89,7 +93,14 @@ async fn samples(fixture: &FeedFixture, resources: &Arc<Resources>) -> (BTreeMap
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_samples_of_a_batch_need_of_one_video_is_decoded_once_and_gives_the_same_frames() {
     let Some(resources) = decoding(PLENTY, None) else { return };
-    let clips = ["frames = 2", "frames = 3, stride = 7", "frames = 4, pick = \"uniform\"", "frames = 12"];
+    let clips = [
+        "frames = 2",
+        "frames = 3, stride = 7",
+        "frames = 4, pick = \"uniform\"",
+        "frames = 12",
+        "frames = 2, at = \"times\"",
+        "frames = 2, snap = \"key_frame\"",
+    ];
     for clip in clips {
         let alone = videos(&[GROUPS.to_vec()], CLIPS, 1, clip).await;
         let together = videos(&[GROUPS.to_vec()], CLIPS, CLIPS, clip).await;

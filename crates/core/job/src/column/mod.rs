@@ -31,7 +31,7 @@ pub(crate) use valid::decoded_named;
 pub use valid::{Column, decoded_columns};
 pub(super) use value::ValueKeysSchema;
 pub use value::{ClassesFile, ColumnValue, DefaultFile, DefaultValue, ValueKeys};
-pub use video_clip::{ClipFile, ClipFrames, ClipPick, ClipStep, ShortVideo, ShownTimes, VideoClip};
+pub use video_clip::*;
 pub use video_frame::{FrameDrift, SteadyFrames};
 
 use super::{KeyProblem, reader::shown};

@@ -64,8 +64,11 @@ impl Kind for VideoColumn {
     }
 
     fn shape(&self) -> SampleShape {
-        let frames = self.clip.map(|clip| clip.frames);
-        SampleShape::Fixed(frames.into_iter().chain(self.each.shape_of_one()).collect())
+        let row = self.each.shape_of_one();
+        match &self.clip {
+            Some(clip) if clip.is_all() => SampleShape::Rows { row, max_rows: clip.frames },
+            clip => SampleShape::Fixed(clip.iter().map(|clip| clip.frames).chain(row).collect()),
+        }
     }
 
     fn check_deltas(&self) -> Result<(), KeyProblem> {
@@ -76,7 +79,7 @@ impl Kind for VideoColumn {
     }
 
     fn check(&self, dtype: DType) -> Result<(), KeyProblem> {
-        self.clip.map_or(Ok(()), |clip| clip.check())?;
+        self.clip.as_ref().map_or(Ok(()), VideoClip::check)?;
         if self.clip.is_some() && !self.drift.is_default() {
             return Err(("drift", "is for fields that are frames, and `clip` for whole videos; leave one out".to_owned()));
         }
@@ -90,7 +93,7 @@ impl Kind for VideoColumn {
         self.each.check(dtype)?;
         let bytes = self.shape().max_bytes(dtype);
         if bytes > MAX_SAMPLE_BYTES.into() {
-            let frames = self.clip.map_or(1, |clip| clip.frames);
+            let frames = self.clip.as_ref().map_or(1, |clip| clip.frames);
             return Err(("clip", format!("has {frames} frames, which take {bytes} bytes; the limit is {MAX_SAMPLE_BYTES}")));
         }
         Ok(())
@@ -105,8 +108,16 @@ pub(super) fn followed_video(name: &str, followed: &ColumnKind) -> Result<u32, K
     let ColumnKind::Video(video) = followed else {
         return Err(not_of_kind(name, followed, "video"));
     };
-    let no_clip = || format!("is `{name}`, which has no `clip`; `is_pad` and `timestamp` say the same of frames of records");
-    video.clip.map(|clip| clip.frames).ok_or_else(|| ("follows", no_clip()))
+    match &video.clip {
+        Some(clip) if clip.is_all() => {
+            Err(("follows", format!("is `{name}`, whose samples have all frames of their videos; it needs a clip of a number")))
+        }
+        Some(clip) => Ok(clip.frames),
+        None => {
+            let problem = "which has no `clip`; `is_pad` and `timestamp` say the same of frames of records";
+            Err(("follows", format!("is `{name}`, {problem}")))
+        }
+    }
 }
 
 #[cfg(test)]
@@ -128,6 +139,8 @@ mod tests {
         assert_eq!(column("clip = { frames = 3, pick = \"uniform\" }\ncolor = \"gray\"").sample_shape(), Some(vec![3, 8, 9, 1]));
         let views = job_of("video", "clip = { frames = 3 }\nops = [{ five_crop = 8 }]").unwrap();
         assert_eq!(views.columns[0].sample_shape(), Some(vec![3, 5, 8, 8, 3]));
+        let all = column("clip = { frames = 300, rate = 2, pick = \"all\" }");
+        assert_eq!(all.shape(), SampleShape::Rows { row: vec![8, 9, 3], max_rows: 300 });
         // Fields that are frames.
         assert_eq!(column("").sample_shape(), Some(vec![8, 9, 3]));
         assert_eq!(column("deltas = [-1, 0]\ndrift = \"nearest\"").sample_shape(), Some(vec![2, 8, 9, 3]));
@@ -144,6 +157,9 @@ mod tests {
             "clip = { frames = 16, rate = 8, source_rate = 24 }",
             "clip = { frames = 16, pick = \"uniform\" }",
             "clip = { frames = 16, short = \"bad\" }",
+            "clip = { frames = 16, pick = \"all\" }",
+            "clip = { frames = 16, snap = \"key_frame\" }",
+            "clip = { frames = 16, at = \"times\" }",
             "clip = { frames = 16 }\ndtype = \"f32\"\nnormalise = { mean = [0.5, 0.5, 0.5], std = [1, 1, 1] }",
             "clip = { frames = 16 }\ncolor = \"bgr\"",
             "",
@@ -169,6 +185,8 @@ mod tests {
             assert_eq!((job.columns[1].sample_shape(), job.columns[1].dtype), (Some(vec![7]), dtype));
             let error = job_with(&more.replace("decode = \"video\"\nclip = { frames = 7 }", "decode = \"image\"")).unwrap_err();
             assert!(error.to_string().contains("it has to be of decode = \"video\""), "{error}");
+            let error = job_with(&more.replace("frames = 7", "frames = 7, pick = \"all\"")).unwrap_err();
+            assert!(error.to_string().contains("`follows` is `c`, whose samples have all frames"), "{error}");
             let error = job_with(&more.replace("clip = { frames = 7 }\n", "")).unwrap_err();
             assert!(error.to_string().contains("`follows` is `c`, which has no `clip`"), "{error}");
         }
@@ -187,7 +205,13 @@ mod tests {
             ("clip = { frames = 2, rate = 0 }", "`clip` has rate = 0, not in 0.001..=1000"),
             ("clip = { frames = 2, rate = nan }", "`clip` has rate = NaN"),
             ("clip = { frames = 2, stride = 2, pick = \"uniform\" }", "`clip` has `stride`, and frames of the whole video"),
-            ("clip = { frames = 2, pick = \"end\" }", "pick cannot be `end`; it can be random, start, middle, uniform"),
+            ("clip = { frames = 2, pick = \"end\" }", "pick cannot be `end`; it can be random, start, middle, uniform, all"),
+            ("clip = { frames = 2, pick = \"all\", short = \"bad\" }", "`clip` has `short`, and with pick = \"all\""),
+            ("clip = { frames = 2, pick = \"all\", snap = \"key_frame\" }", "`clip` has `snap`, and with pick = \"all\""),
+            ("clip = { frames = 2, at = \"t\", rate = 2 }", "`clip` has `rate`, and with `at` a field says which frames"),
+            ("clip = { frames = 2, at = \"t\", pick = \"start\" }", "`clip` has `pick`, and with `at`"),
+            ("clip = { frames = 2, at = \"\" }", "`clip` has at = \"\", which cannot be a field"),
+            ("clip = { frames = 2, snap = \"yes\" }", "snap cannot be `yes`; it can be exact, key_frame"),
             ("clip = { frames = 2 }\ndtype = \"u16\"", "`dtype` cannot be u16 for decode = \"video\""),
             ("clip = { frames = 2 }\ncolor = \"rgba\"", "`color` is \"rgba\", and videos have no opacity"),
             ("clip = { frames = 2 }\nmax_rows = 3", "max_rows"),

@@ -6,13 +6,14 @@ use proptest::{collection::vec, option, prelude::*};
 use spdl_job::{
     Arguments, AudioChannels, AudioColumn, AudioFeatures, AudioLengthColumn, AudioRateColumn, AudioSegment, AudioSpan,
     BadSamples, BoolColumn, BoxClassColumn, BoxFormat, BoxLabelsColumn, BoxStorage, BoxesColumn, BytesColumn, Callable,
-    CategoryColumn, ClipPick, ClipStep, ColorJitter, Column, ColumnKind, ColumnValue, DefaultValue, DocumentIdsColumn,
-    DocumentLengthsColumn, FeaturesKind, Fill, FloatColumn, FrameDrift, FrequencyMask, FunctionCall, Gain,
-    GeometryColumn, GlobalLengthsColumn, ImageColumn, ImageOp, ImageSizeColumn, IntColumn, Interpolation, IsPadColumn,
-    Job, JobSource, JsonColumn, LabelsColumn, LossMaskColumn, MaskColumn, MeasuredSize, Mix, Noise, NumberOrRange,
-    OneHotColumn, PictureList, PositionsColumn, RandomResizedCrop, ReturnedColumn, ReturnedValue, Returns, SampleCost,
-    SegmentPick, Sequence, ShortVideo, Size, SizeSource, SoundOp, SourceDigest, Speed, TensorColumn, TensorEncoding,
-    TextColumn, TimeMask, TokensColumn, Transform, VideoClip, VideoColumn, VideoMaskColumn, VideoTimesColumn,
+    CategoryColumn, ClipPick, ClipSnap, ClipStep, ColorJitter, Column, ColumnKind, ColumnValue, DefaultValue,
+    DocumentIdsColumn, DocumentLengthsColumn, FeaturesKind, Fill, FloatColumn, FrameDrift, FrequencyMask, FunctionCall,
+    Gain, GeometryColumn, GlobalLengthsColumn, ImageColumn, ImageOp, ImageSizeColumn, IntColumn, Interpolation,
+    IsPadColumn, Job, JobSource, JsonColumn, LabelsColumn, LossMaskColumn, MaskColumn, MeasuredSize, Mix, Noise,
+    NumberOrRange, OneHotColumn, PictureList, PositionsColumn, RandomResizedCrop, ReturnedColumn, ReturnedValue,
+    Returns, SampleCost, SegmentPick, Sequence, ShortVideo, Size, SizeSource, SoundOp, SourceDigest, Speed,
+    TensorColumn, TensorEncoding, TextColumn, TimeMask, TokensColumn, Transform, VideoClip, VideoColumn,
+    VideoMaskColumn, VideoTimesColumn,
 };
 use spdl_order::{BlendStage, BucketParams, EpochEnd, MixParams, OrderParams, RedactedSamples, Redaction, WhenDone};
 use spdl_sequence::{LongDocument, PackMethod};
@@ -176,12 +177,14 @@ fn kind() -> impl Strategy<Value = ColumnKind> {
 
 fn video() -> impl Strategy<Value = VideoColumn> {
     let ints = (any::<[u32; 2]>(), option::of(any::<u32>()));
-    let parts = (ints, any::<bool>(), 0..4_usize, any::<bool>(), vec(op(), 0..3), any::<[u32; 2]>());
-    parts.prop_map(|(([frames, step], source_millirate), is_rate, nth, is_strict, ops, size)| {
+    let of_clip = (0..5_usize, any::<bool>(), option::of(text()));
+    let parts = (ints, any::<bool>(), of_clip, any::<bool>(), vec(op(), 0..3), any::<[u32; 2]>());
+    parts.prop_map(|(([frames, step], source_millirate), is_rate, (nth, is_exact, at), is_strict, ops, size)| {
         let step = if is_rate { ClipStep::Millirate(step) } else { ClipStep::Stride(step) };
-        let pick = [ClipPick::Random, ClipPick::Start, ClipPick::Middle, ClipPick::Uniform][nth];
+        let pick = [ClipPick::Random, ClipPick::Start, ClipPick::Middle, ClipPick::Uniform, ClipPick::All][nth];
+        let snap = if is_exact { ClipSnap::Exact } else { ClipSnap::KeyFrame };
         let short = if is_strict { ShortVideo::Bad } else { ShortVideo::RepeatLast };
-        let clip = VideoClip { frames, step, pick, short, source_millirate };
+        let clip = VideoClip { frames, step, pick, short, source_millirate, snap, at };
         let drift = if is_strict { FrameDrift::Fail } else { FrameDrift::Nearest };
         let (clip, drift) = if frames % 2 == 0 { (Some(clip), FrameDrift::Fail) } else { (None, drift) };
         VideoColumn { clip, drift, each: ImageColumn { ops, size, ..ImageColumn::default() } }
