@@ -197,7 +197,7 @@ mod tests {
     #[test]
     fn entries_of_one_lane_stay_side_by_side_in_a_batch() {
         let (plain, bucketed) = plans(24, PARAMS);
-        let batches = BatchParams { global_batch: 8, epochs: 1, epoch_end: EpochEnd::Drop };
+        let batches = BatchParams { global_batch: 8, epochs: 1, epoch_end: EpochEnd::Drop, end: None };
         let lane = |id| (0..240).find(|offset| plain.at(0, *offset).id == id).unwrap() % 4;
         for step in bucketed.steps(Position::START, &batches) {
             let all = bucketed.step_items(&step);

@@ -116,7 +116,7 @@ fn a_sample_of_a_sampling_has_the_draws_that_it_has_without_buckets() {
     let plain = Plan::of_view(&[10; 10], &sampling(&classes, &[50, 50]), 7, order).unwrap();
     let params = BucketParams { window: 40, batch: 8, is_continuous: false };
     let bucketed = plain.clone().bucketed(params, 7, Arc::new(|SampleId(id)| (id % 13) as u32));
-    let batches = BatchParams { global_batch: 8, epochs: 3, epoch_end: EpochEnd::Partial };
+    let batches = BatchParams { global_batch: 8, epochs: 3, epoch_end: EpochEnd::Partial, end: None };
     let draws = |plan: &Plan| -> Vec<(u64, SampleId)> {
         let items = plan.steps(Position::START, &batches).flat_map(|step| plan.step_items(&step));
         items.map(|item| (item.source_epoch, item.located.id)).collect()
