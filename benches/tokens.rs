@@ -169,7 +169,7 @@ async fn start(folder: &Path, documents: u64) {
     step("index", began, cpu);
     for name in ["start to first batch", "the same again"] {
         let (began, cpu) = (Instant::now(), cpu_time());
-        next(&mut open(folder, TOKENS, 8192, 1 << 30).await).await;
+        next(&mut open(folder, TOKENS, 8192, 256 << 20).await).await;
         step(name, began, cpu);
     }
 }
