@@ -38,7 +38,7 @@ from .errors import (
 if TYPE_CHECKING:
     from .batch import Batch, Position, Ragged
     from .control import jobs, remove, status, submit
-    from .datasets import DatasetReport, PartReport, index, merge, pack
+    from .datasets import DatasetReport, PartReport, TokenPartReport, index, merge, pack
     from .device import DeviceOptions, Normalise
     from .epoch import Epoch
     from .folders import imagefolder, suggest
@@ -90,6 +90,7 @@ __all__ = [
     "Start",
     "StateError",
     "TokenColumns",
+    "TokenPartReport",
     "UsageError",
     "Writer",
     "__version__",
@@ -112,7 +113,7 @@ __all__ = [
 _MODULES = {
     **dict.fromkeys(["Batch", "Position", "Ragged"], "batch"),
     **dict.fromkeys(["jobs", "remove", "status", "submit"], "control"),
-    **dict.fromkeys(["DatasetReport", "PartReport", "index", "merge", "pack"], "datasets"),
+    **dict.fromkeys(["DatasetReport", "PartReport", "TokenPartReport", "index", "merge", "pack"], "datasets"),
     **dict.fromkeys(["DeviceOptions", "Normalise"], "device"),
     **dict.fromkeys(["imagefolder", "suggest"], "folders"),
     **dict.fromkeys(["Diagnosis", "LoaderStats", "LoaderWindow", "Prediction", "RunReport"], "insight"),

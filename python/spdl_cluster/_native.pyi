@@ -506,6 +506,24 @@ def pack(
     part: str | None,
     on_progress: Callable[[int, int, int, int | None, int | None], object] | None,
 ) -> str: ...
+def pack_tokens(
+    source: str,
+    dataset: str,
+    *,
+    vocab: int,
+    from_field: str,
+    eos: int | None,
+    name: str | None,
+    seed: int,
+    no_shuffle: bool,
+    shard_size: int | str,
+    records_per_shard: int | None,
+    block_size: int | str,
+    force: bool,
+    exist_ok: bool,
+    part: str | None,
+    on_progress: Callable[[int, int, int, int | None, int | None], object] | None,
+) -> str: ...
 def index(
     dataset: list[str],
     *,

@@ -6,7 +6,7 @@ import dataclasses
 import json
 import os
 from collections.abc import Mapping, Sequence
-from typing import Literal, overload
+from typing import Any, Literal, overload
 
 from . import _native
 from .errors import SettingError
@@ -107,6 +107,65 @@ class PartReport:
         return cls(**{field.name: found[field.name] for field in dataclasses.fields(cls)})
 
 
+@dataclasses.dataclass(frozen=True)
+class TokenPartReport:
+    """What is in a part of a dataset of tokens that was packed."""
+
+    #: Path or URL of the dataset's folder.
+    url: str
+    #: Number of the part, from 0, and of parts.
+    part: int
+    parts: int
+    #: Number of units of the source in this part, and in all.
+    units: int
+    all_units: int
+    documents: int
+    tokens: int
+
+    @classmethod
+    def of(cls, text: str) -> TokenPartReport:
+        """Reads what `spdl-ctl` prints with `--json`."""
+        found = json.loads(text)
+        return cls(**{field.name: found[field.name] for field in dataclasses.fields(cls)})
+
+
+@overload
+def pack(
+    source: str | os.PathLike[str],
+    dataset: str | os.PathLike[str],
+    *,
+    to: Literal["megatron"],
+    vocab: int,
+    from_field: str = ...,
+    eos: int | None = ...,
+    name: str | None = ...,
+    seed: int = ...,
+    no_shuffle: bool = ...,
+    shard_size: int | str = ...,
+    records_per_shard: int | None = ...,
+    block_size: int | str = ...,
+    force: bool = ...,
+    exist_ok: bool = ...,
+    part: None = ...,
+    progress: bool = ...,
+) -> DatasetReport: ...
+@overload
+def pack(
+    source: str | os.PathLike[str],
+    dataset: str | os.PathLike[str],
+    *,
+    to: Literal["megatron"],
+    vocab: int,
+    from_field: str = ...,
+    eos: int | None = ...,
+    name: str | None = ...,
+    seed: int = ...,
+    no_shuffle: bool = ...,
+    shard_size: int | str = ...,
+    block_size: int | str = ...,
+    part: str,
+    progress: bool = ...,
+) -> TokenPartReport: ...
 @overload
 def pack(
     source: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
@@ -176,15 +235,19 @@ def pack(
     block_size: int | str = "8MiB",
     crop_ready: bool = False,
     scalable: bool = False,
+    to: Literal["megatron"] | None = None,
+    vocab: int | None = None,
+    from_field: str = "tokens|input_ids",
+    eos: int | None = None,
     force: bool = False,
     exist_ok: bool = False,
     part: str | None = None,
     progress: bool = True,
-) -> DatasetReport | PartReport:
-    """Writes shards from a folder of class folders, or from a text file that lists files: `spdl-ctl pack`.
+) -> DatasetReport | PartReport | TokenPartReport:
+    """Writes shards from a folder of class folders, or from a text file that lists files; or with `to` the tokens of a dataset: `spdl-ctl pack`.
 
     source: a folder with one folder per class, on disk or as a URL (`s3://` ...), or a text file with a file's path, and after a tab its label, on each line. Files with one stem are one record.
-        Or a list of folders on disk, which make one dataset: what is in folders of one name is of one class.
+        Or a list of folders on disk, which make one dataset: what is in folders of one name is of one class. With `to`, one dataset.
     dataset: folder or URL of the dataset: a path, s3://, gs://, az:// ...
     name: the dataset's name. Default: the last part of its URL.
     fields: which files of a record become its fields, by suffix, as `["jpg", "txt"]`, or with new names, as `{"jpg": "jpg", "png": "mask"}`. Default: all files.
@@ -200,13 +263,39 @@ def pack(
     block_size: bytes of a block, the unit of shuffle, fetch and cache, best 4 to 16 MiB.
     crop_ready: rewrite JPEGs without loss, so that random crops of them decode faster. They become about 1 % larger.
     scalable: pack JPEGs as scalable pictures, some 5 % smaller, of which workers read what a crop's area and scale need; `unpack` gives back the same files.
-    force: replace the dataset that is there, once this one is complete, and remove what a killed `pack` has left.
+    to: `"megatron"` packs the tokens of a dataset, of any format that has tokens, as pairs of `.bin` and `.idx`. Options of pictures are not for it.
+    vocab: with `to`, the number of ids of the tokenizer; a document with another id is an error.
+    from_field: with `to`, the field with the tokens; of several, with `|` between them, the first that a record has.
+    eos: with `to`, an id that is put after each document that has tokens. Default: nothing is added.
+    force: replace the dataset that is there, once this one is complete, and remove what a killed `pack` has left. Of tokens, only the latter.
     exist_ok: if a dataset is there, pack nothing and return its report, whatever it was made of; the report knows nothing of fields then.
     part: `"I/N"` packs only part I of N, from 0, on any machine; `merge` makes the dataset of them.
     progress: show a bar, of `tqdm` if it is installed, or else lines on standard error.
 
-    Ctrl-C stops it, and nothing is left then; of a part, its whole shards.
+    Ctrl-C stops it, and nothing is left then; of a part, its whole shards, or of tokens its whole units.
     """
+    if to is not None:
+        given = {"fields": fields, "annotations": annotations, "annotations_beside": annotations_beside, "classes": classes}
+        given |= {"classes_file": classes_file, "classes_from": classes_from, "all_splits": all_splits, "crop_ready": crop_ready, "scalable": scalable}
+        return _pack_tokens(
+            _one_dataset(source, to, [name for name, value in given.items() if value]),
+            os.fspath(dataset),
+            vocab=vocab,
+            from_field=from_field,
+            eos=eos,
+            name=name,
+            seed=seed,
+            no_shuffle=no_shuffle,
+            shard_size=shard_size,
+            records_per_shard=shard_records(records_per_shard),
+            block_size=block_size,
+            force=force,
+            exist_ok=exist_ok,
+            part=part,
+            progress=progress,
+        )
+    if vocab is not None or eos is not None:
+        raise SettingError(f"`{'eos' if vocab is None else 'vocab'}` is given without `to`", 'tokens are packed with `to="megatron"`')
     if not isinstance(fields, str) and fields is not None:
         fields = ",".join(f"{suffix}={field}" for suffix, field in fields.items()) if isinstance(fields, Mapping) else ",".join(fields)
     with shown("packing", progress) as show:
@@ -232,6 +321,25 @@ def pack(
             on_progress=show,
         )
     return DatasetReport.of(text) if part is None else PartReport.of(text)
+
+
+def _one_dataset(source: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], to: str, of_pictures: list[str]) -> str:
+    """Returns the dataset whose tokens are packed; `of_pictures` are the options of pictures that are given."""
+    if to != "megatron":
+        raise SettingError(f"`to` is {to!r}", 'tokens are packed with `to="megatron"`')
+    if of_pictures:
+        raise SettingError(f"`{of_pictures[0]}` is given with `to`, and is for pictures", "leave one of them out")
+    if not isinstance(source, (str, os.PathLike)):
+        raise SettingError("with `to`, the tokens of one dataset are packed, not of a list", "pack each into a folder of its own")
+    return os.fspath(source)
+
+
+def _pack_tokens(source: str, dataset: str, *, vocab: int | None, part: str | None, progress: bool, **options: Any) -> DatasetReport | TokenPartReport:
+    if vocab is None:
+        raise SettingError("`to` is given without `vocab`", "give the number of ids of the tokenizer")
+    with shown("packing", progress) as show:
+        text = _native.pack_tokens(source, dataset, vocab=vocab, part=part, on_progress=show, **options)
+    return DatasetReport.of(text) if part is None else TokenPartReport.of(text)
 
 
 def index(

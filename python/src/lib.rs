@@ -26,7 +26,9 @@ mod _native {
     #[pymodule_export]
     use crate::batch::{DlpackColumn, NativeBatch};
     #[pymodule_export]
-    use crate::datasets::{NativeDataset, NativeWriter, image_folder, index, merge_parts, pack, sheet_png, suggest};
+    use crate::datasets::{
+        NativeDataset, NativeWriter, image_folder, index, merge_parts, pack, pack_tokens, sheet_png, suggest,
+    };
     #[pymodule_export]
     use crate::dev_cluster::dev_cluster;
     #[pymodule_export]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import array
 import inspect
 import os
 import pathlib
@@ -24,14 +25,14 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     return folder
 
 
-#: Options of `spdl-ctl pack` for tokens, which the function does not pack.
-OF_TOKENS = {"to", "vocab", "from"}
+#: The names of options that are words of Python.
+RENAMED = {"from": "from_field"}
 
 
 @pytest.mark.parametrize("command", ["pack", "index", "merge"])
 def test_the_options_have_the_names_of_the_command(command: str) -> None:
     flags = set(re.findall(r"^ +(?:-\w, )?--([a-z-]+)", ctl(command, "--help").stdout, re.MULTILINE))
-    options = {flag.replace("-", "_") for flag in flags - {"json", "help", "version", "verbose"} - OF_TOKENS}
+    options = {RENAMED.get(flag, flag).replace("-", "_") for flag in flags - {"json", "help", "version", "verbose"}}
     names = [name for name, value in inspect.signature(getattr(spdl_cluster, command)).parameters.items() if value.kind == value.KEYWORD_ONLY]
     assert set(names) - {"progress"} == options
 
@@ -226,3 +227,36 @@ def test_ctrl_c_leaves_nothing(source: pathlib.Path, tmp_path: pathlib.Path) -> 
     assert errors.rstrip().endswith("KeyboardInterrupt"), errors
     assert process.returncode == -signal.SIGINT
     assert not (tmp_path / "dataset").exists()
+
+
+def test_tokens_are_packed_at_once_and_in_parts_with_an_end_each(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "source").mkdir()
+    documents = [[*range(1, number % 7 * 20 + 2), 0] for number in range(50)]
+    ids = array.array("H", [token for document in documents for token in document])
+    (tmp_path / "source/text.u16").write_bytes(ids.tobytes())
+    spdl_cluster.index(tmp_path / "source", end_token=0, progress=False)
+
+    def packed(name: str, part: str | None = None) -> Any:
+        options: dict[str, Any] = {"vocab": 1000, "eos": 999, "no_shuffle": True, "progress": False}
+        return spdl_cluster.pack(tmp_path / "source", tmp_path / name, to="megatron", part=part, **options)
+
+    def found(name: str) -> list[list[int]]:
+        return [record["tokens"].tolist() for record in spdl_cluster.open(tmp_path / name)]
+
+    assert packed("once").records == len(documents)
+    assert found("once") == [[*document, 999] for document in documents]
+    of_parts = [packed("parts", f"{part}/2") for part in range(2)]
+    assert sum(part.documents for part in of_parts) == len(documents) and of_parts[1].parts == 2
+    assert spdl_cluster.merge(tmp_path / "parts").tokens == sum(map(len, documents)) + len(documents)
+    assert found("parts") == found("once")
+
+    wrong: list[tuple[dict[str, Any], str]] = [
+        ({"to": "megatron"}, "`vocab`"),
+        ({"to": "mds", "vocab": 1000}, "`to` is 'mds'"),
+        ({"to": "megatron", "vocab": 1000, "crop_ready": True}, "`crop_ready` is given with `to`"),
+        ({"vocab": 1000}, "`vocab` is given without `to`"),
+        ({"to": "megatron", "vocab": 1000, "part": "0/2", "force": True}, "a part replaces nothing"),
+    ]
+    for options, problem in wrong:
+        with pytest.raises(spdl_cluster.SettingError, match=problem):
+            spdl_cluster.pack(tmp_path / "source", tmp_path / "other", progress=False, **options)

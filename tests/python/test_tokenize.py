@@ -102,9 +102,9 @@ def test_threads_and_parts_change_nothing(tmp_path: pathlib.Path, order: list[st
     parts = tmp_path / "parts"
     for part in ("2/3", "0/3"):
         ctl(*command, parts, *SMALL, "--name", "set", *order, "--part", part)
-    assert "units of text, the first of them unit 1: run each part of `spdl-ctl tokenize` to its end" in refused("merge", parts)
+    assert "units of the source, the first of them unit 1: run each part to its end" in refused("merge", parts)
     assert "the order was" in refused(*command, parts, *SMALL, "--name", "set", "--seed", "8", "--part", "1/3")
-    with pytest.raises(spdl_cluster.DataError, match="units of text, the first of them unit 1"):
+    with pytest.raises(spdl_cluster.DataError, match="units of the source, the first of them unit 1"):
         spdl_cluster.merge(parts)
     told = ctl_json(*command, parts, *SMALL, "--name", "set", *order, "--part", "1/3")
     assert 0 < told["units"] < told["all_units"]

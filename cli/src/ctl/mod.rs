@@ -48,6 +48,7 @@ mod shown;
 mod status;
 mod table;
 mod tally;
+mod token_part;
 mod tokenize;
 mod top;
 mod trace;

@@ -15,9 +15,9 @@ use super::{
     interrupt::{self, Interrupt},
     new_dataset::NewDatasetArgs,
     output::outln,
-    pack_tokens::{self, TokenArgs},
+    pack_tokens::{self, PackedTokens, TokenArgs},
     progress::ProgressLine,
-    report,
+    report, token_part,
 };
 
 /// Arguments of `pack`.
@@ -83,7 +83,10 @@ pub(crate) fn run(args: PackArgs) -> CtlResult {
             overwrite: overwrite(args.force),
             ..options
         };
-        print(&pack_tokens::run(&args.source, &args.dataset, &options, &new)?, new.json)?;
+        match pack_tokens::run(&args.source, &args.dataset, &options, &new)? {
+            PackedTokens::Whole(report) => print(&report, new.json)?,
+            PackedTokens::Part(report) => token_part::print_part(&report, new.json)?,
+        }
         return Ok(ExitCode::SUCCESS);
     }
     let source = PackSource::open_all(&args.source)?;

@@ -3,8 +3,8 @@
 use std::{num::NonZeroUsize, process::ExitCode, sync::Arc, thread};
 
 use spdl_dataset::{
-    DatasetError, DocumentSource, NewFolders, TokenBuildOptions, TokenBuildReport, TokenEncoding, TokenPartReport,
-    build_token_part, build_tokens,
+    DatasetError, DocumentSource, NewFolders, TokenBuildOptions, TokenBuildReport, TokenEncoding, build_token_part,
+    build_tokens,
 };
 use spdl_process::allocator::use_arenas;
 use spdl_shard::store::DatasetStore;
@@ -24,6 +24,7 @@ use super::{
     pack::{overwrite, print as print_dataset},
     progress::TokenLine,
     report,
+    token_part::{print_bad, print_part},
 };
 
 /// Threads that share an arena of the allocator.
@@ -179,31 +180,4 @@ pub(crate) fn print(built: &TokenBuildReport, json: bool) -> Result<(), CtlError
         )?;
     }
     print_bad(built.bad_documents, &built.first_bad)
-}
-
-/// Prints how many documents are bad, and what is wrong with the first of them.
-fn print_bad(count: u64, first: &[String]) -> Result<(), CtlError> {
-    if count > 0 {
-        outln!("left out: {}", report::count(count, "bad document", "bad documents"))?;
-    }
-    first.iter().try_for_each(|problem| outln!("  {problem}"))
-}
-
-/// Prints the report about a part.
-fn print_part(done: &TokenPartReport, json: bool) -> Result<(), CtlError> {
-    if json {
-        return report::json(done);
-    }
-    outln!(
-        "{}: part {} of {}: {} of {}, {}, {}",
-        done.url,
-        done.part,
-        done.parts,
-        report::count(done.units, "unit", "units"),
-        report::grouped(done.all_units),
-        report::count(done.documents, "document", "documents"),
-        report::count(done.tokens, "token", "tokens"),
-    )?;
-    print_bad(done.bad_documents, &done.first_bad)?;
-    outln!("when all parts are done: spdl-ctl merge {}", done.url)
 }

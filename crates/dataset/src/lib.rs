@@ -85,9 +85,9 @@ pub(crate) use split::refuse_as_classes;
 pub use split::{Splits, split_of};
 pub(crate) use stages::{Memory, MemoryBound, RunningStages};
 pub use tokens::{
-    DocumentSource, EachDocument, ReadTokens, SourceDocument, TokenBuildOptions, TokenBuildProgress, TokenBuildReport,
-    TokenDocuments, TokenEncoding, TokenPackOptions, TokenPartReport, TokenShard, TokenShardWriter, build_token_part,
-    build_tokens, merge_tokens, pack_tokens, pack_tokens_until,
+    DatasetDocuments, DocumentSource, EachDocument, ReadTokens, SourceDocument, TokenBuildOptions, TokenBuildProgress,
+    TokenBuildReport, TokenDocuments, TokenEncoding, TokenPackOptions, TokenPartReport, TokenShard, TokenShardWriter,
+    build_token_part, build_tokens, merge_tokens, pack_tokens, pack_tokens_until,
 };
 pub use unpack::{UnpackReport, unpack, unpack_until};
 pub use verify::{PictureCheck, VerifyFault, VerifyOptions, VerifyReport, verify};

@@ -5,6 +5,7 @@ mod failure;
 mod reading;
 mod sheet;
 mod suggestion;
+mod tokens;
 pub(crate) mod work;
 mod writer;
 
@@ -25,7 +26,8 @@ use spdl_store::{StoreError, StoreOptions};
 use spdl_types::size::parse_bytes;
 
 pub(crate) use self::{
-    class_folders::image_folder, reading::NativeDataset, sheet::sheet_png, suggestion::suggest, writer::NativeWriter,
+    class_folders::image_folder, reading::NativeDataset, sheet::sheet_png, suggestion::suggest, tokens::pack_tokens,
+    writer::NativeWriter,
 };
 use self::{failure::of_dataset, work::run};
 use crate::errors::ErrorKind;
@@ -60,6 +62,21 @@ async fn class_order(given: Option<(String, Vec<String>)>) -> Result<ClassOrder,
     })
 }
 
+/// Reads which part is packed, and checks that it goes with the options about what is there.
+fn checked_part(py: Python<'_>, part: Option<String>, force: bool, exist_ok: bool) -> PyResult<Option<PackPart>> {
+    let setting = |problem: String| ErrorKind::Setting.error(py, &problem, None);
+    if exist_ok && (force || part.is_some()) {
+        let other = if force { "force" } else { "part" };
+        return Err(setting(format!("`exist_ok` and `{other}` are both given: one keeps what is there")));
+    }
+    if part.is_some() && force {
+        return Err(setting("`part` and `force` are both given: a part replaces nothing".to_owned()));
+    }
+    let read =
+        |part: String| PackPart::from_str(&part).map_err(|problem| setting(format!("`part` is `{part}`: {problem}")));
+    part.map(read).transpose()
+}
+
 /// Packs a source and returns the report as JSON. Takes what `spdl-ctl pack` takes.
 #[pyfunction]
 #[pyo3(signature = (source, dataset, *, name, fields, annotations, annotations_beside, classes, all_splits, seed, no_shuffle, shard_size,
@@ -91,16 +108,7 @@ pub(crate) fn pack(
     if annotations.is_some() && annotations_beside {
         return Err(setting("`annotations` and `annotations_beside` are both given".to_owned()));
     }
-    if exist_ok && (force || part.is_some()) {
-        let other = if force { "force" } else { "part" };
-        return Err(setting(format!("`exist_ok` and `{other}` are both given: one keeps what is there")));
-    }
-    if part.is_some() && force {
-        return Err(setting("`part` and `force` are both given: a part replaces nothing".to_owned()));
-    }
-    let part =
-        part.map(|part| PackPart::from_str(&part).map_err(|problem| setting(format!("`part` is `{part}`: {problem}"))));
-    let part = part.transpose()?;
+    let part = checked_part(py, part, force, exist_ok)?;
     let of_store = |error: StoreError| of_dataset(py, &error.into());
     let elsewhere = annotations.map(|folder| Annotations::under(&folder)).transpose().map_err(of_store)?;
     let options = PackOptions {

@@ -34,7 +34,13 @@ pub(super) struct DocumentReader {
     pub(super) from: Vec<String>,
     pub(super) read: ReadTokens,
     pub(super) encoding: TokenEncoding,
+    /// The id that is put after each document that has tokens.
+    pub(super) eos: Option<u32>,
 }
+
+/// Receives the ids of a document, or what is wrong with it, and what makes an error of what is wrong.
+type EachOfBlock<'e> =
+    dyn FnMut(Result<&[u32], String>, &dyn Fn(String) -> DatasetError) -> Result<(), DatasetError> + 'e;
 
 /// The documents of a block.
 pub(super) struct ReadDocuments {
@@ -70,29 +76,50 @@ pub(super) fn read_documents<'r>(
 
 impl DocumentReader {
     /// Returns the number of the field with a record's tokens.
-    fn field(&self, index: &dyn ShardIndex, record: &Record<'_>) -> Option<u32> {
+    pub(super) fn field(&self, index: &dyn ShardIndex, record: &Record<'_>) -> Option<u32> {
         self.from.iter().find_map(|name| index.field_number(record, name))
     }
 
     fn documents(&self, block: &OpenBlock, read: ReadBlock) -> Result<TokenDocuments, DatasetError> {
+        let mut documents = self.encoding.documents();
+        self.each(block, read, &mut |ids, named| {
+            let pushed = ids.and_then(|ids| documents.push(ids));
+            pushed.map_err(named)
+        })?;
+        Ok(documents)
+    }
+
+    /// Passes the ids of each document of a block to `each`, or what is wrong with it, and what makes an error of that.
+    ///
+    /// # Errors
+    /// If the block cannot be decompressed; and the error of `each`.
+    pub(super) fn each(
+        &self,
+        block: &OpenBlock,
+        read: ReadBlock,
+        each: &mut EachOfBlock<'_>,
+    ) -> Result<(), DatasetError> {
         let read = block.decompressed(read)?;
         let slice = |range: Range<u64>| slice(&read.pieces, range);
         let decoded = block.decode(&read, &slice);
         let fields = BlockFields { index: &*block.index, slice: &slice, decoded: decoded.as_deref() };
-        let mut documents = self.encoding.documents();
         for number in block.records() {
             let record = block.index.record(number);
-            self.add(&fields, &record, &mut documents).map_err(|problem| DatasetError::Document {
+            let named = |problem: String| DatasetError::Document {
                 shard: block.manifest.shard(block.block.shard).url.to_owned(),
                 record: record.key.text().into_owned(),
                 problem,
-            })?;
+            };
+            match self.ids(&fields, &record) {
+                Ok((name, ids)) => each(Ok(&ids), &|problem| named(format!("field `{name}` {problem}")))?,
+                Err(problem) => each(Err(problem), &named)?,
+            }
         }
-        Ok(documents)
+        Ok(())
     }
 
-    /// Adds the document of a record, or returns what is wrong with it.
-    fn add(&self, fields: &BlockFields<'_>, record: &Record<'_>, documents: &mut TokenDocuments) -> Result<(), String> {
+    /// Returns the ids of a record's document, and the name of their field; or what is wrong with it.
+    fn ids<'f>(&self, fields: &BlockFields<'f>, record: &Record<'f>) -> Result<(&'f str, Vec<u32>), String> {
         let Some(field) = self.field(fields.index, record) else {
             let names: Vec<_> = record.fields().map(|field| field.name.to_owned()).collect();
             return Err(format!(
@@ -105,6 +132,10 @@ impl DocumentReader {
         let of_field = |problem: String| format!("field `{name}` {problem}");
         let value = fields.open(record, field).map_err(of_field)?;
         let value = value.ok_or_else(|| of_field("has no value".to_owned()))?;
-        (self.read)(value).and_then(|ids| documents.push(&ids)).map_err(of_field)
+        let mut ids = (self.read)(value).map_err(of_field)?;
+        if !ids.is_empty() {
+            ids.extend(self.eos);
+        }
+        Ok((name, ids))
     }
 }

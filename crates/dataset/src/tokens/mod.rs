@@ -3,6 +3,7 @@
 
 mod begin;
 mod build;
+mod dataset_source;
 mod documents;
 mod encoding;
 mod index_files;
@@ -14,6 +15,7 @@ pub use build::{
     DocumentSource, EachDocument, SourceDocument, TokenBuildOptions, TokenBuildProgress, TokenBuildReport,
     TokenPartReport, build_token_part, build_tokens, merge_tokens,
 };
+pub use dataset_source::DatasetDocuments;
 pub use documents::ReadTokens;
 pub use encoding::{TokenDocuments, TokenEncoding};
 pub use pack::{TokenPackOptions, pack_tokens, pack_tokens_until};

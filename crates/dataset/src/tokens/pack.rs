@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use futures::{Stream, TryStreamExt};
 use spdl_shard::{
-    manifest::{DEFAULT_BLOCK_BYTES, Manifest},
+    manifest::{DEFAULT_BLOCK_BYTES, Manifest, TokenizerFacts},
     store::DatasetStore,
 };
 use spdl_store::{TemporaryError, blocking};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::{
-    ReadTokens, TokenDocuments, TokenEncoding, TokenShardWriter,
+    ReadTokens, TokenBuildOptions, TokenDocuments, TokenEncoding, TokenShardWriter,
     begin::begin_tokens,
     documents::{DocumentReader, ReadDocuments, read_documents},
     writer::remove_shard,
@@ -37,6 +37,8 @@ pub struct TokenPackOptions {
     pub read: ReadTokens,
     /// How ids are stored.
     pub encoding: TokenEncoding,
+    /// The id that is put after each document that has tokens. Default: nothing is added.
+    pub eos: Option<u32>,
     /// The dataset's name. Default: the last part of its URL.
     pub name: Option<String>,
     /// Order of the documents. Default: shuffled with seed 0.
@@ -60,6 +62,7 @@ impl TokenPackOptions {
             from,
             read,
             encoding,
+            eos: None,
             name: None,
             order: PackOrder::Shuffled { seed: 0 },
             shard_bytes: DEFAULT_SHARD_BYTES,
@@ -67,6 +70,28 @@ impl TokenPackOptions {
             block_bytes: DEFAULT_BLOCK_BYTES,
             overwrite: Overwrite::Refuse,
         }
+    }
+
+    /// Returns how a part of the same dataset is made by so many threads.
+    #[must_use]
+    pub fn building(&self, threads: usize) -> TokenBuildOptions {
+        let Self { encoding, name, order, shard_bytes, block_bytes, overwrite, .. } = self;
+        let (name, order, encoding) = (name.clone(), *order, *encoding);
+        let (shard_bytes, block_bytes, overwrite) = (*shard_bytes, *block_bytes, *overwrite);
+        TokenBuildOptions { encoding, name, order, shard_bytes, block_bytes, overwrite, threads, skip_bad: 0 }
+    }
+
+    /// Returns how documents are read.
+    ///
+    /// # Errors
+    /// If they are to end with an id that is not in the vocabulary.
+    pub(super) fn reader(&self) -> Result<DocumentReader, DatasetError> {
+        let Self { from, read, encoding, eos, .. } = self;
+        if let Some(eos) = eos.filter(|eos| *eos >= encoding.vocab()) {
+            let problem = format!("is {eos}, and `vocab` is {}: ids are below that", encoding.vocab());
+            return Err(DatasetError::Option { option: "eos", problem });
+        }
+        Ok(DocumentReader { from: from.clone(), read: Arc::clone(read), encoding: *encoding, eos: *eos })
     }
 }
 
@@ -98,10 +123,11 @@ pub async fn pack_tokens_until(
     stop: impl Future<Output = ()>,
 ) -> Result<DatasetReport, DatasetError> {
     let writer = TokenShardWriter::new(to, options.encoding, 0, options.shard_bytes, options.shard_records)?;
+    let reader = options.reader()?;
     let manifest = Arc::new(from.manifest().await?);
     let shards = from.shards(&manifest)?;
     begin_tokens(to, options.overwrite).await?;
-    let source = TokenSource { from, shards: &shards, manifest: &manifest };
+    let source = TokenSource { from, shards: &shards, manifest: &manifest, reader: &reader };
     let done = DatasetProgress { total_records: Some(manifest.records()), ..DatasetProgress::default() };
     let mut packing = TokenPacking { source, to, options, progress, done, writer };
     match packing.whole(std::pin::pin!(stop)).await {
@@ -121,6 +147,7 @@ struct TokenSource<'a> {
     from: &'a DatasetStore,
     shards: &'a DatasetStore,
     manifest: &'a Arc<Manifest>,
+    reader: &'a DocumentReader,
 }
 
 /// The state of a packing run.
@@ -151,6 +178,7 @@ impl TokenPacking<'_> {
             shards: ShardList::Named(shards.iter().map(|shard| shard.name.clone()).collect()),
             name: self.options.name.clone(),
             block_bytes: Some(self.options.block_bytes),
+            tokenizer: tokenizer_of(self.source.manifest, self.options.eos),
             ..IndexOptions::default()
         };
         let report = index_as(self.to, self.to, &options, None, &|_| {}, &mut stop).await?;
@@ -174,8 +202,8 @@ impl TokenPacking<'_> {
 
     /// Writes all documents as they are read.
     async fn in_order(&mut self, stop: &mut (impl Future<Output = ()> + Unpin)) -> Result<(), DatasetError> {
-        let TokenSource { from, shards, manifest } = self.source;
-        let mut blocks = std::pin::pin!(read_documents(from, shards, manifest, self.reader()));
+        let TokenSource { from, shards, manifest, reader } = self.source;
+        let mut blocks = std::pin::pin!(read_documents(from, shards, manifest, reader.clone()));
         loop {
             let Some(block) = self.next_block(&mut blocks, stop).await? else { return Ok(()) };
             self.done.bytes += block.bytes;
@@ -190,9 +218,9 @@ impl TokenPacking<'_> {
     async fn shuffled(&mut self, seed: u64, stop: &mut (impl Future<Output = ()> + Unpin)) -> Result<(), DatasetError> {
         // A document is read, and then written.
         self.done.total_records = self.done.total_records.map(|records| 2 * records);
-        let TokenSource { from, shards, manifest } = self.source;
+        let TokenSource { from, shards, manifest, reader } = self.source;
         let mut sorter = Sorter::new(&self.to.temporary_folder(), SORT_BYTES);
-        let mut blocks = std::pin::pin!(read_documents(from, shards, manifest, self.reader()));
+        let mut blocks = std::pin::pin!(read_documents(from, shards, manifest, reader.clone()));
         loop {
             let Some(block) = self.next_block(&mut blocks, stop).await? else { break };
             let first = self.done.records;
@@ -234,11 +262,6 @@ impl TokenPacking<'_> {
         Ok(())
     }
 
-    fn reader(&self) -> DocumentReader {
-        let TokenPackOptions { from, read, encoding, .. } = self.options;
-        DocumentReader { from: from.clone(), read: Arc::clone(read), encoding: *encoding }
-    }
-
     fn stopped(&self) -> DatasetError {
         DatasetError::Stopped { url: self.to.url().to_owned() }
     }
@@ -256,6 +279,12 @@ impl TokenPacking<'_> {
             let _ = remove_unfinished(self.to).await;
         }
     }
+}
+
+/// Returns the tokenizer that the tokens of a dataset are of, if its manifest has it, for the same documents that end with `eos`.
+pub(super) fn tokenizer_of(manifest: &Manifest, eos: Option<u32>) -> Option<TokenizerFacts> {
+    let facts = manifest.tokenizer()?;
+    Some(TokenizerFacts { eos: eos.or(facts.eos), ends_with_eos: eos.is_some() || facts.ends_with_eos, ..facts })
 }
 
 /// Adds the next documents of those that are sorted; none at the end.

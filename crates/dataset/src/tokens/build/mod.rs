@@ -244,7 +244,7 @@ pub async fn merge_tokens(to: &DatasetStore, threads: usize) -> Result<Option<To
     if runs.len() < plan.units() as usize {
         let missing = (0..plan.units()).find(|unit| runs.find_by(|name| name.cmp(&work::run_name(*unit))).is_none());
         let problem = format!(
-            "lacks {} of {} units of text, the first of them unit {}: run each part of `spdl-ctl tokenize` to its end",
+            "lacks {} of {} units of the source, the first of them unit {}: run each part to its end",
             plan.units() as usize - runs.len(),
             plan.units(),
             missing.unwrap_or_default(),

@@ -3,7 +3,10 @@
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use spdl_dataset::{ReadTokens, TokenEncoding, TokenPackOptions, TokenShardWriter, pack_tokens, pack_tokens_until};
+use spdl_dataset::{
+    DatasetDocuments, DocumentSource, PackPart, ReadTokens, TokenEncoding, TokenPackOptions, TokenShardWriter,
+    build_token_part, merge_tokens, pack_tokens, pack_tokens_until,
+};
 use spdl_shard::format::{Content, FieldValue};
 use spdl_store::StoreLayer;
 use spdl_testkit::tokens::write_megatron;
@@ -241,4 +244,85 @@ async fn a_writer_takes_documents_one_by_one_and_gives_pairs() {
     writer.add(documents.iter().next().unwrap()).await.unwrap();
     writer.abort().await.unwrap();
     assert_eq!(names(folder.path()).len(), 4, "the pairs that were complete stay");
+}
+
+const EOS: u32 = 59_999;
+
+/// Makes a part of a dataset, and returns the number of its documents.
+async fn part(source: &Path, to: &Path, options: &TokenPackOptions, part: PackPart) -> Result<u64, DatasetError> {
+    let documents: Arc<dyn DocumentSource> = Arc::new(DatasetDocuments::open(&at(source), options).await?);
+    let (to, building, never) = (at(to), options.building(2), std::future::pending());
+    Ok(build_token_part(&to, &documents, &building, part, &|_| (), never).await?.documents)
+}
+
+/// Returns the tokens of all files of a folder, in their order.
+fn tokens(folder: &Path) -> Vec<u16> {
+    let bins = data(folder).into_iter().filter(|(name, _)| name.ends_with(".bin"));
+    bins.flat_map(|(_, bytes)| bytes.as_chunks().0.iter().map(|id| u16::from_le_bytes(*id)).collect::<Vec<_>>())
+        .collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn parts_of_a_dataset_have_the_documents_that_it_has_at_once_each_with_its_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let documents = corpus(&path("source"), &[3, 0, 40, 7, 9, 100, 1, 0]).await;
+    let ended = documents
+        .iter()
+        .filter(|document| !document.is_empty())
+        .map(|document| [&document[..], &[EOS as u16]].concat());
+    let in_order: Vec<u16> = ended.clone().flatten().collect();
+    let options = TokenPackOptions { eos: Some(EOS), ..options(PackOrder::AsListed) };
+    pack_tokens(&at(&path("source")), &at(&path("once")), &options, &quiet).await.unwrap();
+    assert_eq!(tokens(&path("once")), in_order);
+
+    let mut made = 0;
+    for number in 0..3 {
+        made += part(&path("source"), &path("parts"), &options, PackPart::new(number, 3).unwrap()).await.unwrap();
+    }
+    assert_eq!(made, 6);
+    let merged = merge_tokens(&at(&path("parts")), 2).await.unwrap().unwrap();
+    assert_eq!((merged.dataset.records, merged.empty_documents, merged.tokens), (6, 2, in_order.len() as u64));
+    assert_eq!(tokens(&path("parts")), in_order);
+    assert_eq!(verified(&path("parts")).await.faults, []);
+
+    let shuffled = TokenPackOptions { order: PackOrder::Shuffled { seed: 1 }, ..options };
+    for count in [1, 2] {
+        let to = path(&format!("shuffled-{count}"));
+        for number in 0..count {
+            part(&path("source"), &to, &shuffled, PackPart::new(number, count).unwrap()).await.unwrap();
+        }
+        merge_tokens(&at(&to), 1).await.unwrap().unwrap();
+    }
+    assert_eq!(data(&path("shuffled-1")), data(&path("shuffled-2")));
+    let mut found: Vec<_> =
+        tokens(&path("shuffled-1")).split_inclusive(|id| u32::from(*id) == EOS).map(<[u16]>::to_vec).collect();
+    let mut expected: Vec<_> = ended.collect();
+    assert_ne!(found, expected);
+    found.sort_unstable();
+    expected.sort_unstable();
+    assert_eq!(found, expected);
+}
+
+#[tokio::test]
+async fn wrong_ends_and_ids_and_other_options_of_a_part_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    corpus(&path("source"), &[5, 4]).await;
+    let first = PackPart::new(0, 2).unwrap();
+    let error = async |to: &str, options: TokenPackOptions| {
+        part(&path("source"), &path(to), &options, first).await.unwrap_err().to_string()
+    };
+    let with_end = || TokenPackOptions { eos: Some(EOS), ..options(PackOrder::AsListed) };
+    let beyond = TokenPackOptions { eos: Some(60_000), ..with_end() };
+    assert_eq!(error("to", beyond).await, "`eos` is 60000, and `vocab` is 60000: ids are below that");
+    let counted = TokenPackOptions { shard_records: Some(3), ..with_end() };
+    assert!(error("to", counted).await.starts_with("`records-per-shard` is for a dataset that is packed at once"));
+    let narrow = TokenPackOptions { encoding: TokenEncoding::of_vocab(4).unwrap(), ..options(PackOrder::AsListed) };
+    let refused = error("narrow", narrow).await;
+    assert!(refused.starts_with("shard `a.bin/000000`, document `a/000000`: field `tokens` "), "{refused}");
+
+    part(&path("source"), &path("to"), &with_end(), first).await.unwrap();
+    let other = error("to", options(PackOrder::AsListed)).await;
+    assert!(other.contains("the appended token was `59999`, and is `none`"), "{other}");
 }
