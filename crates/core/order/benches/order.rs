@@ -7,8 +7,8 @@ use std::{hint::black_box, sync::Arc, time::Duration};
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use spdl_order::{
-    BatchParams, DatasetFacts, EpochEnd, OrderParams, Plan,
-    view::{SampleSetBuilder, ViewSamples},
+    BatchParams, BlendSource, DatasetFacts, EpochEnd, MAX_SOURCES, OrderParams, Plan, blend_weights,
+    view::{ClassSampling, SampleSetBuilder, ViewSamples},
 };
 use spdl_types::{Fingerprint, Position, SampleId, mix::splitmix64};
 
@@ -119,5 +119,61 @@ fn view(criterion: &mut Criterion) {
     });
 }
 
-criterion_group!(benches, order, view);
+/// The cost of finding the source of a position, and its epoch there: of 64 sources with weights that all differ.
+fn sources(criterion: &mut Criterion) {
+    let shares: Vec<f64> = (1..=MAX_SOURCES as u32).map(|number| f64::from(number).powf(1.5)).collect();
+    let order = OrderParams { version: 1, lanes: 8, window: 1_000, shuffle: true };
+    let source = |weight| BlendSource { block_samples: &[1_000; 100], view: None, weight, order };
+    let sources: Vec<_> = blend_weights(&shares).into_iter().map(source).collect();
+    let plan = Plan::of_sources(&sources, &[], 6_400_000, 17).unwrap();
+    let mut group = criterion.benchmark_group("64 sources of 10^5 samples");
+    group.throughput(Throughput::Elements(1));
+    // Far from each other, and all of them in turn.
+    let (mut offset, stride) = (0, 3_955_417);
+    let mut next = || {
+        offset = (offset + stride) % plan.samples();
+        Position::new(1, offset)
+    };
+    group.bench_function("source, anywhere", |bencher| bencher.iter(|| black_box(plan.source_epoch(next()))));
+    group.bench_function("new plan", |bencher| {
+        bencher.iter(|| black_box(Plan::of_sources(&sources, &[], 6_400_000, 17).unwrap()));
+    });
+}
+
+/// The cost of an epoch of a sampling: 10^6 samples of 1,000 classes of very different sizes.
+fn sampling(criterion: &mut Criterion) {
+    const SAMPLES: u64 = 1_000_000;
+    let mut set = SampleSetBuilder::default();
+    (0..SAMPLES).for_each(|id| set.keep(SampleId(id)).unwrap());
+    let kept = Arc::new(set.finish(SAMPLES).unwrap());
+    // Each class has a sample, and the first ones have most.
+    let class = |id: u64| match splitmix64(id) % 1_000 {
+        _ if id < 1_000 => id as u16,
+        drawn => (drawn * (splitmix64(id ^ 1) % 1_000) / 1_000) as u16,
+    };
+    let numbers: Vec<u16> = (0..SAMPLES).map(class).collect();
+    let classes = (0..1_000).map(|class| (class.to_string(), 1_000));
+    let sampling = ClassSampling::new("cls".to_owned(), kept, classes, numbers).unwrap();
+    let view = ViewSamples::Sampling(Arc::new(sampling));
+    let order = OrderParams { version: 1, lanes: 32, window: 10_000, shuffle: true };
+    let plan = Plan::of_view(&[100; 10_000], &view, 17, order).unwrap();
+    let mut group = criterion.benchmark_group("10^6 samples of 1,000 classes");
+    let (mut offset, stride) = (0, 618_033);
+    group.bench_function("at, anywhere", |bencher| {
+        bencher.iter(|| {
+            offset = (offset + stride) % plan.samples();
+            black_box(plan.at(1, offset))
+        });
+    });
+    let mut epoch = 1;
+    group.sample_size(10);
+    group.bench_function("the first sample of a new epoch", |bencher| {
+        bencher.iter(|| {
+            epoch += 1;
+            black_box(plan.at(epoch, 0))
+        });
+    });
+}
+
+criterion_group!(benches, order, view, sources, sampling);
 criterion_main!(benches);
