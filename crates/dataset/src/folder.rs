@@ -16,7 +16,7 @@ use crate::tar::TAR_SUFFIX;
 /// Size of the parts in which long objects are written, in bytes.
 pub(super) const PART_BYTES: usize = 8 << 20;
 /// Size of these parts on disk, which has no least size. They are in the processor's cache from being made to being written.
-const LOCAL_PART_BYTES: usize = 1 << 20;
+const LOCAL_PART_BYTES: usize = 2 << 20;
 
 /// What happens to a dataset that exists already.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

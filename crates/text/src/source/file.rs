@@ -16,7 +16,7 @@ use spdl_store::{RANGE_BYTES, StoreError};
 use tokio::runtime::Handle;
 
 /// Bytes that are read at once from a file on disk, which are then still in the processor's cache when they are used.
-const LOCAL_RANGE_BYTES: u64 = 1 << 20;
+const LOCAL_RANGE_BYTES: u64 = 2 << 20;
 /// Bytes that are read at once behind the end of a range, to complete its last line.
 const BEHIND_BYTES: u64 = 256 << 10;
 

@@ -32,7 +32,7 @@ const READ_BYTES: u64 = 32 << 20;
 const MIN_CHUNK_BYTES: u64 = 16 << 10;
 const MAX_CHUNK_BYTES: u64 = 4 << 20;
 /// The limit on disk, where what is read stays in the processor's cache until it is taken.
-const MAX_LOCAL_CHUNK_BYTES: u64 = 512 << 10;
+const MAX_LOCAL_CHUNK_BYTES: u64 = 1 << 20;
 
 /// A shard to write.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
