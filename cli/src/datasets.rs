@@ -48,8 +48,8 @@ pub(crate) enum FrozenError {
 }
 
 impl EvaluatedDatasets {
-    /// Opens the datasets of a job file, evaluates its views and its sequences, and notes their fingerprints in the file, and the versions
-    /// that the datasets have now. Calls `warn` with what the user should know.
+    /// Opens the datasets of a job file, evaluates its views and its sequences, and notes their fingerprints in the file, those of datasets
+    /// whose recordings operations take, and the versions that the datasets have now. Calls `warn` with what the user should know.
     ///
     /// # Errors
     /// If the job is not valid, or a dataset cannot be read.
@@ -60,6 +60,7 @@ impl EvaluatedDatasets {
         warn: &(dyn Fn(&str) + Send + Sync),
     ) -> Result<Self, EvaluateError> {
         file.check()?;
+        note_sounds(file).await?;
         if file.source.is_empty() {
             let (store, manifest) = opened(&file.dataset).await?;
             file.dataset = store.pinned_url(&file.dataset);
@@ -238,6 +239,18 @@ async fn read_sizes(
         Some(sizes) => open_sizes(store, manifest, sizes).await.map(Some),
         None => Ok(None),
     }
+}
+
+/// Notes which datasets those are whose recordings operations of a job file take.
+async fn note_sounds(file: &mut JobFile) -> Result<(), EvaluateError> {
+    let job = file.name.clone();
+    for dataset in file.sound_datasets() {
+        let (store, manifest) = opened(&dataset.url).await?;
+        dataset.url = store.pinned_url(&dataset.url);
+        let noted = dataset.note(manifest.fingerprint(), manifest.samples());
+        noted.map_err(|problem| JobError::Key { job: job.clone(), key: "`ops`:".to_owned(), problem })?;
+    }
+    Ok(())
 }
 
 /// Opens a dataset in the version that it has now.

@@ -661,8 +661,10 @@ class SoundOperations(TypedDict, total=False):
     frequency_mask: FrequencyMask | int
     #: Makes the samples louder or quieter by a random number of decibels. Nothing is clipped.
     gain: Gain | float | Sequence[float]
-    #: Adds white noise at a random distance from the sound. Silence stays silent.
+    #: Adds noise at a random distance from the sound: white noise, or a random recording of a dataset. Silence stays silent.
     noise: Noise | float | Sequence[float]
+    #: Gives the sound a random room: it is convolved with an impulse response of a dataset, which is scaled to an energy of 1 and begins at its strongest sample, so that what is said stays as loud and in its place. What sounds on behind the end is cut off.
+    reverb: Reverb | str
     #: Plays the sound at a random speed, as `torchaudio.functional.speed` does: at 1.1 it is shorter and higher. The file is resampled once, to its new rate and speed.
     speed: Speed | Sequence[float]
     #: Gives random runs of frames of the features one value, as *SpecAugment* does.
@@ -701,7 +703,38 @@ class _NoiseRequired(TypedDict):
 
 
 class Noise(_NoiseRequired, total=False):
-    """Adds white noise at a random distance from the sound. Silence stays silent."""
+    """Adds noise at a random distance from the sound: white noise, or a random recording of a dataset. Silence stays silent."""
+
+    #: A dataset of noises, of which each sample gets a random one, from a random place on: a longer one is cut, and a shorter one repeated. Default: none; white noise.
+    dataset: str | SoundDataset | None
+    #: Probability.
+    p: float
+
+
+_SoundDatasetKeywords = TypedDict("_SoundDatasetKeywords", {"from": "str | None"}, total=False)
+
+
+class _SoundDatasetRequired(_SoundDatasetKeywords):
+    #: The folder or URL that `spdl-ctl index` or `spdl-ctl pack` wrote. A relative path starts at the folder of the job file.
+    url: str
+
+
+class SoundDataset(_SoundDatasetRequired, total=False):
+    """A dataset whose recordings an operation takes. A text stands for a table with `url` alone."""
+
+    #: The fingerprint of the dataset. Default: set when the job is created.
+    fingerprint: str | None
+    #: The number of its samples. Default: set when the job is created.
+    samples: int | None
+
+
+class _ReverbRequired(TypedDict):
+    #: A dataset of impulse responses, of which each sample gets a random one: of at most 960,000 samples at the rate of the sound.
+    dataset: str | SoundDataset
+
+
+class Reverb(_ReverbRequired, total=False):
+    """Gives the sound a random room: it is convolved with an impulse response of a dataset, which is scaled to an energy of 1 and begins at its strongest sample, so that what is said stays as loud and in its place. What sounds on behind the end is cut off."""
 
     #: Probability.
     p: float

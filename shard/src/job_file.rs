@@ -29,15 +29,21 @@ pub fn resolve_dataset(mut job: JobFile, path: &Path) -> JobFile {
         if let Some(keys) = view.as_mut().and_then(|view| view.keys.as_mut()) {
             *keys = folder.join(&*keys).display().to_string();
         }
-        let is_relative = !dataset.is_empty() && !dataset.contains("://") && Path::new(&dataset).is_relative();
-        if is_relative {
-            // `./data` and `data` must compare as the same dataset.
-            let parts = folder.components().chain(Path::new(&dataset).components());
-            let parts = parts.filter(|part| *part != Component::CurDir);
-            *dataset = parts.collect::<PathBuf>().display().to_string();
-        }
+        resolve(dataset, &folder);
     }
+    job.sound_datasets().for_each(|dataset| resolve(&mut dataset.url, &folder));
     job
+}
+
+/// Resolves the path of a dataset against a folder, if it is relative.
+fn resolve(dataset: &mut String, folder: &Path) {
+    let is_relative = !dataset.is_empty() && !dataset.contains("://") && Path::new(&dataset).is_relative();
+    if is_relative {
+        // `./data` and `data` must compare as the same dataset.
+        let parts = folder.components().chain(Path::new(&dataset).components());
+        let parts = parts.filter(|part| *part != Component::CurDir);
+        *dataset = parts.collect::<PathBuf>().display().to_string();
+    }
 }
 
 #[cfg(test)]
@@ -69,6 +75,10 @@ mod tests {
         let job = read_job_file(&path).unwrap();
         let keys = job.source[0].view.as_ref().unwrap().keys.as_deref();
         assert_eq!((job.source[0].dataset.as_str(), keys), (&*inside("jobs/web"), Some(&*inside("jobs/keys.txt"))));
+        let sounds = "[[column]]\nname = \"w\"\nfrom = \"wav\"\ndecode = \"audio\"\nops = [{ reverb = \"rooms\" }]\n";
+        std::fs::write(&path, format!("name = \"a\"\ndataset = \"d\"\nglobal_batch = 8\n{sounds}")).unwrap();
+        let mut job = read_job_file(&path).unwrap();
+        assert_eq!(job.sound_datasets().next().unwrap().url, inside("jobs/rooms"));
         let error = read_job_file(&path.with_extension("json")).unwrap_err().to_string();
         assert!(error.contains("a.json` cannot be read"), "{error}");
     }

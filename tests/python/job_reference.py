@@ -196,11 +196,13 @@ class Reference:
         all_of_them = sorted(operations(self._definitions[target(full)]["oneOf"]))
         rows = [[f"[`{name}`](#{name})", one_line(about.split("\n\n")[0])] for name, about, _ in all_of_them]
         self._add(rendered(["operation", "what it does"], rows))
+        known = len(self._tables)
         for name, about, keys in all_of_them:
             self._add(f"### `{name}`", *paragraphs(about))
             forms = [f'`"{name}"`'] if any(name in some["enum"] for some in names) else []
             if first := short["properties"].get(name):
-                [key] = [key for key, value in keys["properties"].items() if value == first][:1]
+                # The short form has no tables.
+                [key] = [key for key, value in keys["properties"].items() if value == first or value.get("description", value) == first.get("description")][:1]
                 forms.append(f"`{{ {name} = ... }}` with `{key}` alone")
             if forms:
                 self._add(f"In short: {' or '.join(forms)}.")
@@ -209,6 +211,8 @@ class Reference:
                 self._keys(name, keys)
             else:
                 self._add("It has no keys.")
+        for part in self._tables[known:]:
+            self._table(part, "###")
 
     def _value(self, name: str) -> None:
         """Adds the section of a value."""

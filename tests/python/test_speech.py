@@ -228,6 +228,8 @@ def test_the_page_on_speech_runs_as_it_is_written(tmp_path: pathlib.Path, tempor
     nemo(tmp_path / "corpus")
     common_voice(tmp_path / "cv")
     kaldi(tmp_path / "corpus", tmp_path / "data/train")
+    for number, folder in enumerate(("noises", "rooms")):
+        write(tmp_path / folder / "one.wav", number, 2000)
     page = Recipe("../guide/speech.md", tmp_path, temporary, {}, {})
     told = page.run("spdl-ctl index dev-clean")
     assert [f"{count} samples in {count} records" in told for count in (16, 8, 36)] == [True] * 3, told
@@ -237,6 +239,8 @@ def test_the_page_on_speech_runs_as_it_is_written(tmp_path: pathlib.Path, tempor
     assert "TEXT 7 OF 174-50\n" in looked.stdout
     page.run("spdl-ctl replay segments.toml")
     page.run("spdl-ctl replay augmented.toml")
+    page.run("spdl-ctl index noises")
+    page.run("spdl-ctl replay noisy.toml")
     page.end()
     ctl("job", "init", tmp_path / "kaldi", "--out", tmp_path / "suggested.toml")
     suggested = (tmp_path / "suggested.toml").read_text()

@@ -103,6 +103,14 @@ impl DatasetChecks {
             facts.push(read.facts);
             classes.push(read.classes);
         }
+        for sounds in file.sound_datasets() {
+            self.limits.stores.admit(&sounds.url).map_err(named)?;
+            let none = Chosen { view: None, pools: None };
+            let reading = read_facts(sounds.url.clone(), none, self.limits.clone(), self.large.clone());
+            let read = in_time(&sounds.url, reading).await.map_err(named)?;
+            sounds.note(read.facts.given.fingerprint, read.facts.ids).map_err(named)?;
+            sounds.url = read.dataset;
+        }
         let job = file.freeze_all(&facts).map_err(|error| invalid(&name, error.to_string()))?;
         check_classes(&job, &classes).map_err(|error| invalid(&name, error.to_string()))?;
         Ok(job)

@@ -90,6 +90,11 @@ impl BadSampleCause {
             BadSampleProblem::Sound { field, .. } => (field, "is no sound that the column can hold"),
             BadSampleProblem::SoundTooLong { field, .. } => (field, "is a longer sound than `max_seconds`"),
             BadSampleProblem::SoundMemory { field, .. } => (field, "takes too much memory to decode"),
+            BadSampleProblem::DatasetSound { operation, dataset, .. } => {
+                return format!(
+                    "column `{column}`: a recording of `{dataset}` that `{operation}` takes cannot be used"
+                );
+            }
             BadSampleProblem::Span { field, .. } => (field, "names no part of the file"),
             BadSampleProblem::Video { field, .. } => (field, "is no video that the column can hold"),
             BadSampleProblem::Frame { field, .. } => (field, "is not the frame that its dataset says"),
@@ -180,6 +185,8 @@ pub enum BadSampleProblem {
          budget)"
     )]
     SoundMemory { field: String, needed_bytes: u64, max_bytes: u64 },
+    #[error("`{operation}` takes `{key}` of dataset `{dataset}`, which {problem}")]
+    DatasetSound { operation: &'static str, dataset: String, key: String, problem: String },
     #[error("field `{field}` {problem}")]
     Span { field: String, problem: String },
     #[error("field `{field}` {problem}")]

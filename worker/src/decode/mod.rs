@@ -9,6 +9,7 @@ mod call;
 mod cause;
 mod coco;
 mod column;
+mod dataset_sound;
 mod document;
 mod followed;
 mod gzip;
@@ -60,6 +61,7 @@ pub use still::count_pixels;
 pub use target::FieldTarget;
 
 use column::{ColumnDecoder, ColumnSample, ColumnSetup, DecodeResources, DecodeScratch};
+pub(crate) use dataset_sound::DatasetSound;
 pub(crate) use gzip::is_compressed;
 use memory::MemoryPermit;
 pub(crate) use read_video::{FrameChoice, ReadVideo, SeriesFrames, WantedSeries};

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, ops::Range, sync::Arc};
 
-use spdl_job::VideoClip;
+use spdl_job::{DrawnSound, VideoClip};
 use spdl_media::{SoundTable, VideoBlocks, VideoTrack};
 use spdl_pixels::{Parts, ScalableHead};
 
@@ -73,6 +73,11 @@ impl Decoder {
             }
         }
         Some(needed.unwrap_or_default())
+    }
+
+    /// Iterates over the recordings of other datasets that operations take for a sample.
+    pub(crate) fn drawn_sounds(&self, key: SampleKey) -> impl Iterator<Item = DrawnSound<'_>> {
+        self.inner.prepared().flat_map(move |(_, prepared)| prepared.decoder.drawn_sounds((self.inner.seed, key)))
     }
 
     /// Returns which frames columns decode whose fields are frames of videos.

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use serde_json::Value;
 use smallvec::SmallVec;
 use spdl_canvas::PixelBox;
-use spdl_job::PicturePlan;
+use spdl_job::{PicturePlan, SoundDataset};
 use spdl_shard::{
     format::{Content, FieldValue},
     json,
@@ -22,6 +22,7 @@ use spdl_types::DType;
 use super::{
     cause::{BadSampleProblem, reason},
     coco::{self, CocoAnnotation},
+    dataset_sound::DatasetSound,
     gzip::{CompressedField, is_compressed},
     read_video::{ReadVideo, SeriesFrames, WantedSeries},
     shared_frames::{SharedVideo, VideoIdentity},
@@ -84,6 +85,11 @@ pub(crate) trait FieldLookup {
 
     /// Returns the video in the field `name`, if it is read whole and other samples of the batch take frames of it, too.
     fn shared_file(&self, _name: &str) -> Option<&SharedVideo<'_>> {
+        None
+    }
+
+    /// Returns the recording that is a sample of another dataset, if it was read because an operation takes it.
+    fn dataset_sound(&self, _dataset: &SoundDataset, _sample: u64) -> Option<&DatasetSound> {
         None
     }
 
@@ -217,6 +223,11 @@ impl<'r> SampleRecord<'r> {
     /// Returns the video in a field that was read whole, if other samples of the batch take frames of it, too.
     pub(super) fn shared_file(&self, name: &str) -> Option<&'r SharedVideo<'r>> {
         self.fields.shared_file(name)
+    }
+
+    /// Returns the recording that is a sample of another dataset, if it was read because an operation takes it.
+    pub(super) fn dataset_sound(&self, dataset: &SoundDataset, sample: u64) -> Option<&'r DatasetSound> {
+        self.fields.dataset_sound(dataset, sample)
     }
 
     /// Notes that so many bytes of a value are not read.

@@ -17,7 +17,7 @@ use tracing::Span;
 use super::{
     FeedError,
     batch::{BatchThreads, Mixer, PartReads},
-    dataset::{DatasetSequences, FeedDatasets, SizedSamples},
+    dataset::{DatasetSequences, FeedDatasets, SizedSamples, SoundDatasets},
     decoding::SampleDecoding,
     journal::{InDecoding, Suspicion},
     memory::RankMemory,
@@ -76,6 +76,8 @@ pub(super) struct Feed {
     pub(super) rank: u32,
     pub(super) layout: Arc<Layout>,
     pub(super) datasets: FeedDatasets,
+    /// The datasets whose recordings operations take.
+    pub(super) sounds: SoundDatasets,
     pub(super) plan: Plan,
     /// The sequences that samples are, if the job packs documents.
     pub(super) sequences: Option<Arc<DatasetSequences>>,
@@ -200,6 +202,7 @@ impl ReservedFeed {
         let Self { resources, session, rank, layout, progress, .. } = self;
         let Resources { decoding, fetcher, memory, helpers, .. } = &**resources;
         let opened = resources.datasets.open(&session.job).await?;
+        let sounds = resources.datasets.open_sounds(&session.job).await?;
         let planned = opened.plan(&session.job).await?;
         let (plan, sequences) = (planned.plan.clone(), planned.sequences.clone());
         // Sources have the same classes, if the job has numbers of them.
@@ -226,9 +229,10 @@ impl ReservedFeed {
         }
         let fields: Vec<String> = decoder.field_names().map(str::to_owned).collect();
         // A sequence is copied from documents in less time than it takes to send one.
-        // A helper gets one record of a sample, and none of those around it.
+        // A helper gets one record of a sample, none of those around it, and no recording of another dataset.
         let has_series = decoder.series_fields().next().is_some() || decoder.wanted_series().next().is_some();
-        let lent = (has_digests && helpers.is_started() && sequences.is_none() && !has_series).then(|| {
+        let is_of_one = !has_series && sounds.is_empty();
+        let lent = (has_digests && helpers.is_started() && sequences.is_none() && is_of_one).then(|| {
             let (job, manifest, names) = (session.job.clone(), manifest.clone(), session.job.needs_classes());
             let classes = move || manifest.classes().filter(|_| names).map(str::to_owned).collect();
             let describe = Box::new(move || HelpJob { job: job.clone(), classes: classes() });
@@ -258,6 +262,7 @@ impl ReservedFeed {
             rank: *rank,
             layout: layout.clone(),
             datasets: FeedDatasets::new(&opened, &fields, session.id, (&planned, &fetcher.peers)),
+            sounds,
             plan,
             sequences,
             sized: planned.sized.clone(),

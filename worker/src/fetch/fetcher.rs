@@ -327,6 +327,25 @@ impl Fetcher {
         self.in_transit(place, wanted, records, [wanted_bytes, beside_bytes]).instrument(place.span()).await
     }
 
+    /// Returns a block of a dataset of so many bytes from memory. If the dataset takes up to a quarter of that, the block is read, and stays
+    /// there; `None` if there is no room, or it is of a larger dataset and not in memory.
+    ///
+    /// # Errors
+    /// [`FetchError`] if it cannot be read.
+    pub(crate) async fn keep(
+        self: &Arc<Self>,
+        place: &BlockPlace,
+        dataset_bytes: u64,
+    ) -> Result<Option<BlockBytes>, FetchError> {
+        if dataset_bytes > self.memory.lock().budget_bytes() / 4 {
+            return Ok(self.in_memory(place.key));
+        }
+        match self.prefetch(place.key, || place.clone()) {
+            Some(hold) => hold.bytes().await,
+            None => Ok(None),
+        }
+    }
+
     async fn in_transit(
         &self,
         place: &BlockPlace,

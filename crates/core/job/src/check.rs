@@ -196,6 +196,7 @@ impl Job {
             let problem = format!("is {epochs}: with {} samples each that is more than 2^62 in all", self.samples);
             return Err(wrong(name, "`epochs`", problem));
         }
+        self.check_sound_datasets()?;
         self.check_redactions()?;
         self.check_earlier()?;
         self.batches(self.global_batch)

@@ -27,6 +27,7 @@ pub mod scheme;
 mod sequence;
 mod size;
 mod sound_operation;
+mod sounds;
 mod sources;
 mod start;
 pub mod testing;
@@ -98,8 +99,8 @@ impl Job {
     /// that a resumed run may change them.
     #[must_use]
     pub fn fingerprint(&self) -> Fingerprint {
-        let identity =
-            (&self.dataset_fingerprint, self.samples, self.seed, &self.order, &self.bad_samples, &self.columns);
+        let columns = self.columns_anywhere();
+        let identity = (&self.dataset_fingerprint, self.samples, self.seed, &self.order, &self.bad_samples, columns);
         let sources: Vec<_> = self
             .sources
             .iter()

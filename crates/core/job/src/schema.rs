@@ -178,7 +178,9 @@ impl<O: StepOp + JsonSchema> JsonSchema for StepFile<O> {
             operations.iter().filter(|(_, _, keys)| is_optional(keys)).map(|(name, ..)| *name).collect();
         let short: Map<String, Value> = operations
             .iter()
-            .filter_map(|(name, keys, schema)| Some(((*name).to_owned(), first_key(keys, schema)?)))
+            .filter_map(|(name, keys, schema)| {
+                Some(((*name).to_owned(), short_form(first_key(keys, schema)?, generator.definitions())))
+            })
             .collect();
         let names = (!names.is_empty()).then(|| json_schema!({ "enum": names }));
         let short = json_schema!({
@@ -199,6 +201,19 @@ impl<O: StepOp + JsonSchema> JsonSchema for StepFile<O> {
 /// Returns the schema of an operation's first key, if it has keys.
 fn first_key(keys: &[&str], schema: &Schema) -> Option<Value> {
     schema.get("properties")?.get(keys.first()?).cloned()
+}
+
+/// Returns the schema of a key whose value stands for a whole operation, without tables: a table has all keys of the operation.
+fn short_form(mut key: Value, definitions: &Map<String, Value>) -> Value {
+    let is_table = |form: &Value| {
+        let named = form.get("$ref").or_else(|| form.get("allOf")?.get(0)?.get("$ref"));
+        let named = named.and_then(Value::as_str).and_then(|named| definitions.get(named.rsplit('/').next()?));
+        named.unwrap_or(form).get("properties").is_some()
+    };
+    if let Some(Value::Array(forms)) = key.get_mut("anyOf") {
+        forms.retain(|form| !is_table(form));
+    }
+    key
 }
 
 #[cfg(test)]

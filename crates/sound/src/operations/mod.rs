@@ -6,7 +6,7 @@ mod noise;
 mod reverb;
 
 pub use mask::{mask_bands, mask_frames};
-pub use noise::{add_noise, gain, white_noise};
+pub use noise::{add_noise, gain, noise_start, white_noise};
 pub use reverb::ImpulseResponse;
 
 use crate::{SoundError, SoundResampler};

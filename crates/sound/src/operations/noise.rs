@@ -14,14 +14,18 @@ pub fn white_noise(frames: usize, draw: &mut Draw) -> Vec<f32> {
     (0..frames).map(|_| draw.between(-1.0, 1.0) as f32).collect()
 }
 
-/// Adds noise, `decibels` weaker than the samples: the ratio of their energies is what `torchaudio.functional.add_noise` calls
-/// the signal-to-noise ratio.
+/// Draws at which of its samples noise begins that is added to so many `samples`: longer noise so that it is long enough from there, and
+/// other noise at any, as it is repeated. One number is drawn in every case.
+pub fn noise_start(noise: usize, samples: usize, draw: &mut Draw) -> usize {
+    let places = if noise > samples { noise - samples + 1 } else { noise };
+    (draw.unit() * places as f64) as usize
+}
+
+/// Adds noise from a `start` in it on, repeated if it is shorter, `decibels` weaker than the samples: the ratio of their energies is what
+/// `torchaudio.functional.add_noise` calls the signal-to-noise ratio.
 ///
-/// Noise that is longer is cut at a drawn place; noise that is shorter begins at a drawn place and is repeated. If the samples or
-/// the noise are silent, no factor gives the ratio, and nothing is added. One number is drawn in every case.
-pub fn add_noise(samples: &mut [f32], noise: &[f32], decibels: f32, draw: &mut Draw) {
-    let places = if noise.len() > samples.len() { noise.len() - samples.len() + 1 } else { noise.len() };
-    let start = (draw.unit() * places as f64) as usize;
+/// If the samples or the noise are silent, no factor gives the ratio, and nothing is added.
+pub fn add_noise(samples: &mut [f32], noise: &[f32], start: usize, decibels: f32) {
     let repeated = || noise.iter().cycle().skip(start).take(samples.len());
     let (signal, added) = (energy(samples.iter()), energy(repeated()));
     let factor = ((signal / added).sqrt() * factor_of(-f64::from(decibels))) as f32;
@@ -90,7 +94,8 @@ mod tests {
             for decibels in [-5.0, 0.0, 20.0] {
                 let mut draw = Draw::new(7, 0, 1);
                 let mut samples = clean.clone();
-                add_noise(&mut samples, &noise, decibels, &mut draw);
+                let start = noise_start(noise.len(), samples.len(), &mut draw);
+                add_noise(&mut samples, &noise, start, decibels);
                 let added: Vec<f32> = samples.iter().zip(&clean).map(|(noisy, clean)| noisy - clean).collect();
                 let ratio = 10.0 * (energy(clean.iter()) / energy(added.iter())).log10();
                 assert!((ratio - f64::from(decibels)).abs() < 1e-3, "{ratio} dB in place of {decibels}");
@@ -107,7 +112,8 @@ mod tests {
             for id in 0..200 {
                 let mut sound = vec![0.0; samples];
                 sound[0] = 1.0;
-                add_noise(&mut sound, &noise, 0.0, &mut Draw::new(1, 2, id));
+                let start = noise_start(noise.len(), samples, &mut Draw::new(1, 2, id));
+                add_noise(&mut sound, &noise, start, 0.0);
                 seen.insert(format!("{sound:?}"));
             }
             let distinct = if samples == 1 { 1 } else { places };
@@ -120,7 +126,8 @@ mod tests {
         let after = |samples: &[f32], noise: &[f32]| {
             let mut draw = Draw::new(3, 3, 3);
             let mut sound = samples.to_vec();
-            add_noise(&mut sound, noise, 10.0, &mut draw);
+            let start = noise_start(noise.len(), sound.len(), &mut draw);
+            add_noise(&mut sound, noise, start, 10.0);
             (sound, draw.bits())
         };
         let (_, drawn) = after(&[0.5, 0.25], &[0.1]);

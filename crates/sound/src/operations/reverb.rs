@@ -29,17 +29,24 @@ impl fmt::Debug for ImpulseResponse {
     }
 }
 
-/// The most samples of an impulse response: 20 seconds at 48 kHz.
-const MOST_SAMPLES: usize = 960_000;
-
 impl ImpulseResponse {
+    /// The most samples of an impulse response: 20 seconds at 48 kHz.
+    pub const MOST_SAMPLES: usize = 960_000;
+
+    /// Returns the bytes of memory that preparing a response of so many samples takes, and applying it to so many.
+    #[must_use]
+    pub const fn memory_bytes(response: usize, samples: usize) -> usize {
+        // Two spectra and a block of 4 bytes for each sample of the transform, and some three times as much for its own tables.
+        40 * transform_size(response) + 4 * samples
+    }
+
     /// Prepares an impulse response of the rate of what it will be applied to.
     ///
     /// # Errors
     ///
     /// It is silent, has a sample that is no number, or has more than 960,000 samples.
     pub fn new(samples: &[f32]) -> Result<Self, SoundError> {
-        if samples.len() > MOST_SAMPLES {
+        if samples.len() > Self::MOST_SAMPLES {
             return Err(SoundError::ImpulseResponse { what: "longer than 960,000 samples" });
         }
         let norm = samples.iter().map(|sample| f64::from(*sample).powi(2)).sum::<f64>().sqrt();
@@ -50,8 +57,7 @@ impl ImpulseResponse {
         let Some((delay, _)) = strongest.filter(|_| norm > 0.0) else {
             return Err(SoundError::ImpulseResponse { what: "silent" });
         };
-        // Half of each block is room for what the response adds after the block.
-        let size = (2 * samples.len()).next_power_of_two().max(1024);
+        let size = transform_size(samples.len());
         let mut planner = RealFftPlanner::new();
         let (forward, back) = (planner.plan_fft_forward(size), planner.plan_fft_inverse(size));
         let mut padded = forward.make_input_vec();
@@ -96,6 +102,12 @@ impl ImpulseResponse {
         }
         samples.copy_from_slice(&result);
     }
+}
+
+/// Returns the samples of a transform: half of each block is room for what the response adds after the block.
+const fn transform_size(response: usize) -> usize {
+    let size = (2 * response).next_power_of_two();
+    if size < 1024 { 1024 } else { size }
 }
 
 /// Takes the result of a transform, whose buffers are made by it.
@@ -146,7 +158,7 @@ mod tests {
             (vec![0.0; 10], "silent"),
             (vec![1.0, f32::NAN], "no number"),
             (vec![0.0, f32::INFINITY], "no number"),
-            (vec![1.0; MOST_SAMPLES + 1], "longer than 960,000 samples"),
+            (vec![1.0; ImpulseResponse::MOST_SAMPLES + 1], "longer than 960,000 samples"),
         ] {
             let error = ImpulseResponse::new(&samples).unwrap_err().to_string();
             assert!(error.contains(word), "{error}");

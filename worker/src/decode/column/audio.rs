@@ -1,14 +1,18 @@
 //! The kind `audio`: decodes the frames of a sound file that a sample takes, and resamples them.
 
-use std::{ops::Range, sync::Arc};
+use std::ops::Range;
 
 use bytes::Bytes;
-use spdl_job::{AudioChannels, AudioColumn, AudioFeatures, AudioSpan, FeaturesKind, drawn_speed};
+use spdl_job::{AudioChannels, AudioColumn, AudioFeatures, AudioSpan, DrawnSound, FeaturesKind, drawn_speed};
 use spdl_media::{ChannelMix, MediaError, SampleForm, SampleWriter, Sound, SoundScratch, SoundTable};
-use spdl_sound::{FeaturePreset, MelFeatures, ResamplerCache, SoundError, SoundResampler, greatest_common_divisor};
+use spdl_sound::{FeaturePreset, MelFeatures, ResamplerCache, SoundError};
 use spdl_types::{DType, Draw};
 
-use super::{ColumnDecoder, ColumnSample, FieldTarget, audio_ops, audio_span};
+use super::{
+    ColumnDecoder, ColumnSample, FieldTarget, audio_ops, audio_span,
+    dataset_sounds::{TakenDatasetSound, drawn},
+    resampling::{Resampling, SoundHead, to_usize},
+};
 use crate::decode::{
     DecodeScratch, SampleKey,
     cause::{BadSampleProblem, ValueResult, reason},
@@ -36,14 +40,6 @@ struct TakenSound<'b> {
     part: SoundPart,
 }
 
-/// What the head of a sound file says.
-#[derive(Clone, Copy, Debug)]
-struct SoundHead {
-    rate: u32,
-    channels: u16,
-    frames: u64,
-}
-
 /// The file whose head was read last, for the other columns of the sample.
 #[derive(Debug)]
 pub(in crate::decode) struct HeardFile {
@@ -55,22 +51,13 @@ pub(in crate::decode) struct HeardFile {
 pub(super) struct SoundPart {
     /// Sample rate of the result.
     pub(super) rate: u32,
-    /// The frames of the whole sound after resampling.
-    all_frames: u64,
-    /// The first frame that is taken of it, and their number.
+    /// The first frame that is taken of the whole sound after resampling, and their number.
     first: u64,
     frames: u64,
     /// The speed at which it is played, in thousandths.
     speed: u32,
     /// What the operations that follow draw from.
     draw: Draw,
-}
-
-/// The change of a sound's sample rate.
-struct Resampling {
-    resampler: Arc<SoundResampler>,
-    /// The frames of the file that are needed for what is taken.
-    source: Range<usize>,
 }
 
 impl AudioDecoder {
@@ -127,13 +114,10 @@ impl AudioDecoder {
         {
             return Err(sound_problem(format!("has {has} channels, and `channels` is {channels}")));
         }
-        let from = head.rate;
-        let rate = self.column.rate.unwrap_or(from);
+        let rate = self.column.rate.unwrap_or(head.rate);
         let mut draw = Draw::new(seed, key.epoch, key.id.0);
         let speed = drawn_speed(&self.column.ops, &mut draw);
-        let all_frames = u128::from(head.frames) * u128::from(rate) * 1000;
-        let all_frames = all_frames.div_ceil(u128::from(from) * u128::from(speed));
-        let all_frames = u64::try_from(all_frames).unwrap_or(u64::MAX);
+        let all_frames = head.frames_at(rate, speed);
         let sound_frames = match &self.column.span {
             Some(span) => audio_span::frames(span, record, all_frames, f64::from(rate) * 1000.0 / f64::from(speed))?,
             None => 0..all_frames,
@@ -149,20 +133,12 @@ impl AudioDecoder {
         if self.column.segment.is_none() && self.column.rows(frames) == 0 {
             return Err(sound_problem(format!("has {frames} frames of {rate} Hz, which give no frame of `features`")));
         }
-        Ok(SoundPart { rate, all_frames, first: sound_frames.start + first, frames, speed, draw })
+        Ok(SoundPart { rate, first: sound_frames.start + first, frames, speed, draw })
     }
 
     /// Returns what changes the sample rate of a part of a file, if that has another one.
     fn resampling(&self, head: SoundHead, part: &SoundPart) -> Result<Option<Resampling>, SoundError> {
-        let (from, to) = at_speed(head.rate, part.rate, part.speed);
-        if from == to {
-            return Ok(None);
-        }
-        debug_assert!(part.first + part.frames <= part.all_frames, "frames of the sound");
-        let resampler = self.resamplers.get(from, to)?;
-        let last = to_usize(head.frames);
-        let needed = resampler.input_for(to_usize(part.first)..to_usize(part.first + part.frames));
-        Ok(Some(Resampling { source: needed.start.min(last)..needed.end.min(last), resampler }))
+        head.resampling(&self.resamplers, (part.rate, part.speed), part.taken())
     }
 
     /// Writes the samples of what is taken, and the silence behind it.
@@ -182,31 +158,51 @@ impl AudioDecoder {
             AudioChannels::Count(_) => ChannelMix::Keep,
         };
         let mut writer = SampleWriter::new(self.form(), out);
-        let Some(Resampling { resampler, source }) = resampling else {
-            return taken.sound.decode(taken.part.source(None), mix, scratch, |samples| writer.write(samples));
+        let Some(resampling) = resampling else {
+            return taken.sound.decode(taken.part.taken(), mix, scratch, |samples| writer.write(samples));
         };
-        let source_frames = source.start as u64..source.end as u64;
-        let mut channels = taken.sound.decode_channels(source_frames, mix, scratch)?;
+        let mut channels = taken.sound.decode_channels(resampling.frames(), mix, scratch)?;
         for channel in &mut channels {
-            let mut resampled = vec![0.0; to_usize(taken.part.frames)];
-            resampler.resample_range(channel, source.start, to_usize(taken.part.first), &mut resampled);
-            *channel = resampled;
+            *channel = resampling.resample(channel, taken.part.taken());
         }
         writer.write_channels(&channels);
         Ok(())
     }
 
+    /// Opens the recordings that operations take for a sample of which a part is taken.
+    fn recordings<'s>(
+        &'s self,
+        part: &SoundPart,
+        record: &SampleRecord<'s>,
+        seed: (u64, SampleKey),
+        scratch: &mut SoundScratch,
+    ) -> Result<Vec<TakenDatasetSound<'s>>, BadSampleProblem> {
+        let opened = drawn(&self.column.ops, seed).map(|drawn| {
+            let name = self.column.ops[drawn.operation].name();
+            TakenDatasetSound::open((name, drawn), record, (part.rate, part.frames), &self.resamplers, scratch)
+        });
+        opened.collect()
+    }
+
     /// Makes the operations on the samples that are sound.
-    fn change_samples(&self, taken: &mut TakenSound<'_>, out: &mut [u8]) {
+    fn change_samples(
+        &self,
+        part: &mut SoundPart,
+        recordings: &[TakenDatasetSound<'_>],
+        scratch: &mut SoundScratch,
+        out: &mut [u8],
+    ) -> ValueResult {
         if !audio_ops::change_samples(&self.column.ops) {
-            return;
+            return Ok(());
         }
-        let out = &mut out[..to_usize(taken.part.frames * self.channels()) * size_of::<f32>()];
+        let out = &mut out[..to_usize(part.frames * self.channels()) * size_of::<f32>()];
         let mut samples = samples_of(out);
-        audio_ops::on_samples(&self.column.ops, &mut samples, &mut taken.part.draw);
+        let channels = to_usize(self.channels());
+        audio_ops::on_samples(&self.column.ops, (&mut samples, channels), &mut part.draw, recordings, scratch)?;
         for (out, sample) in out.as_chunks_mut().0.iter_mut().zip(samples) {
             *out = sample.to_le_bytes();
         }
+        Ok(())
     }
 
     /// Returns the rows of the result that are sound.
@@ -235,7 +231,13 @@ impl AudioDecoder {
     }
 
     /// Returns the bytes that decoding takes beside the place of a fixed column.
-    fn memory_bytes(&self, taken: &TakenSound<'_>, resampling: Option<&Resampling>, samples_bytes: u64) -> u64 {
+    fn memory_bytes(
+        &self,
+        taken: &TakenSound<'_>,
+        resampling: Option<&Resampling>,
+        recordings: &[TakenDatasetSound<'_>],
+        samples_bytes: u64,
+    ) -> u64 {
         let resampled = resampling.map_or(0, |Resampling { source, .. }| {
             // Each channel before and after it is resampled.
             4 * self.channels() * ((source.end - source.start) as u64 + taken.part.frames)
@@ -245,7 +247,9 @@ impl AudioDecoder {
             samples_bytes + 4 * self.column.rows(samples_bytes / 4) * features.mels() as u64
         });
         let changed = if audio_ops::change_samples(&self.column.ops) { 2 * samples_bytes } else { 0 };
-        PACKET_BYTES + resampled + features + changed + if self.is_in_place() { 0 } else { samples_bytes }
+        let of_recordings = recordings.iter().map(|taken| taken.memory_bytes(samples_bytes / 4)).sum::<u64>();
+        let own = if self.is_in_place() { 0 } else { samples_bytes };
+        PACKET_BYTES + resampled + features + changed + of_recordings + own
     }
 }
 
@@ -274,26 +278,30 @@ impl ColumnDecoder for AudioDecoder {
         Some(taken.unwrap_or_default())
     }
 
+    fn drawn_sounds(&self, seed: (u64, SampleKey)) -> Vec<DrawnSound<'_>> {
+        drawn(&self.column.ops, seed).collect()
+    }
+
     fn decode(&self, sample: ColumnSample<'_, '_>, target: &mut FieldTarget<'_>) -> ValueResult {
         let ColumnSample { field, content, seed, key, record, resources, scratch } = sample;
         let file = content.into_file();
         let mut taken = self.open((field, &file), record, (seed, key), scratch)?;
         let scratch = &mut scratch.sound;
+        let recordings = self.recordings(&taken.part, record, (seed, key), scratch)?;
         let frames = self.column.segment.map_or(taken.part.frames, |segment| segment.frames.into());
         let samples_bytes = frames * self.channels() * self.dtype.bytes() as u64;
-        let resampling = self.resampling(SoundHead::of(&taken.sound), &taken.part);
+        let resampling = self.resampling(head_of(&taken.sound), &taken.part);
         let resampling =
             resampling.map_err(|error| BadSampleProblem::Sound { field: field.to_owned(), problem: reason(error) })?;
         let read_bytes = taken.sound.bytes_of(&taken.part.source(resampling.as_ref()));
         record.note_unread((file.len() as u64).saturating_sub(read_bytes));
-        let needed_bytes = self.memory_bytes(&taken, resampling.as_ref(), samples_bytes);
+        let needed_bytes = self.memory_bytes(&taken, resampling.as_ref(), &recordings, samples_bytes);
         let _permit = resources.memory.take(needed_bytes).map_err(|NeverFits { max_bytes }| {
             BadSampleProblem::SoundMemory { field: field.to_owned(), needed_bytes, max_bytes }
         })?;
-        let mut write = |scratch, out: &mut [u8]| {
+        let mut write = |scratch: &mut SoundScratch, out: &mut [u8]| {
             self.write(&taken, resampling.as_ref(), scratch, out).map_err(|error| of_media(field, &error))?;
-            self.change_samples(&mut taken, out);
-            Ok(())
+            self.change_samples(&mut taken.part, &recordings, scratch, out)
         };
         if self.is_in_place() {
             return write(scratch, target.fixed());
@@ -319,23 +327,19 @@ fn opened<'b>(field: &str, file: &'b Bytes, scratch: &mut DecodeScratch) -> Resu
         return Err(BadSampleProblem::Empty { field: field.to_owned() });
     }
     let sound = Sound::open(file, &mut scratch.sound).map_err(|error| of_media(field, &error))?;
-    scratch.heard = Some(HeardFile { file: file.clone(), head: SoundHead::of(&sound) });
+    scratch.heard = Some(HeardFile { file: file.clone(), head: head_of(&sound) });
     Ok(sound)
 }
 
-impl SoundHead {
-    fn of(sound: &Sound<'_>) -> Self {
-        Self { rate: sound.track().rate, channels: sound.track().channels, frames: sound.frames() }
-    }
-}
-
 impl SoundPart {
+    /// Returns the frames that are taken of the sound after resampling.
+    const fn taken(&self) -> Range<u64> {
+        self.first..self.first + self.frames
+    }
+
     /// Returns the frames of the file that are needed.
     fn source(&self, resampling: Option<&Resampling>) -> Range<u64> {
-        match resampling {
-            Some(Resampling { source, .. }) => source.start as u64..source.end as u64,
-            None => self.first..self.first + self.frames,
-        }
+        resampling.map_or_else(|| self.taken(), Resampling::frames)
     }
 }
 
@@ -358,18 +362,6 @@ fn samples_of(bytes: &[u8]) -> Vec<f32> {
     bytes.as_chunks().0.iter().map(|sample| f32::from_le_bytes(*sample)).collect()
 }
 
-/// Returns the rates between which a file of rate `from` is resampled to be of rate `to` at a speed in thousandths.
-fn at_speed(from: u32, to: u32, speed: u32) -> (u32, u32) {
-    if speed == 1000 {
-        return (from, to);
-    }
-    let (from, to) = (u64::from(from) * u64::from(speed), u64::from(to) * 1000);
-    let divisor = greatest_common_divisor(from, to);
-    // A rate that is too high is refused when a resampler is made for it.
-    let [from, to] = [from, to].map(|rate| u32::try_from(rate / divisor).unwrap_or(u32::MAX));
-    (from, to)
-}
-
 /// Returns the features of a job's column as the crate of sounds calls them.
 fn preset(AudioFeatures { kind, mels }: AudioFeatures) -> FeaturePreset {
     let mels = mels as usize;
@@ -385,11 +377,11 @@ fn preset(AudioFeatures { kind, mels }: AudioFeatures) -> FeaturePreset {
     }
 }
 
+fn head_of(sound: &Sound<'_>) -> SoundHead {
+    SoundHead { rate: sound.track().rate, channels: sound.track().channels, frames: sound.frames() }
+}
+
 /// Returns the problem of a sound in a field.
 fn of_media(field: &str, error: &MediaError) -> BadSampleProblem {
     BadSampleProblem::Sound { field: field.to_owned(), problem: reason(error) }
-}
-
-fn to_usize(number: u64) -> usize {
-    usize::try_from(number).unwrap_or(usize::MAX)
 }

@@ -1,27 +1,48 @@
 //! The operations of an `audio` column, as they were drawn, on samples and on features.
 
 use spdl_job::{MaskAxis, SoundOp, SoundStage, SoundStep};
-use spdl_sound::operations::{add_noise, gain, mask_bands, mask_frames, white_noise};
+use spdl_media::SoundScratch;
+use spdl_sound::operations::{add_noise, gain, mask_bands, mask_frames, noise_start, white_noise};
 use spdl_types::Draw;
+
+use super::dataset_sounds::TakenDatasetSound;
+use crate::decode::cause::ValueResult;
 
 /// Returns whether samples are changed.
 pub(super) fn change_samples(ops: &[SoundOp]) -> bool {
     ops.iter().any(|op| op.stage() == SoundStage::Samples)
 }
 
-/// Changes samples.
-pub(super) fn on_samples(ops: &[SoundOp], samples: &mut [f32], draw: &mut Draw) {
-    for op in ops.iter().filter(|op| op.stage() == SoundStage::Samples) {
+/// Changes samples of so many channels, frame by frame, with the recordings that were drawn for operations.
+pub(super) fn on_samples(
+    ops: &[SoundOp],
+    (samples, channels): (&mut [f32], usize),
+    draw: &mut Draw,
+    recordings: &[TakenDatasetSound<'_>],
+    scratch: &mut SoundScratch,
+) -> ValueResult {
+    for (number, op) in ops.iter().enumerate().filter(|(_, op)| op.stage() == SoundStage::Samples) {
+        if op.dataset().is_some() {
+            // None was drawn where the operation does not happen.
+            if let Some(recording) = recordings.iter().find(|recording| recording.is_for(number)) {
+                recording.apply(samples, channels, scratch)?;
+            }
+            continue;
+        }
         match op.draw(draw) {
             Some(SoundStep::Gain { decibels }) => gain(samples, decibels),
             Some(SoundStep::Noise { decibels }) => {
                 let noise = white_noise(samples.len(), draw);
-                add_noise(samples, &noise, decibels, draw);
+                let start = noise_start(noise.len(), samples.len(), draw);
+                add_noise(samples, &noise, start, decibels);
             }
-            Some(step @ (SoundStep::Speed(_) | SoundStep::Mask { .. })) => unreachable!("{step:?} is not of samples"),
+            Some(step @ (SoundStep::Speed(_) | SoundStep::Reverb | SoundStep::Mask { .. })) => {
+                unreachable!("{step:?} is not of samples alone")
+            }
             None => {}
         }
     }
+    Ok(())
 }
 
 /// Changes features of so many bands.

@@ -12,6 +12,7 @@ mod boxes;
 mod bytes;
 mod category;
 mod clip_times;
+mod dataset_sounds;
 mod float;
 mod geometry;
 mod image;
@@ -23,6 +24,7 @@ mod listed;
 mod mask;
 mod one_hot;
 mod picture_list;
+mod resampling;
 mod tensor;
 mod text;
 mod tokens;
@@ -37,7 +39,7 @@ pub(super) use clip_times::sample_clip;
 use serde_json::Value;
 use spdl_frames::FrameDecoders;
 use spdl_functions::CallMemory;
-use spdl_job::{Column, ColumnKind, DefaultValue};
+use spdl_job::{Column, ColumnKind, DefaultValue, DrawnSound};
 use spdl_media::{SoundScratch, SoundTable, VideoBlocks, VideoTrack};
 use spdl_operations::{IndexPicture, OperationScratch, RgbPicture};
 use spdl_pixels::{Parts, PictureScratch, ScalableHead};
@@ -172,6 +174,11 @@ pub(super) trait ColumnDecoder: Send + Sync {
     /// Returns whether the fields are sounds, of which [parts](Self::sound_frames) may be read.
     fn reads_sound_parts(&self) -> bool {
         false
+    }
+
+    /// Returns the recordings of other datasets that operations take for a sample.
+    fn drawn_sounds(&self, _of: (u64, SampleKey)) -> Vec<DrawnSound<'_>> {
+        Vec::new()
     }
 
     /// Returns the frames of the sound in a field that decoding takes; `None` if fields that are not at hand say which.

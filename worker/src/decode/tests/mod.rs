@@ -5,6 +5,7 @@ mod boxes;
 mod channels;
 mod colours;
 mod compressed;
+mod dataset_sounds;
 mod defaults;
 mod draws;
 mod failures;

@@ -8,7 +8,7 @@ use super::*;
 const FLAC: &[u8] = include_bytes!("../../../../crates/media/tests/stereo.flac");
 
 /// Returns a WAV file of 32-bit floats.
-fn wav(rate: u32, channels: u16, samples: &[f32]) -> Vec<u8> {
+pub(super) fn wav(rate: u32, channels: u16, samples: &[f32]) -> Vec<u8> {
     let data = samples.iter().flat_map(|sample| sample.to_le_bytes()).collect::<Vec<u8>>();
     let mut file = b"RIFF\0\0\0\0WAVEfmt \x10\0\0\0\x03\0".to_vec();
     file.extend(channels.to_le_bytes());
@@ -269,7 +269,8 @@ fn operations_on_samples_are_those_of_the_crate_of_sounds_with_the_draws_of_the_
         if draw.unit() < f64::from(0.9_f32) {
             let decibels = draw.between(10.0, 20.0) as f32;
             let noise = spdl_sound::operations::white_noise(expected.len(), &mut draw);
-            spdl_sound::operations::add_noise(&mut expected, &noise, decibels, &mut draw);
+            let start = spdl_sound::operations::noise_start(noise.len(), expected.len(), &mut draw);
+            spdl_sound::operations::add_noise(&mut expected, &noise, start, decibels);
         }
         let decoder = Decoder::new(&job(&[&column(&format!("rate = 8000\n{ops}"))]), CLASSES).unwrap();
         let mut value = Bytes::new();
@@ -302,7 +303,8 @@ fn a_segment_of_a_sound_at_another_speed_is_a_part_of_all_of_it_and_silence_behi
         let mut draw = draw.clone();
         let decibels = draw.between(10.0, 10.0) as f32;
         let noise = spdl_sound::operations::white_noise(frames, &mut draw);
-        spdl_sound::operations::add_noise(&mut expected, &noise, decibels, &mut draw);
+        let start = spdl_sound::operations::noise_start(noise.len(), expected.len(), &mut draw);
+        spdl_sound::operations::add_noise(&mut expected, &noise, start, decibels);
         let (found, told) = of(seconds);
         assert_eq!(told, frames as i64);
         assert_eq!(found[..frames], expected);

@@ -146,7 +146,7 @@ pub(in crate::feed) struct PlannedBatches {
 
 impl PlannedBatches {
     pub(in crate::feed) fn new(feed: Arc<Feed>) -> Self {
-        let window = Arc::new(Mutex::new(feed.datasets.working_window(&feed.fetcher)));
+        let window = Arc::new(Mutex::new(feed.datasets.working_window(&feed.fetcher, &feed.sounds)));
         Self { is_first: true, ahead: VecDeque::new(), window, announced: AnnouncedSteps::default(), feed }
     }
 

@@ -2,12 +2,13 @@
 
 use std::{cell::Cell, ops::Range};
 
+use spdl_job::SoundDataset;
 use spdl_shard::format::{FieldValue, Record};
 use spdl_types::DType;
 
 use super::{records::FetchedGroup, sample::Reason, series_frames::RecordFrames, shared_videos::SharedVideos};
 use crate::decode::{
-    Decoder, FieldLookup, ReadElements, ReadVideo, SeriesFrames, SharedVideo, VideoIdentity, WantedSeries,
+    DatasetSound, Decoder, FieldLookup, ReadElements, ReadVideo, SeriesFrames, SharedVideo, VideoIdentity, WantedSeries,
 };
 
 /// The fields of a record of a group, as a decoder asks for them.
@@ -61,6 +62,10 @@ impl<'g> GroupFields<'g> {
 impl FieldLookup for GroupFields<'_> {
     fn value(&self, name: &str) -> Option<FieldValue> {
         self.value_of(&self.record, name)
+    }
+
+    fn dataset_sound(&self, dataset: &SoundDataset, sample: u64) -> Option<&DatasetSound> {
+        self.group.dataset_sound(dataset, sample)
     }
 
     fn note_unread(&self, bytes: u64) {

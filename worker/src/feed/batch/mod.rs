@@ -5,7 +5,7 @@
 //! 2. [`mod@fill`] waits for room and lets [`filling`] get all samples. Those that another rank has decoded are there; of the others
 //!    [`records`] finds the records in the shard's index and waits for their bytes, and [`mod@parts`] reads of large scalable
 //!    pictures what their crops need, if the worker is to. Of videos, [`video_parts`] and [`series_frames`] read the packets that frames
-//!    need.
+//!    need. [`mod@dataset_sounds`] reads the recordings of other datasets that operations take.
 //! 3. When the scheduler grants a permit for what has come, [`decode`] writes it to the slot. The decoding threads take from one
 //!    [`SampleSource`](threads::SampleSource) after the other: where all columns are numbers, the columns ([`mod@gather`]); the samples that
 //!    are there; those to decode, while [`lend`] has helpers decode what would wait for long. Frames of [videos](mod@shared_videos) that
@@ -23,6 +23,7 @@
 
 mod ahead;
 mod buffer;
+mod dataset_sounds;
 mod decode;
 mod field_parts;
 mod fields;

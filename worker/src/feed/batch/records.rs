@@ -4,6 +4,7 @@ use std::{ops::Range, sync::Arc};
 
 use bytes::Bytes;
 use smallvec::SmallVec;
+use spdl_job::SoundDataset;
 use spdl_shard::{
     format::{Field, FieldValue, KEY_NAME, NumberRun, OpenError, Record, SHARD_NAME, ShardIndex},
     manifest::Block,
@@ -11,13 +12,14 @@ use spdl_shard::{
 use spdl_types::DType;
 
 use super::{
+    dataset_sounds::{self, GroupSounds},
     parts,
     sample::{BatchSample, CutContent, CutField, Reason, SampleGroup, WantedField},
     series::{place_in, series_in},
     series_frames::{self, GroupFrames, RecordFrames},
 };
 use crate::{
-    decode::{ReadElements, ReadVideo, VideoIdentity, WantedSeries},
+    decode::{DatasetSound, ReadElements, ReadVideo, VideoIdentity, WantedSeries},
     feed::{FeedError, dataset::IndexHold, open::Feed},
     fetch::{BlockBytes, Wanted},
 };
@@ -39,6 +41,8 @@ pub(super) struct FetchedGroup {
     cut: Vec<CutField>,
     /// The frames of videos that columns want.
     frames: GroupFrames,
+    /// The recordings of other datasets that operations take.
+    sounds: GroupSounds,
 }
 
 /// Returns the group with its bytes if both block and index are in memory, and the group alone otherwise, or if there is more to read.
@@ -46,7 +50,7 @@ pub(super) struct FetchedGroup {
 pub(super) fn in_memory(feed: &Feed, group: SampleGroup) -> Result<FetchedGroup, SampleGroup> {
     let block = group[0].block;
     let found = || {
-        if feed.decoder.wanted_series().next().is_some() {
+        if feed.decoder.wanted_series().next().is_some() || !feed.sounds.is_empty() {
             return None;
         }
         let index = feed.datasets.of(block).index_in_memory()?;
@@ -86,12 +90,13 @@ pub(super) async fn fetch(
         }
         fields.push(field);
     })?;
+    let sounds = dataset_sounds::fetch(&feed, &samples).await?;
     // Their tables are read before there is memory for anything else, so that no group waits for memory while it has some.
     let frames = series_frames::plan(&feed, &*index, &samples).await?;
     if frames.is_none()
         && let Some((bytes, cut)) = parts::fetch(&feed, &*index, &samples, &fields).await?
     {
-        return Ok(FetchedGroup::new(&feed, bytes, index, samples).with_cut(cut));
+        return Ok(FetchedGroup::new(&feed, bytes, index, samples).with_cut(cut).with_sounds(sounds));
     }
     let of_fields = fields.iter().map(|field| field.record);
     let mut records: Vec<u32> = samples.iter().map(|found| found.record).chain(of_fields).collect();
@@ -101,11 +106,11 @@ pub(super) async fn fetch(
     let (wanted, place) = (Wanted { ranges, records: records.into() }, feed.datasets.place(block));
     let Some(frames) = frames else {
         let bytes = feed.fetcher.fetch(&place, wanted).await?;
-        return Ok(FetchedGroup::new(&feed, bytes, index, samples));
+        return Ok(FetchedGroup::new(&feed, bytes, index, samples).with_sounds(sounds));
     };
     let (bytes, transit) = feed.fetcher.fetch_beside(&place, wanted, frames.bytes()).await?;
     let frames = frames.read(&feed, &place, transit).await?;
-    Ok(FetchedGroup::new(&feed, bytes, index, samples).with_frames(frames))
+    Ok(FetchedGroup::new(&feed, bytes, index, samples).with_frames(frames).with_sounds(sounds))
 }
 
 /// Finds the records of a group in a decoded block. The size of the first sample's fields stands for all, as the fields
@@ -183,8 +188,13 @@ impl FetchedGroup {
         let takes_shard = feed.fields.iter().any(|name| name == SHARD_NAME);
         let shard = takes_shard.then(|| Bytes::copy_from_slice(feed.datasets.shard_url(samples[0].block).as_bytes()));
         let block = feed.datasets.of(samples[0].block).facts();
-        let (cut, frames) = (Vec::new(), GroupFrames::default());
-        Self { shard, bytes, index, block, samples, numbers, cut, frames }
+        let (cut, frames, sounds) = Default::default();
+        Self { shard, bytes, index, block, samples, numbers, cut, frames, sounds }
+    }
+
+    /// Returns the same group with the recordings that operations take.
+    fn with_sounds(self, sounds: GroupSounds) -> Self {
+        Self { sounds, ..self }
     }
 
     /// Returns the same group with frames of videos.
@@ -304,6 +314,11 @@ impl FetchedGroup {
                 Some(VideoIdentity::File(self.samples.first()?.block, start, end))
             }
         }
+    }
+
+    /// Returns a recording of another dataset that an operation takes.
+    pub(super) fn dataset_sound(&self, dataset: &SoundDataset, sample: u64) -> Option<&DatasetSound> {
+        self.sounds.of(dataset, sample)
     }
 
     /// Returns the frames of videos that a column wants of a record.

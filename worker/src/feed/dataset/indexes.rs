@@ -88,6 +88,14 @@ impl Indexes {
         }
     }
 
+    /// Gives up a quarter of the budget. Returns its bytes.
+    pub(super) fn give_quarter(&self) -> u64 {
+        let mut cache = self.cache.lock();
+        let bytes = cache.budget_bytes();
+        cache.set_budget(bytes - bytes / 4);
+        bytes / 4
+    }
+
     fn known(&self, dataset: &OpenDataset, shard: u32) -> Option<(u64, IndexCell)> {
         self.cache.lock().hold(&(dataset.fingerprint, shard)).map(|(id, cell)| (id, cell.clone()))
     }

@@ -6,10 +6,15 @@ mod kept_steps;
 mod open_pool;
 mod sequences;
 mod sized_samples;
+mod sounds;
 mod sources;
 mod view;
 
-use std::{collections::HashMap, fmt, sync::Arc};
+use std::{
+    collections::HashMap,
+    fmt,
+    sync::{Arc, OnceLock},
+};
 
 use futures::future::try_join_all;
 use object_store::ObjectStore;
@@ -30,15 +35,16 @@ use spdl_store::{ContentError, StoreError, StoreLayer};
 use spdl_types::{Fingerprint, SampleId};
 use tokio::sync::OnceCell;
 
-use self::indexes::Indexes;
 pub(crate) use self::{
     global_sequences::GlobalSequences,
     indexes::IndexHold,
     sequences::{DatasetSequences, OpenPools, SequencePieces},
     sized_samples::SizedSamples,
+    sounds::{FoundSound, SoundDatasets},
     sources::{FeedDatasets, OpenDatasets},
     view::DatasetView,
 };
+use self::{indexes::Indexes, sounds::SoundMemory};
 use super::{FeedError, blocks::BlockDecoding};
 use crate::fetch::{
     DiskCache, Fetcher, KeptRanges, RetrySettings, RetryingStore, ShardObject, ShardsBase, StoreClient,
@@ -62,6 +68,8 @@ pub(crate) struct Datasets {
     access: StoreAccess,
     /// Decodes the blocks of columnar formats.
     decoding: Arc<BlockDecoding>,
+    /// Memory for recordings that operations take, once a job has such operations.
+    sound_memory: OnceLock<Arc<SoundMemory>>,
 }
 
 /// Settings for reading from stores.
@@ -96,7 +104,8 @@ impl Datasets {
     pub(crate) fn new(index_bytes: u64, decoding: Arc<BlockDecoding>, fetcher: &Fetcher, access: StoreAccess) -> Self {
         let indexes = Arc::new(Indexes::new(index_bytes));
         let (requests, disk) = (fetcher.requests.clone(), fetcher.disk.clone());
-        Self { open: Mutex::default(), indexes, requests, disk, access, decoding }
+        let (open, sound_memory) = Default::default();
+        Self { open, indexes, requests, disk, access, decoding, sound_memory }
     }
 
     /// Returns the datasets of `job`. Each is opened once, however many ranks ask for it.

@@ -11,7 +11,9 @@ use spdl_shard::{
 };
 use spdl_types::{SampleId, SessionId};
 
-use super::{DatasetSequences, DatasetView, FeedError, IndexHold, OpenDataset, PlanKey, PlannedJob, SizedSamples};
+use super::{
+    DatasetSequences, DatasetView, FeedError, IndexHold, OpenDataset, PlanKey, PlannedJob, SizedSamples, SoundDatasets,
+};
 use crate::fetch::{BlockKey, BlockPlace, FetchError, Fetcher, Peers, PlannedBlocks, ShardObject, WorkingWindow};
 
 /// The open datasets of a job, in the order of its sources.
@@ -152,9 +154,9 @@ impl FeedDatasets {
         dataset.view.shard_url(number)
     }
 
-    /// Returns the empty working window of a rank that begins to read the datasets.
-    pub(crate) fn working_window(&self, fetcher: &Arc<Fetcher>) -> WorkingWindow {
-        WorkingWindow::new(fetcher.clone(), self.views().map(|view| view.key()).collect())
+    /// Returns the empty working window of a rank that begins to read the datasets, and recordings of `sounds`.
+    pub(crate) fn working_window(&self, fetcher: &Arc<Fetcher>, sounds: &SoundDatasets) -> WorkingWindow {
+        WorkingWindow::new(fetcher.clone(), self.views().map(|view| view.key()).chain(sounds.keys()).collect())
     }
 }
 

@@ -1,6 +1,7 @@
 //! Tests of feeds that read a dataset on disk.
 
 mod balance;
+mod dataset_sounds;
 mod files;
 pub(crate) mod fixture;
 mod parts;

@@ -3,6 +3,7 @@
 use serde::{Serialize, de::DeserializeOwned};
 use spdl_types::Draw;
 
+use super::dataset::SoundDataset;
 use crate::KeyProblem;
 
 /// An operation on a sound: its keys in a job file, and its draws.
@@ -21,6 +22,16 @@ pub trait SoundOperation: Serialize + DeserializeOwned {
 
     /// Makes the operation's draws. Returns what is done; `None` for nothing.
     fn draw(&self, draw: &mut Draw) -> Option<SoundStep>;
+
+    /// Returns the dataset whose recordings it takes, if it takes any.
+    fn dataset(&self) -> Option<&SoundDataset> {
+        None
+    }
+
+    /// Returns the same dataset, to note which one it is.
+    fn dataset_mut(&mut self) -> Option<&mut SoundDataset> {
+        None
+    }
 }
 
 /// What an operation is done with.
@@ -44,11 +55,13 @@ pub enum SoundStep {
         /// By so much.
         decibels: f32,
     },
-    /// White noise is added, so much weaker than the samples.
+    /// Noise is added, so much weaker than the samples.
     Noise {
         /// The ratio of the signal's energy to the noise's.
         decibels: f32,
     },
+    /// The samples are convolved with an impulse response.
+    Reverb,
     /// Runs of frames, or of bands, of the features get one value.
     Mask {
         /// Whether frames or bands are masked.

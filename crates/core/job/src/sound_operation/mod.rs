@@ -1,8 +1,10 @@
 //! The operations on sounds: their keys, checks and draws. Each has a file here, and the table below lists them.
 //!
 //! Their draws are made in the order of the list, after those of a random segment, but for the speed, of which the segment's place
-//! depends. What they do with samples and features is in `spdl-sound`.
+//! depends. An operation that takes the recordings of a dataset draws for itself, so that the recording is known before the sound is
+//! read. What they do with samples and features is in `spdl-sound`.
 
+mod dataset;
 mod kind;
 
 use serde::{Deserialize, Serialize};
@@ -10,6 +12,7 @@ use spdl_types::Draw;
 
 use super::KeyProblem;
 use crate::operation::step::step_ops;
+pub use dataset::SoundDataset;
 pub use kind::{MaskAxis, SoundOperation, SoundStage, SoundStep};
 
 macro_rules! sound_operations {
@@ -45,6 +48,17 @@ macro_rules! sound_operations {
             pub fn draw(&self, draw: &mut Draw) -> Option<SoundStep> {
                 match self { $(Self::$Op(op) => op.draw(draw),)* }
             }
+
+            /// Returns the dataset whose recordings it takes, if it takes any.
+            #[must_use]
+            pub fn dataset(&self) -> Option<&SoundDataset> {
+                match self { $(Self::$Op(op) => op.dataset(),)* }
+            }
+
+            /// Returns the same dataset, to note which one it is.
+            pub(crate) fn dataset_mut(&mut self) -> Option<&mut SoundDataset> {
+                match self { $(Self::$Op(op) => op.dataset_mut(),)* }
+            }
         }
     };
 }
@@ -53,8 +67,40 @@ sound_operations! {
     frequency_mask::FrequencyMask,
     gain::Gain,
     noise::Noise,
+    reverb::Reverb,
     speed::Speed,
     time_mask::TimeMask,
+}
+
+/// A recording that was drawn for an operation on a sample.
+#[derive(Clone, Debug)]
+pub struct DrawnSound<'o> {
+    /// Number of the operation in its list.
+    pub operation: usize,
+    /// The dataset.
+    pub dataset: &'o SoundDataset,
+    /// The number of its sample that is taken.
+    pub sample: u64,
+    /// What is done with it.
+    pub step: SoundStep,
+    /// What else is drawn comes from here.
+    pub draw: Draw,
+}
+
+/// The part of a sample that its first operation draws recordings with; the others follow.
+const FIRST_PART: u32 = 1 << 20;
+
+impl SoundOp {
+    /// Draws a recording for the operation, which is number `operation` of its list, on a sample; `None` if it takes none. The key is that
+    /// of all draws: seed, epoch and sample.
+    #[must_use]
+    pub fn draw_sound(&self, operation: usize, (seed, epoch, id): (u64, u64, u64)) -> Option<DrawnSound<'_>> {
+        let dataset = self.dataset()?;
+        let mut draw = Draw::of_part(seed, epoch, id, FIRST_PART + operation as u32);
+        let sample = dataset.draw(&mut draw);
+        let step = self.draw(&mut draw)?;
+        Some(DrawnSound { operation, dataset, sample, step, draw })
+    }
 }
 
 /// Checks a list of operations, of a column with or without features.

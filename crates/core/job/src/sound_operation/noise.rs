@@ -4,17 +4,23 @@ use serde::{Deserialize, Serialize};
 use spdl_types::Draw;
 
 use super::{
-    SoundOperation, SoundStage, SoundStep,
+    SoundDataset, SoundOperation, SoundStage, SoundStep,
+    dataset::{self, SoundDatasetForm},
     kind::{always, check_decibels, happens},
 };
 use crate::{KeyProblem, NumberOrRange, operation::check_probability};
 
-/// Adds white noise at a random distance from the sound. Silence stays silent.
+/// Adds noise at a random distance from the sound: white noise, or a random recording of a dataset. Silence stays silent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Noise {
     /// How much weaker the noise is than the sound, in decibels of energy, or its range: the signal-to-noise ratio.
     pub snr: NumberOrRange,
+    /// A dataset of noises, of which each sample gets a random one, from a random place on: a longer one is cut, and a shorter one
+    /// repeated. Default: none; white noise.
+    #[serde(default, deserialize_with = "dataset::read_some", skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<SoundDatasetForm>")]
+    pub dataset: Option<SoundDataset>,
     /// Probability.
     #[serde(default = "always")]
     #[schemars(range(min = 0, max = 1))]
@@ -33,12 +39,13 @@ impl Noise {
 
 impl SoundOperation for Noise {
     const NAME: &'static str = "noise";
-    const KEYS: &'static [&'static str] = &["snr", "p"];
+    const KEYS: &'static [&'static str] = &["snr", "dataset", "p"];
     const EXAMPLE: &'static str = "[10, 30]";
     const STAGE: SoundStage = SoundStage::Samples;
 
     fn check(&self) -> Result<(), KeyProblem> {
         check_decibels("snr", self.range(), &self.snr.to_string())?;
+        self.dataset.as_ref().map_or(Ok(()), SoundDataset::check)?;
         check_probability(Self::NAME, self.p)
     }
 
@@ -47,5 +54,13 @@ impl SoundOperation for Noise {
             let [low, high] = self.range();
             SoundStep::Noise { decibels: draw.between(low.into(), high.into()) as f32 }
         })
+    }
+
+    fn dataset(&self) -> Option<&SoundDataset> {
+        self.dataset.as_ref()
+    }
+
+    fn dataset_mut(&mut self) -> Option<&mut SoundDataset> {
+        self.dataset.as_mut()
     }
 }

@@ -11,9 +11,9 @@ use spdl_job::{
     Gain, GeometryColumn, GlobalLengthsColumn, ImageColumn, ImageOp, ImageSizeColumn, IntColumn, Interpolation,
     IsPadColumn, Job, JobSource, JsonColumn, LabelsColumn, LossMaskColumn, MaskColumn, MeasuredSize, Mix, Noise,
     NumberOrRange, OneHotColumn, PictureList, PositionsColumn, RandomResizedCrop, ReturnedColumn, ReturnedValue,
-    Returns, SampleCost, SegmentPick, Sequence, ShortVideo, Size, SizeSource, SoundOp, SourceDigest, Speed,
-    TensorColumn, TensorEncoding, TextColumn, TimeMask, TokensColumn, Transform, VideoClip, VideoColumn,
-    VideoMaskColumn, VideoTimesColumn,
+    Returns, Reverb, SampleCost, SegmentPick, Sequence, ShortVideo, Size, SizeSource, SoundDataset, SoundOp,
+    SourceDigest, Speed, TensorColumn, TensorEncoding, TextColumn, TimeMask, TokensColumn, Transform, VideoClip,
+    VideoColumn, VideoMaskColumn, VideoTimesColumn,
 };
 use spdl_order::{BlendStage, BucketParams, EpochEnd, MixParams, OrderParams, RedactedSamples, Redaction, WhenDone};
 use spdl_sequence::{LongDocument, PackMethod};
@@ -40,10 +40,26 @@ fn interpolation() -> impl Strategy<Value = Interpolation> {
     proptest::sample::select(&[Nearest, Bilinear, Bicubic, Lanczos, Box, Hamming][..])
 }
 
+fn sounds() -> impl Strategy<Value = SoundDataset> {
+    (text(), option::of(text()), option::of(any::<u128>()), option::of(any::<u64>())).prop_map(
+        |(url, from, fingerprint, samples)| SoundDataset {
+            url,
+            from,
+            fingerprint: fingerprint.map(Fingerprint),
+            samples,
+        },
+    )
+}
+
 fn sound_op() -> impl Strategy<Value = SoundOp> {
     prop_oneof![
         (spread(), float()).prop_map(|(decibels, p)| SoundOp::Gain(Gain { decibels, p })),
-        (spread(), float()).prop_map(|(snr, p)| SoundOp::Noise(Noise { snr, p })),
+        (spread(), option::of(sounds()), float()).prop_map(|(snr, dataset, p)| SoundOp::Noise(Noise {
+            snr,
+            dataset,
+            p
+        })),
+        (sounds(), float()).prop_map(|(dataset, p)| SoundOp::Reverb(Reverb { dataset, p })),
         vec(float(), 0..4).prop_map(|factors| SoundOp::Speed(Speed { factors })),
         (any::<u32>(), any::<u32>(), option::of(float()))
             .prop_map(|(frames, count, value)| SoundOp::TimeMask(TimeMask { frames, count, value })),
