@@ -161,20 +161,24 @@ class Column(_ColumnRequired, total=False):
 
 
 class _ClipRequired(TypedDict):
-    #: The number of frames, 1 to 65536.
+    #: The number of frames, 1 to 65536; with `pick = "all"` the most that a video may have.
     frames: int
 
 
 class Clip(_ClipRequired, total=False):
     """The `clip` of a job file."""
 
-    #: Where the clip begins: `random` draws a frame anew for each epoch, `start` is the first one, and `middle` leaves as many before as behind. `uniform` takes frames of the whole video: the middle ones of as many equal spans. Default: `random`.
-    pick: Literal["random", "start", "middle", "uniform"] | None
+    #: The field with the times of the frames, in place of `pick`: numbers of seconds from the beginning of the video, an array or a text as `0.5 1.25 2`. Of each, the frame is taken that is shown then. Default: none.
+    at: str | None
+    #: Where the clip begins: `random` draws a frame anew for each epoch, `start` is the first one, and `middle` leaves as many before as behind. `uniform` takes frames of the whole video: the middle ones of as many equal spans. `all` takes every frame, or of these every one of a `stride` or `rate`: samples are then as long as their videos. Default: `random`.
+    pick: Literal["random", "start", "middle", "uniform", "all"] | None
     #: Frames of the clip in a second of the video, 0.001 to 1000, in place of `stride`: of each so long span of time the frame that is shown in its middle. Rounded to thousandths. Default: none.
     rate: float | None
-    #: What becomes of a video that is shorter than the clip: `repeat_last` repeats its last frame, or with `uniform` as many as it takes, and `bad` makes it a bad sample. Default: `repeat_last`.
+    #: What becomes of a video that is shorter than the clip: `repeat_last` repeats its last frame, or with `uniform` as many as it takes, and `bad` makes it a bad sample. With `at`, the same for fewer times than frames. Default: `repeat_last`.
     short: Literal["repeat_last", "bad"] | None
-    #: For videos that are folders of pictures: how many of these are a second, 0.001 to 1000, for `rate` and for columns of `video_times`. Files of videos say it themselves. Rounded to thousandths. Default: none.
+    #: `key_frame` takes frames that need no others, which are decoded in a fraction of the time: the clip begins at the last key frame up to the frame where it would begin, and with `uniform` and `at` each of its frames is one. Default: `exact`.
+    snap: Literal["exact", "key_frame"] | None
+    #: For videos that are folders of pictures: how many of these are a second, 0.001 to 1000, for `rate`, `at` and columns of `video_times`. Files of videos say it themselves. Rounded to thousandths. Default: none.
     source_rate: float | None
     #: How many frames of the video one frame of the clip is behind the one before. Default: 1, unless there is a `rate`.
     stride: int | None
