@@ -2,7 +2,7 @@
 //!
 //! - The order in which a rank's slots are filled and sent ([`FeedCore`]), and the memory that they take ([`RoomCore`]).
 //! - What happens to bad samples ([`BadLedger`]).
-//! - Which samples are decoded once for several feeds ([`SharingCore`]).
+//! - Which samples are decoded once for several feeds ([`SharingCore`]), and which before their batch has a slot ([`SlowSamples`]).
 //! - What the caches of blocks keep ([`cache`]).
 //! - When a request to a store is made a second time ([`requests`]).
 
@@ -12,6 +12,7 @@ pub mod requests;
 mod room;
 mod sharing;
 mod slots;
+mod slow;
 
 pub use bad::{BadLedger, BadSampleKind, BadSampleNote, RecordedBad, Remedy, TooManyBad, remedy};
 pub use room::{RankId, RankNeeds, RoomCore, RoomEffect, RoomKey};
@@ -20,3 +21,4 @@ pub use sharing::{
     SharingRelease, SharingWorth,
 };
 pub use slots::{FeedCore, FeedEffect};
+pub use slow::{SLOW, SlowSamples};
