@@ -84,6 +84,13 @@ impl PreparedCall {
 }
 
 impl Callee {
+    fn name(&self) -> &str {
+        match self {
+            Self::Python(function) => &function.name,
+            Self::Rust(name) => name,
+        }
+    }
+
     fn rust(callable: &Callable) -> Self {
         Self::Rust(callable.name.clone())
     }
@@ -108,29 +115,43 @@ impl Decoder {
             let (function, problem) = (function.to_owned(), cause::reason(problem));
             BadSampleProblem::Function { function, problem }
         };
+        let name = call.callee.name();
+        // The arguments are decoded within the call.
+        let note = |record: &SampleRecord<'_>, number: usize| {
+            if number + 1 == call.takes.len() {
+                record.note_call(Some(name));
+            }
+        };
         let call_key = CallKey { seed: self.inner.seed, epoch: key.epoch, id: key.id.0 };
-        match &call.callee {
+        let called = match &call.callee {
             Callee::Python(function) => {
                 let input = |number: usize, place: &mut [u8]| {
                     let (argument, targets) = (&call.takes[number], &targets.borrow());
-                    self.argument(argument, key, record, scratch, targets, |bytes| &mut place[..bytes])
+                    let written = self.argument(argument, key, record, scratch, targets, |bytes| &mut place[..bytes]);
+                    note(record, number);
+                    written
                 };
-                let bad = |problem| bad_of(&function.name, problem);
+                let bad = |problem| bad_of(name, problem);
                 let transforms = self.transforms.as_ref().expect("a feed's decoder can call functions");
                 transforms.call(function, call_key, input, output, bad)
             }
-            Callee::Rust(name) => {
+            Callee::Rust(_) => {
                 let function = self.functions.of(&call.column).expect("a feed's decoder has the functions in Rust");
                 let mut memory = mem::take(&mut scratch.call);
                 let input = |number: usize, value: &mut ValueMemory| {
                     let (argument, targets) = (&call.takes[number], &targets.borrow());
-                    self.argument(argument, key, record, scratch, targets, |bytes| value.use_bytes(bytes)).map(drop)
+                    let written =
+                        self.argument(argument, key, record, scratch, targets, |bytes| value.use_bytes(bytes));
+                    note(record, number);
+                    written.map(drop)
                 };
                 let called = function.call(&mut memory, call_key, input, output, |problem| bad_of(name, problem));
                 scratch.call = memory;
                 called
             }
-        }
+        };
+        record.note_call(None);
+        called
     }
 
     /// Writes an argument into the place that `place` returns for its size, and returns the size.

@@ -96,6 +96,9 @@ pub(crate) trait FieldLookup {
     /// Notes that so many bytes of values that were asked for are not read, as a part of a file is decoded.
     fn note_unread(&self, _bytes: u64) {}
 
+    /// Notes that a function of the user's is called with values of the record, or, with `None`, that it has returned.
+    fn note_call(&self, _function: Option<&str>) {}
+
     /// Returns the names of the record's fields, if they are known.
     fn names(&self) -> Vec<String> {
         Vec::new()
@@ -185,6 +188,11 @@ impl<'r> SampleRecord<'r> {
             large_bytes: Cell::new(0),
             memory_bytes: 0,
         }
+    }
+
+    /// Notes that a function of the user's is called with values of the record, or, with `None`, that it has returned.
+    pub(super) fn note_call(&self, function: Option<&str>) {
+        self.fields.note_call(function);
     }
 
     /// Returns the fields of the record that is `delta` records away in the series, or of the first or last of it.

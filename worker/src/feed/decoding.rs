@@ -1,9 +1,13 @@
 //! What decodes: the threads and their order, the memory that they take, and what is known of the samples that they decode.
 
-use std::{path::Path, sync::Arc};
+use std::{
+    collections::HashMap,
+    path::Path,
+    sync::{Arc, Weak},
+};
 
 use parking_lot::Mutex;
-use spdl_feed::BadLedger;
+use spdl_feed::{BadLedger, SlowSamples};
 use spdl_frames::{FrameCounts, FrameDecoders};
 use spdl_functions::FunctionRegistry;
 use spdl_job::{Job, JobFile};
@@ -13,6 +17,7 @@ use tracing::Span;
 
 use super::{
     FeedError,
+    at_work::SamplesAtWork,
     journal::{InDecoding, Journal, Suspicion},
     scheduler::{DecodeScheduler, NearestToStarving},
     stages::{DecodeThreads, FeedStages},
@@ -47,6 +52,10 @@ pub(crate) struct SampleDecoding {
     pub(crate) memory: Arc<DecodeMemory>,
     pub(crate) journal: Arc<Journal>,
     pub(crate) bad: Mutex<BadLedger>,
+    /// The sample that each thread works on.
+    pub(super) at_work: Arc<SamplesAtWork>,
+    /// Which samples of each job take long, as long as a rank has the job.
+    slow: Mutex<HashMap<Fingerprint, Weak<Mutex<SlowSamples>>>>,
     pub(crate) pictures: Arc<PictureCounts>,
     pub(crate) transforms: Arc<Transforms>,
     functions: FunctionRegistry,
@@ -81,6 +90,8 @@ impl SampleDecoding {
             memory: Arc::new(DecodeMemory::new(budget.decode_limits(), lend)),
             journal: Arc::new(journal.map(|path| open_journal(path, budget)).unwrap_or_default()),
             bad: Mutex::default(),
+            at_work: Arc::new(SamplesAtWork::new(threads)),
+            slow: Mutex::default(),
             pictures: Arc::default(),
             transforms: Transforms::new(name, transforms, stages.transform.clone(), threads),
             functions,
@@ -91,6 +102,18 @@ impl SampleDecoding {
     /// Returns the number of the calling decoding thread.
     pub(super) fn thread_index(&self) -> usize {
         self.pool.current_thread_index().expect("a decoding thread")
+    }
+
+    /// Returns what is known of the samples of a job that take long, which all of its ranks share.
+    pub(super) fn slow_samples(&self, job: Fingerprint) -> Arc<Mutex<SlowSamples>> {
+        let mut slow = self.slow.lock();
+        slow.retain(|_, samples| samples.strong_count() > 0);
+        let known = slow.get(&job).and_then(Weak::upgrade);
+        known.unwrap_or_else(|| {
+            let samples = Arc::default();
+            slow.insert(job, Arc::downgrade(&samples));
+            samples
+        })
     }
 
     /// Returns the decoder of a job, without its functions.

@@ -81,7 +81,7 @@ impl FeedDriver {
                     FeedEffect::Fill { sequence, slot, step } => {
                         let room = room.as_ref().map(|room| room.begin(sequence, slot, layout));
                         let slot = slab.try_take(slot).expect("a slot that the core has filled is free");
-                        let (plan, feed, turn) = (planned.take(step), feed.clone(), next.clone());
+                        let (plan, feed, turn) = (planned.take(step, sequence), feed.clone(), next.clone());
                         let filled = async move {
                             let batch = plan.known(&feed).await?;
                             let span = batch.span.clone();

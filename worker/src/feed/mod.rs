@@ -4,6 +4,7 @@
 //! parallel straight into a slot, and publishes the slots in order. The consumer sets the speed: while no slot is free,
 //! the feed does nothing.
 
+mod at_work;
 mod batch;
 mod blocks;
 mod dataset;

@@ -5,8 +5,10 @@ use std::{
     time::Instant,
 };
 
+use parking_lot::Mutex;
 use spdl_accounting::UnitState;
 use spdl_control::{help::HelpJob, messages::Session};
+use spdl_feed::SlowSamples;
 use spdl_job::layout::Layout;
 use spdl_order::Plan;
 use spdl_types::{BatchId, Fingerprint, Position, SampleId};
@@ -16,7 +18,7 @@ use tracing::Span;
 
 use super::{
     FeedError,
-    batch::{BatchThreads, Mixer, PartReads},
+    batch::{BatchThreads, EarlySample, Mixer, PartReads},
     dataset::{DatasetSequences, FeedDatasets, SizedSamples, SoundDatasets},
     decoding::SampleDecoding,
     journal::{InDecoding, Suspicion},
@@ -96,6 +98,10 @@ pub(super) struct Feed {
     pub(super) lent: Option<LentJob>,
     /// Shares decoded samples with feeds of other sessions; `None` if it does not.
     pub(super) sharing: Option<SharingMember>,
+    /// Which samples of the job take long.
+    pub(super) slow: Arc<Mutex<SlowSamples>>,
+    /// The bytes of a sample in the batch, if samples that take long are decoded before their batch has a slot.
+    pub(super) early_bytes: Option<usize>,
     pub(super) parts: PartReads,
 }
 
@@ -227,6 +233,7 @@ impl ReservedFeed {
             has_digests = lease.as_ref().is_none_or(|lease| lease.has_digests());
             decoder = decoder.with_functions(lease, functions);
         }
+        let job_fingerprint = session.job.fingerprint();
         let fields: Vec<String> = decoder.field_names().map(str::to_owned).collect();
         // A sequence is copied from documents in less time than it takes to send one.
         // A helper gets one record of a sample, none of those around it, and no recording of another dataset.
@@ -236,16 +243,15 @@ impl ReservedFeed {
             let (job, manifest, names) = (session.job.clone(), manifest.clone(), session.job.needs_classes());
             let classes = move || manifest.classes().filter(|_| names).map(str::to_owned).collect();
             let describe = Box::new(move || HelpJob { job: job.clone(), classes: classes() });
-            LentJob {
-                fingerprint: session.job.fingerprint(),
-                sizes: ColumnSizes::new(&session.job.columns, layout),
-                describe,
-            }
+            LentJob { fingerprint: job_fingerprint, sizes: ColumnSizes::new(&session.job.columns, layout), describe }
         });
         // Numbers that formats have at hand, and tokens, are copied as fast as shared samples would be.
         let is_copied = decoder.takes_only_numbers() || sequences.is_some();
         let may_share = self.work == FeedWork::All && has_digests && !is_copied;
         let sharing = may_share.then(|| resources.sharing.join(session.id, &session.job, layout)).flatten();
+        // Frames of videos are decoded for all samples of a batch together.
+        let may_be_early = self.work == FeedWork::All && !is_copied && decoder.frame_choices().next().is_none();
+        let early_bytes = may_be_early.then(|| EarlySample::bytes_of(layout)).flatten();
         let has_parts = |field: &String| decoder.reads_video(field) || decoder.reads_sound_parts(field);
         let cache = resources.cache_stats();
         let cached_epochs = if cache.dataset_bytes <= cache.limit_bytes { session.job.epochs } else { 0 };
@@ -257,8 +263,10 @@ impl ReservedFeed {
             helpers: helpers.clone(),
             lent,
             sharing,
+            slow: decoding.slow_samples(job_fingerprint),
+            early_bytes,
             session: session.clone(),
-            job_fingerprint: session.job.fingerprint(),
+            job_fingerprint,
             rank: *rank,
             layout: layout.clone(),
             datasets: FeedDatasets::new(&opened, &fields, session.id, (&planned, &fetcher.peers)),

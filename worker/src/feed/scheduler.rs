@@ -189,7 +189,8 @@ impl DecodeScheduler {
     /// Returns the number of samples that are decoded or wait for it.
     pub(crate) fn samples(&self) -> usize {
         let state = self.state.lock();
-        state.running + state.waiting.iter().map(|batch| batch.samples).sum::<usize>()
+        let waiting = state.waiting.iter().filter(|batch| !batch.permit.is_closed());
+        state.running + waiting.map(|batch| batch.samples).sum::<usize>()
     }
 
     fn grant(self: &Arc<Self>) {

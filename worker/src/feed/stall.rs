@@ -1,4 +1,4 @@
-//! Logs that a rank waits for its storage: once after a long wait, then at growing intervals, and once when batches
+//! Logs that a rank waits for its worker: once after a long wait, then at growing intervals, and once when batches
 //! come again.
 
 use std::time::Duration;
@@ -31,9 +31,9 @@ enum LogEntry {
 impl StallLog {
     /// Takes what the rank waits for; `None` if a batch is ready. Returns the line to log, if any.
     fn check(&mut self, stall: Option<&Stall>) -> Option<LogEntry> {
-        // Waits for the trainer are not the worker's fault, and waits for decoding end soon.
-        let waited_ms =
-            stall.filter(|stall| matches!(stall.stage, Stage::Fetch | Stage::Open)).map(|stall| stall.waited_ms);
+        // Waits for the trainer are not the worker's fault.
+        let is_own = |stage: &Stage| matches!(stage, Stage::Open | Stage::Fetch | Stage::Decode | Stage::Transform);
+        let waited_ms = stall.filter(|stall| is_own(&stall.stage)).map(|stall| stall.waited_ms);
         match waited_ms {
             None | Some(0..FIRST_MS) if self.logged_ms > 0 => {
                 Some(LogEntry::Resumed { after_ms: std::mem::take(&mut self.logged_ms) })

@@ -1,18 +1,27 @@
 //! Reports the state of a rank: its statistics and what it waits for.
 
-use std::sync::Arc;
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use spdl_control::messages::RankStats;
+use spdl_feed::SLOW;
 use spdl_insight::{Stall, Transport};
 use spdl_shard::manifest::MANIFEST_NAME;
 use spdl_types::{SessionId, Stage};
 
 use super::{
+    at_work::{LongSample, SamplesAtWork},
     open::ReservedFeed,
     progress::{FeedPhase, FeedProgress, Wait},
     room::RoomWait,
+    stages::FeedStages,
 };
 use crate::fetch::Fetcher;
+
+/// A sample that has been at work for less is not named, however quick the others are.
+const LEAST_NAMED: Duration = Duration::from_millis(100);
 
 /// A handle that reports the state of a rank. Cheap to clone; outlives the feed.
 #[derive(Clone, Debug)]
@@ -28,6 +37,8 @@ struct RankViewState {
     slots: u32,
     progress: Arc<FeedProgress>,
     fetcher: Arc<Fetcher>,
+    at_work: Arc<SamplesAtWork>,
+    stages: Arc<FeedStages>,
 }
 
 impl FeedView {
@@ -41,6 +52,8 @@ impl FeedView {
             slots: slab.slots(),
             progress: progress.clone(),
             fetcher: resources.fetcher.clone(),
+            at_work: resources.decoding.at_work.clone(),
+            stages: resources.stages.clone(),
         }))
     }
 
@@ -79,7 +92,7 @@ impl FeedView {
                     progress.lent()
                 ),
             ),
-            (_, Some(Wait::Decode)) => (Stage::Decode, format!("samples of rank {rank} of job `{job}` to be decoded")),
+            (_, Some(Wait::Decode)) => self.0.decoding(),
             (_, Some(Wait::Block { block, shard, others })) => {
                 let others = if others > 0 { format!(" and {others} others") } else { String::new() };
                 let outage = outage(&shard);
@@ -110,6 +123,29 @@ impl FeedView {
             ready: u32::try_from(progress.lent()).unwrap_or(u32::MAX),
             slots: *slots,
             stall: self.stall(),
+        }
+    }
+}
+
+impl RankViewState {
+    /// Returns what a batch that is being decoded waits for: the sample that takes long, if there is one.
+    fn decoding(&self) -> (Stage, String) {
+        let Self { session, job, rank, at_work, stages, .. } = self;
+        let [usual] = stages.decode.durations().quantiles([0.5]);
+        let least = usual.saturating_mul(u32::try_from(SLOW).unwrap_or(u32::MAX)).max(LEAST_NAMED);
+        let Some(sample) = at_work.first_long((*session, *rank), least, Instant::now()) else {
+            return (Stage::Decode, format!("samples of rank {rank} of job `{job}` to be decoded"));
+        };
+        let LongSample { key, shard, function, took } = sample;
+        let times = match took.as_nanos().checked_div(usual.as_nanos()) {
+            Some(times) => format!(", {times} times what most samples take"),
+            None => String::new(),
+        };
+        let sample = format!("sample `{key}` of shard `{shard}` for rank {rank} of job `{job}`");
+        let so_far = format!("it has taken {} ms{times}", took.as_millis());
+        match function {
+            Some(function) => (Stage::Transform, format!("function `{function}` to return for {sample}: {so_far}")),
+            None => (Stage::Decode, format!("{sample} to be decoded: {so_far}")),
         }
     }
 }

@@ -14,6 +14,7 @@ use tokio::task::JoinSet;
 use tracing::{Instrument, Span};
 
 use super::{
+    early::{EarlyBatch, EarlySamples},
     mix::PlannedMixes,
     sample::{BatchSample, SampleGroup},
     sequence::blocks_of,
@@ -40,6 +41,8 @@ pub(in crate::feed) struct PlannedBatch {
     /// Entries past the end of the epoch, which hold no sample.
     pub(super) invalid: Vec<BatchSample>,
     pub(super) mixes: PlannedMixes,
+    /// Those of its samples that are decoded before it has a slot.
+    pub(super) early: EarlySamples,
     /// Keeps the blocks in memory until the batch is filled.
     pub(super) holds: Vec<BlockHold>,
     /// The span of everything that is done for the batch.
@@ -54,7 +57,8 @@ impl PlannedBatch {
         if let Some(sequences) = &feed.sequences {
             let (entries, blocks) = (items.len(), blocks_of(feed, sequences, &items));
             let (groups, invalid, holds) = Default::default();
-            return Self { step, entries, groups, sequences: items, blocks, invalid, mixes, holds, span };
+            let early = EarlySamples::new(step.from, 0);
+            return Self { step, entries, groups, sequences: items, blocks, invalid, mixes, early, holds, span };
         }
         let all = (0..).zip(items.iter().chain(&mixes.partners)).map(|(entry, item)| BatchSample::new(entry, item));
         let (invalid, mut samples): (Vec<_>, Vec<_>) = all.partition(|sample| sample.flags & entry_flags::INVALID != 0);
@@ -62,7 +66,8 @@ impl PlannedBatch {
         let groups: Vec<_> = samples.chunk_by(|a, b| a.block == b.block).map(SampleGroup::from).collect();
         let (sequences, holds) = Default::default();
         let blocks = groups.iter().map(|group| (group[0].block, group[0].at)).collect();
-        Self { step, entries: items.len(), groups, sequences, blocks, invalid, mixes, holds, span }
+        let early = EarlySamples::new(step.from, groups.len());
+        Self { step, entries: items.len(), groups, sequences, blocks, invalid, mixes, early, holds, span }
     }
 
     /// Plans a batch whose sequences are dealt to ranks by what they cost.
@@ -181,13 +186,32 @@ impl PlannedBatches {
         self.ahead.push_back((step, plan));
     }
 
-    /// Takes the oldest batch, which must be that of `step`, to be filled.
-    pub(in crate::feed) fn take(&mut self, step: Step) -> BatchPlan {
+    /// Takes the oldest batch, which must be that of `step`, to be filled as number `sequence`. Samples of
+    /// batches after it may begin.
+    pub(in crate::feed) fn take(&mut self, step: Step, sequence: u64) -> BatchPlan {
         let (planned, plan) = self.ahead.pop_front().expect("a step is prepared before it is filled");
         assert_eq!(planned, step, "steps are filled in the order in which they were prepared");
         // The blocks of the batches that are being filled have holds.
         self.window.lock().advance(step.from);
+        self.begin_early(sequence);
         plan
+    }
+
+    /// Begins samples of the planned batches, where a few samples of the job take many times as long as most; `now` is the number of the
+    /// batch that has the newest slot.
+    fn begin_early(&mut self, now: u64) {
+        let feed = &self.feed;
+        let may_begin = feed.early_bytes.is_some() && feed.shared().is_none() && !feed.parts.is_on();
+        let wanted =
+            if may_begin { feed.slow.lock().wanted_ahead(feed.decoding.pool.current_num_threads()) } else { 0 };
+        let mut before = 0;
+        for (sequence, (_, plan)) in (now + 1..).zip(&mut self.ahead).filter(|_| wanted > 0) {
+            let BatchPlan::Known(batch) = plan else { continue };
+            let PlannedBatch { early, entries, groups, span, .. } = &mut **batch;
+            let batch = EarlyBatch { now, sequence, is_near: before < wanted, entries: *entries, groups };
+            span.in_scope(|| early.begin(feed, batch));
+            before += *entries;
+        }
     }
 }
 

@@ -12,7 +12,7 @@ use super::sample::BatchSample;
 use crate::{
     decode::FieldTarget,
     feed::{
-        room::BatchRoom,
+        room::{BatchRoom, SampleReservation},
         sharing::{KeptSample, SharingMember},
     },
     fetch::BlockBytes,
@@ -34,6 +34,8 @@ pub(super) struct BatchBuffer {
     pub(super) loss_tokens: Option<u64>,
 }
 
+const EMPTY_ENTRY: Entry = Entry { id: 0, offset: 0, epoch: 0, flags: 0, reserved: 0 };
+
 /// Samples that are decoded only because samples of the batch are mixed with them.
 #[derive(Debug)]
 struct Partners {
@@ -54,6 +56,13 @@ pub(super) struct SamplePlace<'a> {
     pub(super) targets: SmallVec<[FieldTarget<'a>; 4]>,
 }
 
+/// A sample that is decoded before its batch has a slot: its columns, which all have one shape, one after another.
+#[derive(Debug)]
+pub(in crate::feed) struct EarlySample {
+    columns: Vec<u8>,
+    _reservation: SampleReservation,
+}
+
 impl Partners {
     fn new(layout: &Layout, count: usize) -> Self {
         let fixed = |place: &Place| match place {
@@ -61,7 +70,7 @@ impl Partners {
             Place::Ragged { .. } => Vec::new(),
         };
         Self {
-            entries: vec![Entry { id: 0, offset: 0, epoch: 0, flags: 0, reserved: 0 }; count],
+            entries: vec![EMPTY_ENTRY; count],
             fixed: layout.columns().iter().map(|column| fixed(&column.place)).collect(),
             ragged: ragged_values(layout, count),
         }
@@ -164,7 +173,53 @@ impl BatchBuffer {
     }
 }
 
+impl EarlySample {
+    /// Returns the bytes of a sample; `None` if not all of its columns have one shape.
+    pub(in crate::feed) fn bytes_of(layout: &Layout) -> Option<usize> {
+        layout.columns().iter().map(|column| fixed_bytes(&column.place)).sum()
+    }
+
+    /// Creates the memory of a sample of `bytes` bytes, which are reserved.
+    pub(super) fn new(bytes: usize, reservation: SampleReservation) -> Self {
+        Self { columns: vec![0; bytes], _reservation: reservation }
+    }
+
+    /// Lets `write` write the sample to its place in this memory.
+    pub(super) fn write<T>(&mut self, layout: &Layout, write: impl FnOnce(&mut SamplePlace<'_>) -> T) -> T {
+        let (mut targets, mut left) = (SmallVec::new(), &mut self.columns[..]);
+        for column in layout.columns() {
+            let bytes = fixed_bytes(&column.place).expect("all columns have one shape");
+            let (place, rest) = left.split_at_mut(bytes);
+            targets.push(FieldTarget::Fixed(place));
+            left = rest;
+        }
+        let mut entry = EMPTY_ENTRY;
+        write(&mut SamplePlace { entry: &mut entry, room: None, is_partner: false, targets })
+    }
+}
+
+/// Returns the bytes of a sample in a column of one shape.
+const fn fixed_bytes(place: &Place) -> Option<usize> {
+    match place {
+        Place::Fixed { sample_bytes, .. } => Some(*sample_bytes),
+        Place::Ragged { .. } => None,
+    }
+}
+
 impl SamplePlace<'_> {
+    /// Copies a sample that was decoded early, and completes its entry.
+    pub(super) fn copy(&mut self, sample: &BatchSample, early: &EarlySample) {
+        let mut left = &early.columns[..];
+        for target in &mut self.targets {
+            if let FieldTarget::Fixed(place) = target {
+                let (column, rest) = left.split_at(place.len());
+                place.copy_from_slice(column);
+                left = rest;
+            }
+        }
+        self.keep(sample, false);
+    }
+
     /// Copies a sample that another rank has decoded, and completes its entry.
     pub(super) fn take(&mut self, member: &SharingMember, sample: &BatchSample, kept: &KeptSample) {
         member.take(sample.draw(), kept, &mut self.targets);

@@ -4,11 +4,12 @@ use std::{cmp::Reverse, sync::atomic::Ordering};
 
 use crossbeam_deque::{Stealer, Worker};
 use parking_lot::Mutex;
+use spdl_accounting::nanoseconds;
 use spdl_types::Position;
 use tokio::sync::Notify;
 
 use super::{
-    buffer::{BatchBuffer, SamplePlace},
+    buffer::{BatchBuffer, EarlySample, SamplePlace},
     fields::GroupFields,
     gather::gather,
     lend::{BatchLender, QueuedSample, Queues},
@@ -32,15 +33,17 @@ pub(super) struct ReadySamples {
     pub(super) groups: Vec<FetchedGroup>,
     /// Those that another rank has decoded.
     pub(super) kept: Vec<(BatchSample, KeptSample)>,
+    /// Those that were decoded before the batch had a slot.
+    pub(super) early: Vec<(BatchSample, EarlySample)>,
 }
 
 impl ReadySamples {
     pub(super) fn len(&self) -> usize {
-        self.groups.iter().map(|group| group.samples().len()).sum::<usize>() + self.kept.len()
+        self.groups.iter().map(|group| group.samples().len()).sum::<usize>() + self.kept.len() + self.early.len()
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.groups.is_empty() && self.kept.is_empty()
+        self.groups.is_empty() && self.kept.is_empty() && self.early.is_empty()
     }
 }
 
@@ -50,34 +53,43 @@ pub(super) fn shared_for<'f>(feed: &'f Feed, sample: &BatchSample) -> Option<&'f
     feed.shared().filter(|_| !is_suspect())
 }
 
-/// Gets samples of the batch at `at` into the buffer: [`gather`] copies numbers; the decoding threads copy what is kept, then decode the
-/// others one by one, large ones first, so that no thread starts a large one last, while helpers decode some of these. Returns the
-/// samples that were not written, by entry. Must not run on a decoding thread, for the reason that `BatchThreads::run` gives.
+/// Gets samples of the batch at `at` into the buffer: [`gather`] copies numbers; the decoding threads copy what was decoded early and what
+/// is kept, then decode the others one by one, the longest first, so that no thread starts a long one last, while helpers decode some of
+/// these. Returns the samples that were not written, by entry. Must not run on a decoding thread, for the reason that `BatchThreads::run`
+/// gives.
 pub(super) fn decode_samples(
     feed: &Feed,
     at: Position,
     buffer: &mut BatchBuffer,
-    ReadySamples { groups, kept }: &ReadySamples,
+    ReadySamples { groups, kept, early }: &ReadySamples,
     permit: &DecodePermit,
 ) -> Vec<Undecoded> {
     let threads = feed.threads(at);
-    let mut largest_first = gather(feed, &threads, buffer, groups, permit);
-    if largest_first.is_empty() && kept.is_empty() {
+    let mut longest_first = gather(feed, &threads, buffer, groups, permit);
+    if longest_first.is_empty() && kept.is_empty() && early.is_empty() {
         return Vec::new();
     }
     let videos = SharedVideos::find(&feed.decoder, groups);
     let mut places = buffer.places(&feed.layout);
     let mut place = |entry: u32| places[entry as usize].take().expect("an entry is filled by one sample at a time");
-    largest_first
-        .sort_unstable_by_key(|(_, sample)| (videos.before(sample.entry), Reverse(sample.bytes), sample.entry));
+    {
+        let slow = feed.slow.lock();
+        let expected_ns = |sample: &BatchSample| slow.expected_ns(sample.id, sample.bytes);
+        longest_first.sort_by_cached_key(|(_, sample)| {
+            (videos.before(sample.entry), Reverse(expected_ns(sample)), sample.entry)
+        });
+    }
     let queues = Queues { shared: Worker::new_fifo(), own: Worker::new_fifo() };
-    for (group, sample) in &largest_first {
+    for (group, sample) in &longest_first {
         queues.shared.push(QueuedSample { group, sample, place: place(sample.entry), has_permit: true });
     }
     let copies = Worker::new_fifo();
     kept.iter().for_each(|(sample, kept)| copies.push((sample, kept, place(sample.entry))));
+    let ready = Worker::new_fifo();
+    early.iter().for_each(|(sample, early)| ready.push((sample, early, place(sample.entry))));
     let lender = BatchLender::new(feed, threads.batch, permit);
     let copied = CopiedSamples { feed, permit, queue: copies.stealer() };
+    let placed = PlacedSamples { permit, queue: ready.stealer() };
     let decoded = OwnSamples {
         feed,
         permit,
@@ -89,14 +101,14 @@ pub(super) fn decode_samples(
     };
     let idle = Notify::new();
     let work = || {
-        threads.work(&[&copied, &decoded]);
+        threads.work(&[&placed, &copied, &decoded]);
         feed.decoding.journal.mark(feed.decoding.thread_index(), None);
         idle.notify_one();
     };
     let pool = &feed.decoding.pool;
     debug_assert!(pool.current_thread_index().is_none(), "a decoding thread waits for decoding threads");
     pool.in_place_scope(|scope| {
-        for _ in 0..pool.current_num_threads().min(largest_first.len() + kept.len()) {
+        for _ in 0..pool.current_num_threads().min(longest_first.len() + kept.len() + early.len()) {
             scope.spawn(|_| work());
         }
         if let Some(lender) = lender {
@@ -107,6 +119,26 @@ pub(super) fn decode_samples(
     // Sorted by entry, so that the error that is reported does not depend on which sample was decoded first.
     left.sort_unstable_by_key(|undecoded| undecoded.sample.entry);
     left
+}
+
+/// Samples that were decoded before the batch had a slot.
+struct PlacedSamples<'q> {
+    permit: &'q DecodePermit,
+    queue: Stealer<(&'q BatchSample, &'q EarlySample, SamplePlace<'q>)>,
+}
+
+impl SampleSource for PlacedSamples<'_> {
+    fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    fn write_next(&self, thread: &mut DecodingThread<'_>) {
+        let Some((sample, early, mut place)) = steal(&self.queue) else { return };
+        place.copy(sample, early);
+        // It was counted when it was decoded.
+        thread.end_item();
+        self.permit.finish(1);
+    }
 }
 
 /// Samples that another rank has decoded.
@@ -165,7 +197,13 @@ impl SampleSource for OwnSamples<'_> {
         let took = thread.end_item();
         let stage = &feed.decoding.stages.decode;
         match result {
-            Ok(bytes) => stage.item(took, bytes),
+            Ok(bytes) => {
+                stage.item(took, bytes);
+                // What another rank has decoded was copied, and no byte was read for it.
+                if bytes > 0 {
+                    feed.slow.lock().note(sample.id, sample.bytes, nanoseconds(took));
+                }
+            }
             Err(undecoded) => {
                 if !matches!(undecoded.reason, Reason::Quarantined { .. } | Reason::Awaited) {
                     stage.failure();
@@ -216,7 +254,7 @@ fn decode_or_take(
 
 /// Decodes one sample into its place, copies the parts of it that are kept already, and keeps those that other ranks
 /// want. Returns the number of bytes of the fields that were read, or the sample if it was not decoded.
-fn decode_sample(
+pub(super) fn decode_sample(
     feed: &Feed,
     (group, videos): (&FetchedGroup, &SharedVideos<'_>),
     sample: &BatchSample,
@@ -235,12 +273,17 @@ fn decode_sample(
         place.mask(sample);
         return undecoded(Reason::Quarantined { deaths });
     }
-    let mut fields = GroupFields::new(group, record);
+    let (at_work, thread) = (&feed.decoding.at_work, feed.decoding.thread_index());
+    let mut fields = GroupFields::new(group, record).noting_calls(at_work, thread);
     if suspicion != Suspicion::Alone {
         fields = fields.sharing(videos);
     }
     let key = sample.key();
-    let mark = || journal.mark(feed.decoding.thread_index(), Some(feed.unit(sample.id)));
+    let mark = || {
+        journal.mark(thread, Some(feed.unit(sample.id)));
+        let (rank, shard) = ((feed.session.id, feed.rank), feed.datasets.shard_url(sample.block));
+        at_work.begin(thread, rank, sample.at, record.key, shard);
+    };
     let result = if suspicion == Suspicion::Alone {
         let (_all, decoder) = feed.decoder.alone();
         mark();
@@ -253,6 +296,7 @@ fn decode_sample(
         let is_left = |column: usize| taken.as_ref().is_none_or(|taken| !taken[column]);
         feed.decoder.decode_columns(key, &fields, &mut place.targets, is_left)
     };
+    at_work.end(thread);
     let read_bytes = fields.read_bytes();
     match (fields.wrong(&feed.decoder), result) {
         (None, Ok(())) => {

@@ -7,8 +7,12 @@ use spdl_shard::format::{FieldValue, Record};
 use spdl_types::DType;
 
 use super::{records::FetchedGroup, sample::Reason, series_frames::RecordFrames, shared_videos::SharedVideos};
-use crate::decode::{
-    DatasetSound, Decoder, FieldLookup, ReadElements, ReadVideo, SeriesFrames, SharedVideo, VideoIdentity, WantedSeries,
+use crate::{
+    decode::{
+        DatasetSound, Decoder, FieldLookup, ReadElements, ReadVideo, SeriesFrames, SharedVideo, VideoIdentity,
+        WantedSeries,
+    },
+    feed::at_work::SamplesAtWork,
 };
 
 /// The fields of a record of a group, as a decoder asks for them.
@@ -17,6 +21,8 @@ pub(super) struct GroupFields<'g> {
     record: Record<'g>,
     /// The videos of which other samples take frames, too.
     videos: Option<&'g SharedVideos<'g>>,
+    /// Where calls of functions are noted, and the thread that makes them.
+    at_work: Option<(&'g SamplesAtWork, usize)>,
     /// The reason why a field cannot be opened; of several such fields, that of the last.
     wrong: Cell<Option<Reason>>,
     read_bytes: Cell<u64>,
@@ -24,12 +30,17 @@ pub(super) struct GroupFields<'g> {
 
 impl<'g> GroupFields<'g> {
     pub(super) const fn new(group: &'g FetchedGroup, record: Record<'g>) -> Self {
-        Self { group, record, videos: None, wrong: Cell::new(None), read_bytes: Cell::new(0) }
+        Self { group, record, videos: None, at_work: None, wrong: Cell::new(None), read_bytes: Cell::new(0) }
     }
 
     /// Returns the same fields, whose videos may be decoded for several samples.
     pub(super) fn sharing(self, videos: &'g SharedVideos<'g>) -> Self {
         Self { videos: Some(videos), ..self }
+    }
+
+    /// Returns the same fields, whose decoder notes there which functions it calls on which thread.
+    pub(super) fn noting_calls(self, at_work: &'g SamplesAtWork, thread: usize) -> Self {
+        Self { at_work: Some((at_work, thread)), ..self }
     }
 
     /// Returns the bytes of all values that were asked for, without those that were not read.
@@ -70,6 +81,12 @@ impl FieldLookup for GroupFields<'_> {
 
     fn note_unread(&self, bytes: u64) {
         self.read_bytes.set(self.read_bytes.get().saturating_sub(bytes));
+    }
+
+    fn note_call(&self, function: Option<&str>) {
+        if let Some((at_work, thread)) = self.at_work {
+            at_work.call(thread, function);
+        }
     }
 
     fn place(&self, delta: i32) -> i32 {

@@ -44,7 +44,7 @@ pub(in crate::feed) async fn fill(
             await_room(&feed, sequence, room, &mut slot).await?;
         }
         let filling = Filling::new(feed.clone(), sequence, planned.step.from, room.clone());
-        let buffer = filling.run(&planned, slot).await?;
+        let buffer = filling.run(&mut planned, slot).await?;
         planned.holds.clear();
         let Some(room) = &room else {
             return finish(&feed, sequence, &planned, buffer).await;

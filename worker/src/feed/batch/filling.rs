@@ -10,7 +10,7 @@ use tracing::Instrument;
 
 use super::{
     ahead::PlannedBatch,
-    buffer::BatchBuffer,
+    buffer::{BatchBuffer, EarlySample},
     decode::{ReadySamples, decode_samples, shared_for},
     records::{self, FetchedGroup, NeededElements},
     sample::{BatchSample, Reason, SampleGroup, Undecoded},
@@ -37,6 +37,8 @@ pub(super) struct Filling {
     packed: Option<Arc<PackedBatch>>,
     /// Samples that another rank is decoding.
     awaiting: FuturesUnordered<BoxFuture<'static, BatchSample>>,
+    /// Samples that were begun before the batch had a slot.
+    early: FuturesUnordered<BoxFuture<'static, (BatchSample, Option<EarlySample>)>>,
     room: Option<Arc<BatchRoom>>,
 }
 
@@ -52,20 +54,27 @@ type DecodeResult = Result<DecodedInto, FeedError>;
 
 impl Filling {
     pub(super) fn new(feed: Arc<Feed>, sequence: u64, at: Position, room: Option<Arc<BatchRoom>>) -> Self {
-        let (fetching, awaiting) = (FuturesUnordered::new(), FuturesUnordered::new());
+        let (fetching, awaiting, early) = (FuturesUnordered::new(), FuturesUnordered::new(), FuturesUnordered::new());
         let (awaited, ready, packed) = Default::default();
-        Self { feed, sequence, at, fetching, awaited, ready, packed, awaiting, room }
+        Self { feed, sequence, at, fetching, awaited, ready, packed, awaiting, early, room }
     }
 
     /// Fetches and decodes until no sample of the batch is left, or the batch has to start again.
-    pub(super) async fn run(mut self, planned: &PlannedBatch, slot: SlotMut) -> Result<BatchBuffer, FeedError> {
+    pub(super) async fn run(mut self, planned: &mut PlannedBatch, slot: SlotMut) -> Result<BatchBuffer, FeedError> {
         match sequence::find(&self.feed, &planned.step, &planned.sequences).await? {
             Some(FoundPieces { packed, in_memory, to_fetch }) => {
                 self.packed = Some(packed);
                 self.ready.groups = in_memory;
                 to_fetch.into_iter().for_each(|group| self.fetch_bytes(group));
             }
-            None => planned.groups.iter().for_each(|group| self.fetch(group.clone())),
+            None => {
+                for mut group in planned.groups.iter().cloned() {
+                    group.retain(|sample| !self.take_early(planned.early.take(sample.entry), *sample));
+                    if !group.is_empty() {
+                        self.fetch(group);
+                    }
+                }
+            }
         }
         let partners = planned.mixes.partners.len();
         let buffer =
@@ -79,17 +88,21 @@ impl Filling {
             while let Some(Some(sample)) = self.awaiting.next().now_or_never() {
                 self.fetch(smallvec![sample]);
             }
+            while let Some(Some((sample, early))) = self.early.next().now_or_never() {
+                self.decoded_early(sample, early);
+            }
             if let Some(buffer) = idle.take_if(|_| !self.ready.is_empty()) {
                 decoding = Some(self.decode(buffer).boxed());
             }
             self.note_wait(decoding.is_some());
-            if decoding.is_none() && self.fetching.is_empty() && self.awaiting.is_empty() {
+            if decoding.is_none() && self.fetching.is_empty() && self.awaiting.is_empty() && self.early.is_empty() {
                 return self.complete(idle.expect("nothing is being decoded")).await;
             }
             let room = self.room.clone();
             tokio::select! {
                 Some(group) = self.fetching.next() => self.fetched(group?),
                 Some(sample) = self.awaiting.next() => self.fetch(smallvec![sample]),
+                Some((sample, early)) = self.early.next() => self.decoded_early(sample, early),
                 // Samples that are being decoded will be done soon, so they are not interrupted.
                 () = async { room.as_ref().expect("it is there").revoked().await }, if decoding.is_none() && room.is_some() => {
                     return Ok(idle.expect("nothing is being decoded"));
@@ -143,6 +156,25 @@ impl Filling {
         match records::in_memory(&self.feed, group) {
             Ok(fetched) => self.ready.groups.push(fetched),
             Err(group) => self.fetch_bytes(group),
+        }
+    }
+
+    /// Takes a sample that is decoded early; returns whether it is.
+    fn take_early(
+        &self,
+        early: Option<impl Future<Output = Option<EarlySample>> + Send + 'static>,
+        sample: BatchSample,
+    ) -> bool {
+        let Some(early) = early else { return false };
+        self.early.push(early.map(move |early| (sample, early)).boxed());
+        true
+    }
+
+    /// Takes a sample that was decoded early, or gets it as the others if it could not be decoded.
+    fn decoded_early(&mut self, sample: BatchSample, early: Option<EarlySample>) {
+        match early {
+            Some(early) => self.ready.early.push((sample, early)),
+            None => self.fetch(smallvec![sample]),
         }
     }
 
@@ -229,7 +261,7 @@ impl Filling {
     fn note_wait(&self, is_decoding: bool) {
         let wait = match self.awaited.first_key_value() {
             _ if is_decoding => Wait::Decode,
-            None if !self.awaiting.is_empty() => Wait::Decode,
+            None if !self.awaiting.is_empty() || !self.early.is_empty() => Wait::Decode,
             Some((block, _)) => {
                 let shard = self.feed.datasets.shard_url(*block).into();
                 Wait::Block { block: *block, shard, others: self.awaited.len() - 1 }

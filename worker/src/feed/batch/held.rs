@@ -53,7 +53,7 @@ impl HeldSamples {
         Ok(Self {
             feed,
             buffer,
-            samples: ReadySamples { groups, kept: Vec::new() },
+            samples: ReadySamples { groups, ..ReadySamples::default() },
             _holds: holds,
             _reservation: reservation,
         })

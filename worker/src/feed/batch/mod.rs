@@ -1,7 +1,7 @@
 //! One batch of a rank, from the plan to its slot. Read from top to bottom:
 //!
 //! 1. [`ahead`] asks the order for the batch's samples, groups them by block, starts to fetch the blocks, and keeps the batch
-//!    until it is filled.
+//!    until it is filled. Meanwhile [`early`] may have samples of it decoded.
 //! 2. [`mod@fill`] waits for room and lets [`filling`] get all samples. Those that another rank has decoded are there; of the others
 //!    [`records`] finds the records in the shard's index and waits for their bytes, and [`mod@parts`] reads of large scalable
 //!    pictures what their crops need, if the worker is to. Of videos, [`video_parts`] and [`series_frames`] read the packets that frames
@@ -25,6 +25,7 @@ mod ahead;
 mod buffer;
 mod dataset_sounds;
 mod decode;
+mod early;
 mod field_parts;
 mod fields;
 mod fill;
@@ -54,6 +55,7 @@ mod tests;
 pub use self::held::HeldSamples;
 pub(super) use self::{
     ahead::PlannedBatches,
+    buffer::EarlySample,
     fill::{FilledBatch, fill},
     mix::Mixer,
     part_reads::PartReads,

@@ -37,7 +37,7 @@ async fn the_blocks_of_every_batch_but_the_first_are_fetched_ahead_and_kept_unti
     let mut batches = PlannedBatches::new(feed.clone());
     all.iter().for_each(|step| batches.prepare(*step));
     for (number, step) in all.into_iter().enumerate() {
-        let PlannedBatch { entries, groups, holds, .. } = batches.take(step).known(&feed).await.unwrap();
+        let PlannedBatch { entries, groups, holds, .. } = batches.take(step, number as u64).known(&feed).await.unwrap();
         assert_eq!(groups.iter().map(|group| group.len()).sum::<usize>(), entries);
         let expected = if number == 0 { 0 } else { groups.len() };
         assert_eq!(holds.len(), expected, "batch {number} reads {} blocks", groups.len());
@@ -70,7 +70,7 @@ async fn a_batch_is_not_filled_with_the_samples_of_another() {
         [0, 12].map(|offset| feed.plan.step(Position::new(0, offset), &fixture.job.batches(12)).unwrap());
     let mut batches = PlannedBatches::new(feed);
     batches.prepare(first);
-    batches.take(second);
+    batches.take(second, 1);
 }
 
 #[test]

@@ -24,9 +24,11 @@ use crate::fetch::Fetcher;
 /// At most one part in this many of the memory for slots and cached blocks holds samples that are decoded for other
 /// workers.
 const HELP_PART: u64 = 4;
+/// At most one part in this many of that memory holds samples that are decoded before their batch has a slot.
+const EARLY_PART: u64 = 8;
 
 /// The memory for slots and cached blocks. The cache gets what is left after slabs, after what is lent to the decoding of
-/// large pictures, after samples that are decoded for other workers, and after those that ranks share.
+/// large pictures, after samples that are decoded for other workers or early, and after those that ranks share.
 #[derive(Debug)]
 pub(crate) struct SlotMemory {
     bytes: u64,
@@ -43,6 +45,8 @@ struct SlotMemoryState {
     lent_bytes: u64,
     /// For samples that are decoded for other workers.
     help_bytes: u64,
+    /// For samples that are decoded before their batch has a slot.
+    early_bytes: u64,
     /// For decoded samples that ranks share.
     shared_bytes: u64,
     /// What is left for cached blocks.
@@ -98,6 +102,7 @@ impl SlotMemory {
             core: RoomCore::new(slab_bytes),
             lent_bytes: 0,
             help_bytes: 0,
+            early_bytes: 0,
             shared_bytes: 0,
             cache_bytes: bytes,
             slabs: HashMap::new(),
@@ -121,6 +126,17 @@ impl SlotMemory {
                 && state.core.used_bytes() + state.lent_bytes + help_bytes <= self.bytes;
             state.help_bytes = if is_free { help_bytes } else { state.help_bytes };
             is_free.then(|| SampleReservation { memory: self.clone(), bytes, account: |state| &mut state.help_bytes })
+        })
+    }
+
+    /// Reserves memory for a sample that is decoded before its batch has a slot, from that of cached blocks; `None` if too
+    /// much is reserved.
+    pub(super) fn reserve_early(self: &Arc<Self>, bytes: u64) -> Option<SampleReservation> {
+        self.change(|state| {
+            let early_bytes = state.early_bytes + bytes;
+            let is_free = early_bytes <= self.bytes / EARLY_PART && state.beside_cache_bytes() + bytes <= self.bytes;
+            state.early_bytes = if is_free { early_bytes } else { state.early_bytes };
+            is_free.then(|| SampleReservation { memory: self.clone(), bytes, account: |state| &mut state.early_bytes })
         })
     }
 
@@ -184,7 +200,7 @@ impl SlotMemory {
 impl SlotMemoryState {
     /// Returns the bytes that cached blocks do not get.
     fn beside_cache_bytes(&self) -> u64 {
-        self.core.expected_bytes() + self.lent_bytes + self.help_bytes + self.shared_bytes
+        self.core.expected_bytes() + self.lent_bytes + self.help_bytes + self.early_bytes + self.shared_bytes
     }
 
     /// Carries out what the core has decided.
@@ -224,7 +240,7 @@ impl SlotMemoryState {
     }
 }
 
-/// Memory for decoded samples: for another worker, or such that ranks share. Given back when dropped.
+/// Memory for decoded samples: for another worker, early, or such that ranks share. Given back when dropped.
 #[derive(Debug)]
 pub(crate) struct SampleReservation {
     memory: Arc<SlotMemory>,

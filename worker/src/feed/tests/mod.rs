@@ -10,6 +10,7 @@ mod recorded;
 mod room;
 mod sequence;
 mod sharing;
+mod slow;
 mod sounds;
 mod sources;
 mod tokens;

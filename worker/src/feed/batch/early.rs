@@ -1,0 +1,163 @@
+//! Samples that are decoded before their batch has a slot, where a few take many times as long as most. The plan knows them in advance;
+//! a batch that began a slow one only when it gets its slot would be late. While a slow one is decoded that nobody knew of, the trainer
+//! lives on what was decoded ahead, so that is as many samples as the threads decode in that time, whatever the slots hold.
+
+use std::{
+    collections::BTreeMap,
+    mem::take,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+};
+
+use smallvec::smallvec;
+use spdl_accounting::nanoseconds;
+use spdl_types::Position;
+use tokio::task::JoinSet;
+
+use super::{
+    buffer::EarlySample,
+    decode::decode_sample,
+    records::{self, FetchedGroup},
+    sample::{BatchSample, SampleGroup},
+    shared_videos::SharedVideos,
+};
+use crate::feed::{journal::Suspicion, open::Feed, room::SampleReservation, scheduler::DecodePermitRequest};
+
+/// A planned batch, some samples of which may begin.
+#[derive(Clone, Copy)]
+pub(super) struct EarlyBatch<'b> {
+    /// Number of the newest batch that has a slot.
+    pub(super) now: u64,
+    /// Number of this batch.
+    pub(super) sequence: u64,
+    /// Whether its turn comes while the threads could have a slow sample.
+    pub(super) is_near: bool,
+    pub(super) entries: usize,
+    pub(super) groups: &'b [SampleGroup],
+}
+
+/// The samples of one batch that are decoded early.
+#[derive(Debug)]
+pub(super) struct EarlySamples {
+    /// Position of the batch.
+    at: Position,
+    /// Numbers of the groups of samples whose bytes had not come when they were last looked at.
+    unseen: Vec<usize>,
+    /// Numbers of the groups of which only the slow samples have begun.
+    seen: Vec<usize>,
+    /// By entry, the tasks that decode samples.
+    tasks: BTreeMap<u32, EarlyTask>,
+}
+
+/// A task that decodes a sample early.
+#[derive(Debug)]
+struct EarlyTask {
+    /// Whether a thread has begun the sample, or its batch has taken it back: set by whichever comes first.
+    is_taken: Arc<AtomicBool>,
+    /// The one task. Dropping it ends that.
+    decoding: JoinSet<Option<EarlySample>>,
+}
+
+impl EarlySamples {
+    /// Creates the samples of a batch that has so many groups of them.
+    pub(super) fn new(at: Position, groups: usize) -> Self {
+        Self { at, unseen: (0..groups).collect(), seen: Vec::new(), tasks: BTreeMap::new() }
+    }
+
+    /// Begins samples of a planned batch, as far as their bytes have come and there is memory for them: the slow ones at once, as if they
+    /// were of batch number `now`; all others only if the batch `is_near`, as those of number `sequence`.
+    pub(super) fn begin(&mut self, feed: &Arc<Feed>, batch: EarlyBatch<'_>) {
+        let Some(bytes) = feed.early_bytes else { return };
+        let EarlyBatch { now, sequence, is_near, entries, groups } = batch;
+        let (mut unseen, mut seen) = (take(&mut self.unseen), take(&mut self.seen));
+        if is_near {
+            unseen.append(&mut seen);
+        }
+        for nth in unseen {
+            let Ok(fetched) = records::in_memory(feed, groups[nth].clone()) else {
+                self.unseen.push(nth);
+                continue;
+            };
+            for sample in fetched.samples() {
+                let is_slow = feed.slow.lock().is_slow(sample.id, sample.bytes);
+                // What is mixed with a sample lies beside the slot anyway.
+                let is_free = (sample.entry as usize) < entries && !self.tasks.contains_key(&sample.entry);
+                if is_free && (is_slow || is_near) && feed.suspicion(sample.id) == Suspicion::None {
+                    self.begin_sample(feed, if is_slow { now } else { sequence }, *sample, bytes);
+                }
+            }
+            if !is_near {
+                seen.push(nth);
+            }
+        }
+        self.seen = seen;
+    }
+
+    fn begin_sample(&mut self, feed: &Arc<Feed>, sequence: u64, sample: BatchSample, bytes: usize) {
+        let Ok(group) = records::in_memory(feed, smallvec![sample]) else { return };
+        let Some(memory) = feed.memory.slots.reserve_early(bytes as u64) else { return };
+        let (progress, session) = (feed.progress.clone(), feed.session.id);
+        let request = DecodePermitRequest { progress, sequence, session, at: self.at };
+        let (is_taken, mut decoding) = (Arc::<AtomicBool>::default(), JoinSet::new());
+        let of_batch = EarlyWork { group, bytes, memory, is_taken: is_taken.clone() };
+        decoding.spawn(decode_early(feed.clone(), request, of_batch));
+        self.tasks.insert(sample.entry, EarlyTask { is_taken, decoding });
+    }
+
+    /// Takes the sample of an entry, if it has begun; `None` in the end if it could not be decoded. One that has not begun is taken back:
+    /// its batch decodes it with the others.
+    pub(super) fn take(
+        &mut self,
+        entry: u32,
+    ) -> Option<impl Future<Output = Option<EarlySample>> + Send + 'static + use<>> {
+        let EarlyTask { is_taken, mut decoding } = self.tasks.remove(&entry)?;
+        let has_begun = is_taken.swap(true, Relaxed);
+        has_begun.then_some(async move { decoding.join_next().await.and_then(Result::ok).flatten() })
+    }
+}
+
+/// What a task needs to decode a sample.
+struct EarlyWork {
+    /// The sample, alone.
+    group: FetchedGroup,
+    /// Its bytes in the batch, which are reserved.
+    bytes: usize,
+    memory: SampleReservation,
+    is_taken: Arc<AtomicBool>,
+}
+
+/// Decodes a sample once the scheduler grants a permit, unless its batch has taken it back. A sample that cannot be decoded is left to its
+/// batch, which decides what happens to it.
+async fn decode_early(feed: Arc<Feed>, request: DecodePermitRequest, work: EarlyWork) -> Option<EarlySample> {
+    let at = request.at;
+    let permit = feed.decoding.scheduler.take(request, 1).await;
+    let of_task = feed.clone();
+    let decoded = feed.decoding.run(move || {
+        // The next permit is granted once this sample is decoded.
+        let _permit = permit;
+        decode_beside(&of_task, at, work)
+    });
+    decoded.await.flatten()
+}
+
+/// Decodes a sample into memory of its own on the calling decoding thread.
+fn decode_beside(feed: &Feed, at: Position, work: EarlyWork) -> Option<EarlySample> {
+    let EarlyWork { group, bytes, memory, is_taken } = work;
+    if feed.progress.is_cancelled() || is_taken.swap(true, Relaxed) {
+        return None;
+    }
+    let sample = group.samples().first()?;
+    let decoding = &feed.decoding;
+    let mut thread = decoding.threads.begin(decoding.thread_index(), feed.batch_id(at));
+    thread.pause_if_due();
+    let (mut early, videos) = (EarlySample::new(bytes, memory), SharedVideos::default());
+    let decoded = early.write(&feed.layout, |place| decode_sample(feed, (&group, &videos), sample, place, None));
+    decoding.journal.mark(decoding.thread_index(), None);
+    let took = thread.end_item();
+    let read_bytes = decoded.ok()?;
+    decoding.stages.decode.item(took, read_bytes);
+    feed.slow.lock().note(sample.id, sample.bytes, nanoseconds(took));
+    Some(early)
+}
