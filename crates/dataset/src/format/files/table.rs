@@ -407,18 +407,18 @@ impl FileTable {
             if before.start.total_cmp(&row.start).is_ne() {
                 continue;
             }
+            let [first, last] = [before.line.min(row.line), before.line.max(row.line)];
             if !self.has_starts() {
                 let way = format!(
-                    "names `{}`, which line {} names already; lines of one file have a `{}`, the second at which each begins",
+                    "names `{}`, which line {first} names already; lines of one file have a `{}`, the second at which each begins",
                     self.path(&row),
-                    before.line,
                     START_COLUMNS[0]
                 );
-                return Err(at_line(&self.origin, row.line as usize, &way));
+                return Err(at_line(&self.origin, last as usize, &way));
             }
             if self.line(&before) == self.line(&row) {
-                let problem = format!("is the same as line {}; leave one of them out", before.line);
-                return Err(at_line(&self.origin, row.line as usize, &problem));
+                let problem = format!("is the same as line {first}; leave one of them out");
+                return Err(at_line(&self.origin, last as usize, &problem));
             }
             rows[next].twins = before.twins + 1;
         }
