@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use spdl_dataset::{DatasetError, Misfits, misfits};
+use spdl_dataset::{DatasetError, Misfits, misfits, misfits_of_sounds};
 use spdl_job::{Job, JobError, JobFile, ViewFile};
 use spdl_order::{Plan, PlanError};
 use spdl_shard::{
@@ -78,11 +78,14 @@ impl EvaluatedDatasets {
         Ok(Self(datasets))
     }
 
-    /// Opens the datasets of a job file of which everything is evaluated. What cannot be read of that is left out.
+    /// Opens the datasets of a job file of which everything is evaluated, and notes in it which datasets those are whose recordings operations
+    /// take. What cannot be read of that is left out.
     ///
     /// # Errors
     /// If a dataset cannot be read.
-    pub(crate) async fn open_noted(file: &JobFile) -> Result<Self, DatasetError> {
+    pub(crate) async fn open_noted(file: &mut JobFile) -> Result<Self, DatasetError> {
+        // What is wrong with them is found when the job is created.
+        drop(note_sounds(file).await);
         let noted = |view: Option<&ViewFile>| view.and_then(|view| view.samples);
         let pools = file.sequence.as_ref().and_then(|sequence| sequence.pools);
         let sizes = file.cost.as_ref().and_then(|cost| cost.table().sizes);
@@ -164,7 +167,7 @@ impl EvaluatedDatasets {
     }
 
     /// Looks for what a job names and a dataset does not have, and for what most samples lack. Of several sources, the error and the
-    /// warnings begin with the name of the source.
+    /// warnings begin with the name of the source. Datasets whose recordings operations take come last.
     ///
     /// # Errors
     /// If a dataset cannot be read.
@@ -183,6 +186,14 @@ impl EvaluatedDatasets {
                     JobError::Key { job, key, problem } => JobError::Key { job, key: named(key), problem },
                     other => other,
                 });
+                return Ok(all);
+            }
+        }
+        for dataset in job.sound_datasets() {
+            let store = DatasetStore::open(&dataset.url)?;
+            let manifest = store.manifest().await?;
+            all.error = misfits_of_sounds((&store, &manifest), job, dataset).await?.error;
+            if all.error.is_some() {
                 break;
             }
         }

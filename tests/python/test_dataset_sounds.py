@@ -79,7 +79,7 @@ def with_noise(clean: NDArray[Any], draw: Draw, noises: dict[int, NDArray[Any]],
     start = int(draw.unit() * (len(noise) - len(clean) + 1 if long else len(noise)))
     added = numpy.resize(numpy.roll(noise, -start), len(clean)).astype(float)
     energies = numpy.square(clean, dtype=float).sum(), numpy.square(added).sum()
-    return clean + numpy.sqrt(energies[0] / energies[1]) * 10 ** (-ratio / 20) * added
+    return numpy.asarray(clean + numpy.sqrt(energies[0] / energies[1]) * 10 ** (-ratio / 20) * added)
 
 
 def in_room(clean: NDArray[Any], draw: Draw, rooms: dict[int, NDArray[Any]]) -> NDArray[Any]:
@@ -144,6 +144,13 @@ def test_the_dataset_of_a_noise_is_part_of_what_the_job_promises(tmp_path: pathl
     ctl("index", tmp_path / "noise", "--force")
     with pytest.raises(AssertionError, match="there already"):
         cluster.submit(made)
+    elsewhere = {"url": tmp_path / "noise", "from": "mp3|opus"}
+    wrong = {**made, "name": "noise-of-no-field", "column": [{**WAVE, "ops": [{"noise": {"snr": 10, "dataset": elsewhere}}]}]}
+    told = "is `mp3` or `opus`, which no record of the dataset has; its fields are flac, wav"
+    with pytest.raises(AssertionError, match=told):
+        cluster.submit(wrong)
+    with pytest.raises(spdl_cluster.SettingError, match=told), spdl_cluster.local(wrong, tensors="numpy") as loader:
+        loader.next()
     missing = {**made, "column": [{**WAVE, "ops": [{"reverb": tmp_path / "nowhere"}]}]}
     with pytest.raises(spdl_cluster.SpdlError, match="nowhere"), spdl_cluster.local(missing, tensors="numpy") as loader:
         loader.next()

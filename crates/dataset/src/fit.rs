@@ -4,7 +4,9 @@
 use std::collections::BTreeSet;
 
 use serde_json::Value;
-use spdl_job::{Column, ColumnKind, DefaultValue, Job, JobError, LabelRule, decoded_columns, named_in_dataset};
+use spdl_job::{
+    Column, ColumnKind, DefaultValue, Job, JobError, LabelRule, SoundDataset, decoded_columns, named_in_dataset, redact,
+};
 use spdl_order::view::SampleSet;
 use spdl_shard::{
     format::{Content, KEY_NAME, SHARD_NAME},
@@ -68,13 +70,29 @@ pub async fn misfits(
     if misfits.error.is_some() {
         return Ok(misfits);
     }
-    missing_fields(store, manifest, job, &mut misfits).await?;
+    missing_fields(store, manifest, (job, NamedField::all(job)), &mut misfits).await?;
     if misfits.error.is_none() {
         misfits.error = unfit_clip(store, manifest, job).await?;
     }
     if misfits.error.is_none() {
         missing_values(store, manifest, job, view, &mut misfits).await;
     }
+    Ok(misfits)
+}
+
+/// Finds out whether records of a dataset whose recordings operations take have one of the fields that may have these.
+///
+/// # Errors
+/// If an index cannot be read.
+pub async fn misfits_of_sounds(
+    (store, manifest): (&DatasetStore, &Manifest),
+    job: &Job,
+    dataset: &SoundDataset,
+) -> Result<Misfits, StoreError> {
+    let key = format!("`ops`: `from` of dataset `{}`", redact(&dataset.url));
+    let named = NamedField { key, from: dataset.fields().map(str::to_owned).collect(), has_default: false };
+    let mut misfits = Misfits::default();
+    missing_fields(store, manifest, (job, vec![named]), &mut misfits).await?;
     Ok(misfits)
 }
 
@@ -179,14 +197,13 @@ impl NamedField {
     }
 }
 
-/// Looks for the fields that a job names in record indexes.
+/// Looks for fields that a job names in record indexes.
 async fn missing_fields(
     store: &DatasetStore,
     manifest: &Manifest,
-    job: &Job,
+    (job, mut missing): (&Job, Vec<NamedField>),
     misfits: &mut Misfits,
 ) -> Result<(), StoreError> {
-    let mut missing = NamedField::all(job);
     let mut names = BTreeSet::new();
     let shards = manifest.shards();
     let step = shards.len().div_ceil(SHARDS).max(1);

@@ -51,7 +51,7 @@ pub(crate) use blocks::BlockCutter;
 pub(crate) use catalog::Catalog;
 pub use classes::ClassOrder;
 pub(crate) use cut::slice;
-pub use fit::{Misfits, misfits};
+pub use fit::{Misfits, misfits, misfits_of_sounds};
 pub use folder::{NewFolders, Overwrite};
 pub(crate) use format::MemberTable;
 pub use format::{FileTable, is_picture_file};

@@ -258,21 +258,21 @@ async fn prepared(path: &Path, python: Option<PathBuf>) -> Result<JobFile, CtlEr
         }
         evaluated = Some(datasets);
     }
-    compare_with_datasets(&file, evaluated).await?;
+    compare_with_datasets(file.clone(), evaluated).await?;
     Ok(with_sources(file, python).await)
 }
 
 /// Refuses a job that names what a dataset of it does not have, as far as this machine can read the datasets in a while: the
 /// coordinator reads no more of them than their manifests. What was evaluated of the job is not read again.
-async fn compare_with_datasets(file: &JobFile, evaluated: Option<EvaluatedDatasets>) -> Result<(), CtlError> {
+async fn compare_with_datasets(mut file: JobFile, evaluated: Option<EvaluatedDatasets>) -> Result<(), CtlError> {
     let compare = async {
         let opened = match evaluated {
             Some(datasets) => Ok(datasets),
-            None => EvaluatedDatasets::open_noted(file).await,
+            None => EvaluatedDatasets::open_noted(&mut file).await,
         };
         let Ok(datasets) = opened else { return Ok(()) };
         // What else is wrong with it the coordinator says.
-        let Ok(job) = datasets.freeze(file) else { return Ok(()) };
+        let Ok(job) = datasets.freeze(&file) else { return Ok(()) };
         match job_file::refuse_misfits(&datasets, &job).await {
             Err(CtlError::Store(_)) => Ok(()),
             compared => compared,
