@@ -1,6 +1,6 @@
 """Compares `spdl-ctl tokenize` with Hugging Face's `tokenizers`: megabytes of text a second of CPU time, one thread each, on the same text.
 
-usage: python benches/text_to_tokens.py [--megabytes 10] [--rounds 5] [--program SPDL_CTL] [TOKENIZER ...]
+usage: python benches/text_to_tokens.py [--megabytes 50] [--rounds 5] [--program SPDL_CTL] [TOKENIZER ...]
 
 Each round measures both, one after the other; the medians count. The library gets its texts as a list in memory, and the time is that of
 `encode_batch` alone. The command reads JSON lines and writes a shuffled dataset; of its time, what a few bytes of text take is subtracted:
@@ -44,7 +44,7 @@ ALONE = {"TOKENIZERS_PARALLELISM": "false", "RAYON_NUM_THREADS": "1"}
 def main() -> None:
     """Measures, and prints a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--megabytes", type=float, default=10, help="amount of text")
+    parser.add_argument("--megabytes", type=float, default=50, help="amount of text")
     parser.add_argument("--rounds", type=int, default=5, help="measurements of each")
     parser.add_argument("--program", type=pathlib.Path, help="the spdl-ctl to measure")
     names = ", ".join(tokenizer_ids.PACKAGES)
