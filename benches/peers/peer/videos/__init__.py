@@ -37,7 +37,7 @@ def prepare(data) -> None:
         path = pathlib.Path(data.format(FORMAT)) / f"{file:02}.mp4"
         ffmpeg(*wanted, path)
     rows = [f"{pathlib.Path(path).name},{clip}" for path in paths(data) for clip in range(CLIPS_OF_FILE)]
-    (data.home / "windows.csv").write_text("\n".join(["file,clip", *rows, ""]))
+    (data.home / "windows.csv").write_text("\n".join(["file,offset", *rows, ""]))
     times = -(-LONG_BYTES // path.stat().st_size)
     long = data.home / "long.mp4"
     ffmpeg("-stream_loop", str(times), "-i", path, "-c", "copy", long)
