@@ -13,7 +13,7 @@ const DIGITS: [u8; 256] = digits();
 /// `None` if the line is no record, none of the fields is a text, or another is no text; and if one is there twice, or a name has escapes.
 pub(super) fn fast_text<'l>(line: &'l str, fields: &[String], memory: &'l mut String) -> Option<&'l str> {
     memory.clear();
-    let mut reader = RecordReader { line, at: 0 };
+    let mut reader = OrdinaryRecord { line, at: 0 };
     // The best field so far, and its text if that is not in the memory.
     let mut best: Option<(usize, Option<&str>)> = None;
     let mut seen = 0;
@@ -53,12 +53,12 @@ pub(super) fn fast_text<'l>(line: &'l str, fields: &[String], memory: &'l mut St
 }
 
 /// Reads the parts of a record, one after the other. What it returns nothing for is not there.
-struct RecordReader<'l> {
+struct OrdinaryRecord<'l> {
     line: &'l str,
     at: usize,
 }
 
-impl<'l> RecordReader<'l> {
+impl<'l> OrdinaryRecord<'l> {
     /// Returns the next byte that is no space.
     fn next(&mut self) -> Option<u8> {
         loop {
