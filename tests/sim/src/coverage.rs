@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 /// The events that a few hundred seeds must reach, each at least once.
-pub const EXPECTED: [&str; 96] = [
+pub const EXPECTED: [&str; 97] = [
     "session_begun",
     "session_resumed_from_state",
     "session_resumed_without_state",
@@ -35,6 +35,7 @@ pub const EXPECTED: [&str; 96] = [
     "entry_invalid",
     "epoch_crossed",
     "samples_dealt_by_cost",
+    "samples_sorted_by_size",
     "rank_was_silent_for_longer_than_liveness",
     "worker_was_silent_for_longer_than_liveness",
     "worker_lost_its_connection",

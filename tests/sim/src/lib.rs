@@ -18,6 +18,7 @@ mod net;
 mod oracle;
 mod process;
 mod scenario;
+mod sizes;
 mod slab;
 mod worker;
 mod world;

@@ -10,7 +10,11 @@ use spdl_order::{
 };
 use spdl_types::{DType, Fingerprint, SampleId, mix::splitmix64};
 
-use crate::{dice::Dice, faults::Fault};
+use crate::{
+    dice::Dice,
+    faults::Fault,
+    sizes::{bucketed, size_of},
+};
 
 /// The largest number of launches during the calm phase, and the time that each may take besides its batches.
 const CALM_LAUNCHES: u64 = 4;
@@ -55,7 +59,7 @@ impl JobDataset {
             return items;
         }
         let items = self.plan.step_items(step);
-        let costs: Vec<u64> = items.iter().map(|item| 1 + splitmix64(item.located.id.0) % 100).collect();
+        let costs: Vec<u64> = items.iter().map(|item| size_of(item.located.id).into()).collect();
         let within = NonZeroU32::new((self.job.seed / 4 % 4) as u32);
         BalancedBatch::new(items, &costs, world, within).rank_items(rank).copied().collect()
     }
@@ -481,7 +485,8 @@ fn stage(from: u64, sources: usize, dice: &mut Dice) -> BlendStage {
 fn plan_of(job: &Job, blocks: &[u32], sources: &[usize]) -> Plan {
     let redacting = |plan: Plan| plan.redacting(&job.redactions).expect("few samples are redacted");
     if sources.is_empty() {
-        return redacting(Plan::new(blocks, job.seed, job.order).expect("these parameters make a stream"));
+        let plan = Plan::new(blocks, job.seed, job.order).expect("these parameters make a stream");
+        return redacting(bucketed(plan, job));
     }
     let of_source = |(block_samples, source): (_, &JobSource)| BlendSource {
         block_samples,

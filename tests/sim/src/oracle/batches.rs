@@ -55,6 +55,9 @@ impl Oracle {
         if items != slice {
             coverage.count("samples_dealt_by_cost");
         }
+        if dataset.plan.at(from.epoch, from.offset) != dataset.plan.unbucketed().at(from.epoch, from.offset) {
+            coverage.count("samples_sorted_by_size");
+        }
         let expected = items.iter().map(|item| expected_entry(item, dataset));
         if !expected.clone().eq(entries.iter().copied()) {
             return Err(format!("at {from} it got {entries:?}, and not {:?}", expected.collect::<Vec<_>>()));
