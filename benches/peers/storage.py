@@ -1,5 +1,5 @@
-"""A store for `--slow-objects`: serves a folder over HTTP, with ranges, and delays one shard in a hundred. Usage:
-storage.py FOLDER SLOW_MS; prints its address once it serves."""
+"""A store for `--slow-objects` and `benches/tails.py`: serves a folder over HTTP, with ranges, and delays one shard, or file `.dat`, in a
+hundred. Usage: storage.py FOLDER SLOW_MS; prints its address once it serves."""
 
 import functools
 import http.server
@@ -21,7 +21,7 @@ class Store(http.server.SimpleHTTPRequestHandler):
 
     def do_GET(self) -> None:
         path = self.translate_path(self.path)
-        shard = re.search(r"(\d+)\.tar$", path)
+        shard = re.search(r"(\d+)\.(?:tar|dat)$", path)
         if shard:
             delay(int(shard[1]), self.settings)
         try:

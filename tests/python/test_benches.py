@@ -1,4 +1,4 @@
-"""Runs the benchmark of pipelines with this package alone, for a moment: that it works, not what it measures. Of those of rows, of tokens
+"""Runs the benchmarks of pipelines and of heavy tails for a moment: that they work, not what they measure. Of those of rows, of tokens
 and of accelerators, checks the tables and how they are made of measurements."""
 
 from __future__ import annotations
@@ -48,6 +48,19 @@ def test_the_benchmark_of_pipelines_measures_and_reports_every_case(
     assert all("**1.00**" in line for line in lines[2:]), "a package is as good as itself"
     assert "**1.00**" in pipelines.start_table(runs)
     assert pipelines.failures(runs) == ["- not measured: spdl, function-1-1: it does not run"]
+
+
+@MEASURES
+def test_the_benchmark_of_heavy_tails_measures_each_loader_and_compares_the_bytes_of_ours() -> None:
+    command = [sys.executable, str(BENCHES / "tails.py"), "--kinds", "function,object", "--loaders", "ours,minato", "--json"]
+    command += ["--samples", "200", "--batch", "16", "--steps", "20"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S)
+    assert done.returncode == 0, done.stderr
+    runs = json.loads(done.stdout.splitlines()[-1])["runs"]
+    assert [(run["kind"], run["loader"]) for run in runs] == [(kind, name) for kind in ("function", "object") for name in ("ours", "minato")]
+    for run in runs:
+        assert 0 <= run["waiting"] < 1 and run["step_ms"] > 0 and run["peak_mb"] > 0
+        assert run["loader"] != "ours" or run["is_equal"], "with other slots and steps"
 
 
 @pytest.mark.parametrize("kind", ["rows", "tokens"])
