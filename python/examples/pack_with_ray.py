@@ -22,7 +22,8 @@ import spdl_cluster
 
 def pack_part(source: str, dataset: str, part: str, options: dict[str, Any]) -> spdl_cluster.PartReport:
     """Packs one part."""
-    return spdl_cluster.pack(source, dataset, part=part, progress=False, **options)
+    report: spdl_cluster.PartReport = spdl_cluster.pack(source, dataset, part=part, progress=False, **options)
+    return report
 
 
 def tokenize_part(source: str, dataset: str, part: str, options: list[str]) -> dict[str, Any]:

@@ -44,6 +44,7 @@ __all__ = [
     "merge_parts",
     "pack",
     "pack_pictures",
+    "pack_tokens",
     "set_log_level",
     "sheet_png",
     "start_log",

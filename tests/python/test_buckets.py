@@ -71,7 +71,8 @@ def delivered(made: dict[str, Any], world: int, state: dict[str, Any] | None = N
             while (batch := loader.next()) is not None:
                 keys = [int(key) for key in batch["key"].text()]
                 assert [frames_of(key) for key in keys] == batch["sound"].lengths.tolist()
-                steps[tuple(batch.position)] = (keys, batch.content_digest())
+                epoch, offset = batch.position
+                steps[epoch, offset] = (keys, batch.content_digest())
             ranks.append(steps)
             receipts.append(loader.receipt)
     return joined(ranks), add(receipts)
@@ -138,8 +139,8 @@ def test_batches_of_like_length_are_the_same_at_every_world_and_after_a_kill(wri
     assert ctl_json("audit", write_job(made, tmp_path / "job.toml"), "--receipt", receipt)["equal"]
 
     # Two ranks of which one has saved a state after ten steps are killed after twelve, and three ranks go on from the state.
-    ranks = [run_python(TRAINER, *(json.dumps(value) for value in ({**made, "dataset": str(written)}, str(tmp_path), rank, 2, 10, 12))) for rank in range(2)]
-    for process in ranks:
+    processes = [run_python(TRAINER, *(json.dumps(value) for value in ({**made, "dataset": str(written)}, str(tmp_path), rank, 2, 10, 12))) for rank in range(2)]
+    for process in processes:
         _, said = process.communicate(timeout=LIMIT_S)
         assert process.returncode == -signal.SIGKILL, said
     lines = [[json.loads(line) for line in (tmp_path / f"{rank}.jsonl").read_text().splitlines()] for rank in range(2)]
@@ -179,7 +180,8 @@ def test_a_cluster_delivers_buckets_with_bad_samples_and_audit_proves_them(writt
     def pull(rank: int) -> None:
         with cluster.connect(rank, 2, job=name, tensors="numpy", transport=transport) as loader:
             while (batch := loader.next()) is not None:
-                ranks[rank][tuple(batch.position)] = ([int(key) for key in batch["key"].text()], batch.content_digest())
+                epoch, offset = batch.position
+                ranks[rank][epoch, offset] = ([int(key) for key in batch["key"].text()], batch.content_digest())
 
     threads = [threading.Thread(target=pull, args=(rank,)) for rank in range(2)]
     for thread in threads:

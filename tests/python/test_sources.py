@@ -179,8 +179,8 @@ def test_a_cluster_delivers_the_blend_and_commands_show_and_prove_it(blend: Make
     ]
     of_run = ctl_json("run", "show", f"{name}/{name}", *where)
     assert [(source["name"], source["samples"]) for source in of_run["sources"]] == [("even", 336), ("uneven", 144)]
-    shown = [" ".join(line.split()) for line in ctl("run", "show", f"{name}/{name}", *where).stdout.splitlines()]
-    assert "source uneven 144 samples, 2.88 times through" in shown
+    rows = [" ".join(line.split()) for line in ctl("run", "show", f"{name}/{name}", *where).stdout.splitlines()]
+    assert "source uneven 144 samples, 2.88 times through" in rows
     said = " ".join(ctl("status", *where).stdout.split())
     assert f"job `{name}`: 336 samples of even, 1.68 times through; 144 samples of uneven, 2.88 times through" in said
     shown = ctl("job", "show", name, *where).stdout
