@@ -117,7 +117,8 @@ const TEXT_BYTES: usize = 512;
 /// The bad samples that this process has found, for all jobs.
 #[derive(Debug, Default)]
 pub struct BadLedger {
-    jobs: BTreeMap<Fingerprint, JobLedger>,
+    /// By the job's name and fingerprint: jobs of other names may have the same one, and the coordinator has a list for each.
+    jobs: BTreeMap<(String, Fingerprint), JobLedger>,
     unreported: VecDeque<BadSample>,
 }
 
@@ -157,7 +158,7 @@ impl BadLedger {
         for text in [&mut sample.shard, &mut sample.key, &mut sample.cause] {
             text.truncate(text.floor_char_boundary(TEXT_BYTES));
         }
-        let ledger = self.jobs.entry(fingerprint).or_default();
+        let ledger = self.jobs.entry((job.name.clone(), fingerprint)).or_default();
         let mut line = None;
         if ledger.distinct.insert(sample.sample.0) {
             line = Some((ledger.note(kind), sample.clone()));
@@ -233,6 +234,17 @@ mod tests {
         for part in ["`train`", "`0003` of shard `a.tar`: cut short", "more than the 2 that"] {
             assert!(text.contains(part), "{text}");
         }
+    }
+
+    #[test]
+    fn a_bad_sample_is_reported_for_each_job_that_has_it() {
+        let (mut ledger, job) = (BadLedger::default(), job(1.0));
+        let copy = Job { name: "copy".to_owned(), ..job.clone() };
+        for (job, sample) in [(&job, bad(3)), (&copy, BadSample { job: "copy".to_owned(), ..bad(3) }), (&job, bad(3))] {
+            ledger.record(job, Fingerprint(5), sample, &BadSampleKind::default()).verdict.unwrap();
+        }
+        let jobs: Vec<String> = ledger.unreported(9).into_iter().map(|bad| bad.job).collect();
+        assert_eq!(jobs, ["train", "copy"]);
     }
 
     #[test]
