@@ -5,12 +5,12 @@ use std::path::Path;
 use spdl_cli::pictures::write_image_folder;
 use spdl_control::messages::Session;
 use spdl_dataset::{Jpegs, Overwrite, PackOptions, PackSource};
-use spdl_job::{Job, JobFile};
+use spdl_job::JobFile;
 use spdl_shard::store::DatasetStore;
 use spdl_types::{Position, SessionId};
 use spdl_worker::{
     budget::Budget,
-    feed::{Access, FeedEvent, FeedRequest, RankFeed, Resources, SlabKind},
+    feed::{FeedEvent, FeedRequest, RankFeed, Resources, SlabKind},
 };
 use tokio::runtime::Runtime;
 
@@ -59,29 +59,24 @@ fn store(folder: &Path, name: &str) -> DatasetStore {
     DatasetStore::create_with(to.to_str().expect("UTF-8"), &Default::default()).expect("a folder")
 }
 
-pub(crate) fn runtime() -> Runtime {
+fn runtime() -> Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime starts")
 }
 
 /// Takes all batches of a rank whose epoch is one batch: from the plan to the filled slot, with one decoding thread.
 pub(crate) fn feed(folder: &Path, dataset: &str, batches: u64) {
+    let (runtime, stopped) = (runtime(), runtime());
     let store = store(folder, dataset);
-    let facts = runtime().block_on(store.manifest()).expect("a manifest").facts();
+    let facts = runtime.block_on(store.manifest()).expect("a manifest").facts();
     let text = format!(
         "name = \"gate\"\ndataset = \"{}\"\nseed = 1\nglobal_batch = {PICTURES}\nepochs = {batches}\n{COLUMNS}",
         store.url()
     );
     let job = JobFile::parse(&text, "gate").and_then(|file| file.freeze(&facts)).expect("a valid job");
-    take_all(job, Access::default());
-}
-
-/// Takes all batches of the only rank of a job, with one decoding thread.
-pub(crate) fn take_all(job: Job, access: Access) {
-    let (runtime, stopped) = (runtime(), runtime());
     let global_batch = job.global_batch;
     let session = Session { id: SessionId(1), job, world: 1, global_batch, start: Position::START };
     let budget = Budget { cores: 1.0, memory_bytes: 1 << 30, disk: None };
-    let resources = Resources::with_access("gate", budget, access).expect("threads");
+    let resources = Resources::new("gate", budget).expect("threads");
     let request = FeedRequest { session, rank: 0, from: Position::START, slots: 2, slab: SlabKind::Private };
     let start = |runtime: &Runtime| {
         let _entered = runtime.enter();

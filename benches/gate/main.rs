@@ -9,7 +9,6 @@
 mod columns;
 mod data;
 mod memory;
-mod tokens;
 mod transport;
 
 use std::{env, path::Path};
@@ -37,12 +36,11 @@ impl GatedPath {
 const FEW: [u64; 2] = [1, 2];
 const MANY: [u64; 2] = [100, 2_000];
 
-const PATHS: [GatedPath; 10] = [
+const PATHS: [GatedPath; 9] = [
     GatedPath::new("order", "batch of 32 positions", MANY, memory::order),
     GatedPath::new("feed-plain", "batch of 64", FEW, |folder, count| data::feed(folder, "plain", count)),
     GatedPath::new("feed-crop-ready", "batch of 64", FEW, |folder, count| data::feed(folder, "crop-ready", count)),
     GatedPath::new("feed-scalable", "batch of 64", FEW, |folder, count| data::feed(folder, "scalable", count)),
-    GatedPath::new("feed-tokens", "batch of sequences", [2, 8], tokens::feed),
     GatedPath::new("codec-heartbeat", "message", MANY, transport::heartbeats),
     GatedPath::new("codec-attach", "message", MANY, transport::attaches),
     GatedPath::new("hand-over", "batch", MANY, transport::hand_over),
@@ -53,10 +51,7 @@ const PATHS: [GatedPath; 10] = [
 fn main() {
     let arguments: Vec<String> = env::args().skip(1).collect();
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        ["prepare", folder] => {
-            data::prepare(Path::new(folder));
-            tokens::prepare(Path::new(folder));
-        }
+        ["prepare", folder] => data::prepare(Path::new(folder)),
         ["list"] => {
             for GatedPath { name, unit, repetitions: [short, more], functions, .. } in PATHS {
                 println!("{name}\t{unit}\t{short}\t{more}\t{}", functions.join(" "));
