@@ -217,7 +217,10 @@ impl VideoClip {
             }
             ClipStep::Millirate(rate) => {
                 let time = shown.first_time(first, rate) + shown.units(nth, rate);
-                (shown.frame_at(time).max(first), time < shown.last_end())
+                // Of frames that begin at one time the last is shown, and it may not be the key frame.
+                let is_key = nth == 0 && !self.snap.is_exact();
+                let number = if is_key { first } else { shown.frame_at(time).max(first) };
+                (number, time < shown.last_end())
             }
         };
         let (numbers, is_real): (Vec<usize>, Vec<bool>) = (0..self.frames).map(frame).unzip();

@@ -189,6 +189,13 @@ fn any_clip() -> impl Strategy<Value = VideoClip> {
     parts.prop_map(|(frames, step, pick, short, snap)| VideoClip { short, snap, ..clip(frames, step, pick) })
 }
 
+#[test]
+fn a_clip_begins_with_its_key_frame_though_the_next_frame_begins_at_the_same_time() {
+    let snapped = VideoClip { snap: ClipSnap::KeyFrame, ..clip(2, ClipStep::Millirate(1000), ClipPick::Start) };
+    let times = ShownTimes { begins: &[0, 0, 1, 2], end: 3, time_base: [1, 1], keys: Some(&[0]) };
+    assert_eq!(snapped.frames_of(&times, None, || 0).unwrap().numbers, [0, 2]);
+}
+
 proptest! {
     #[test]
     fn frames_are_of_the_video_and_in_order_whatever_its_times_are(
