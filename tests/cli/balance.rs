@@ -143,6 +143,13 @@ fn run_of_launches(mut cluster: Cluster, plain: &Path, job: &Path) {
     let replayed = undisturbed(job, 9, &[]);
     assert_eq!(replayed["content_digest"], expected["content_digest"]);
 
+    // The coordinator hears of the last steps with the ranks' last messages.
+    let is_told = |status: &Value| {
+        let mut runs =
+            status["jobs"].as_array().expect("jobs").iter().flat_map(|job| job["runs"].as_array().expect("runs"));
+        runs.all(|run| run["ranks_alive"] == 0)
+    };
+    cluster.wait_for("the end of the ranks", is_told);
     let audit = run(&mut cluster.ctl("client", ["audit", "--run", "balanced"]));
     assert!(audit.status.success(), "{}{}", audit.stdout, audit.stderr);
     assert!(audit.stdout.contains("equal: every sample from 0:0 to 0:432 once"), "{}", audit.stdout);
