@@ -13,7 +13,7 @@ use spdl_order::{EpochEnd, OrderParams, Plan};
 
 use crate::{
     delivery::{TakenSteps, delivered, dice},
-    twin::{FOLDER, python},
+    twin::{FOLDER, agrees},
 };
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -101,13 +101,6 @@ fn the_golden_vectors_come_out() {
 fn the_python_twin_agrees_on_the_golden_vectors_and_on_random_configurations() {
     let mut configs: Vec<_> = golden().into_iter().map(|case| case.config).collect();
     configs.extend(random_configs(60));
-    let twin = python("deliver.py", &configs);
-    assert_eq!(twin.len(), configs.len());
-    let mut steps = 0;
-    for (config, twin) in configs.iter().zip(&twin) {
-        let ours = deliver(config);
-        steps += ours["steps"].as_array().unwrap().len();
-        assert_eq!(&ours, twin, "{config:?}");
-    }
+    let steps = agrees("deliver.py", &configs, deliver);
     assert!(steps > 200, "only {steps} steps were compared");
 }

@@ -14,7 +14,7 @@ use spdl_types::{Position, SampleId};
 
 use crate::{
     delivery::{TakenSteps, delivered, dice},
-    twin::{FOLDER, python},
+    twin::{FOLDER, agrees},
 };
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -125,14 +125,7 @@ fn the_golden_vectors_of_samplings_come_out() {
 #[test]
 fn the_python_twin_agrees_on_random_samplings() {
     let cases = random_cases(60, 1);
-    let twin = python("sampling.py", &cases);
-    assert_eq!(twin.len(), cases.len());
-    let mut steps = 0;
-    for (case, twin) in cases.iter().zip(&twin) {
-        let ours = deliver(case);
-        steps += ours["steps"].as_array().unwrap().len();
-        assert_eq!(&ours, twin, "{case:?}");
-    }
+    let steps = agrees("sampling.py", &cases, deliver);
     assert!(steps > 150, "only {steps} steps were compared");
 }
 

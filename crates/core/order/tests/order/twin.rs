@@ -7,6 +7,7 @@
 )]
 
 use std::{
+    fmt::Debug,
     io::Write,
     process::{Command, Stdio},
 };
@@ -33,4 +34,17 @@ pub(crate) fn python(program: &str, cases: &[impl Serialize]) -> Vec<Value> {
     writer.join().unwrap().unwrap();
     assert!(output.status.success(), "`python3 tests/order/{program}` ended with {}", output.status);
     serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// Asserts that a program of the second implementation delivers what `deliver` does in each case. Returns the number of steps.
+pub(crate) fn agrees<C: Serialize + Debug>(program: &str, cases: &[C], deliver: impl Fn(&C) -> Value) -> usize {
+    let twin = python(program, cases);
+    assert_eq!(twin.len(), cases.len());
+    let mut steps = 0;
+    for (case, twin) in cases.iter().zip(&twin) {
+        let ours = deliver(case);
+        steps += ours["steps"].as_array().unwrap().len();
+        assert_eq!(&ours, twin, "{case:?}");
+    }
+    steps
 }
