@@ -10,7 +10,7 @@ use spdl_order::{BatchParams, BucketParams, EpochEnd, OrderParams, Plan};
 use spdl_types::{Position, SampleId};
 
 use crate::{
-    delivery::{TakenSteps, delivered, dice},
+    delivery::{TakenSteps, delivered, dice, steps},
     sampling::sampling,
     twin::{FOLDER, agrees},
 };
@@ -98,7 +98,7 @@ fn the_golden_vectors_of_buckets_come_out() {
 #[test]
 fn the_python_twin_agrees_on_random_buckets() {
     let cases = random_cases(60);
-    let steps = agrees("buckets.py", &cases, deliver);
+    let steps = steps(&agrees("buckets.py", &cases, deliver));
     assert!(steps > 150, "only {steps} steps were compared");
 }
 

@@ -62,6 +62,11 @@ fn entry(item: &Item) -> Value {
     json!([item.at.epoch, item.at.offset, id, kind])
 }
 
+/// Returns how many steps these deliveries have together.
+pub(crate) fn steps(deliveries: &[Value]) -> usize {
+    deliveries.iter().map(|delivered| delivered["steps"].as_array().unwrap().len()).sum()
+}
+
 /// Returns numbers below a limit from a fixed sequence (a linear congruential generator, Knuth's MMIX constants).
 pub(crate) fn dice(seed: u64) -> impl FnMut(u64) -> u64 {
     let mut state = seed;

@@ -12,7 +12,7 @@ use serde_json::Value;
 use spdl_order::{EpochEnd, OrderParams, Plan};
 
 use crate::{
-    delivery::{TakenSteps, delivered, dice},
+    delivery::{TakenSteps, delivered, dice, steps},
     twin::{FOLDER, agrees},
 };
 
@@ -101,6 +101,6 @@ fn the_golden_vectors_come_out() {
 fn the_python_twin_agrees_on_the_golden_vectors_and_on_random_configurations() {
     let mut configs: Vec<_> = golden().into_iter().map(|case| case.config).collect();
     configs.extend(random_configs(60));
-    let steps = agrees("deliver.py", &configs, deliver);
+    let steps = steps(&agrees("deliver.py", &configs, deliver));
     assert!(steps > 200, "only {steps} steps were compared");
 }
