@@ -4,10 +4,9 @@ Reads a JSON list of configurations from stdin and writes to stdout what each de
 """
 import json, sys
 from functools import cache
-from itertools import islice
 from math import gcd
 
-from deliver import receipt
+from deliver import blocks, deliver
 from order import Plan, below, key, permute
 
 BUCKET = 10
@@ -54,17 +53,10 @@ class Bucketed(Plan):
             yield start, after, sorted(entries, key=lambda e: (e[1] if e[3] == "invalid" else self.unsorted(e[0], e[1])) % q)
 
 
-def deliver(c):
-    blocks = [samples for samples, count in c["blocks"] for _ in range(count)]
-    plan = Plan(blocks, c["seed"], c["lanes"], c["window"], True)
-    plan = Bucketed(plan, c["sizes"], c["seed"], c["bucket"] * c["bucket_batch"], c["bucket_batch"], c["is_continuous"])
-    steps = list(islice(plan.steps(*c["from"], c["global_batch"], c["epochs"], c["epoch_end"]), c["steps"]))
-    cut = lambda n, rank: rank * n // c["world"]
-    ranks = lambda entries: [entries[cut(len(entries), r) : cut(len(entries), r + 1)] for r in range(c["world"])]
-    return {"at": [plan.at(*p) for p in c["at"]], "substitutes": [plan.substitute(*p, i) for p in c["at"] for i in (0, 7, 8)],
-            "steps": [{"from": f, "next": t, "ranks": ranks(entries)} for f, t, entries in steps],
-            "receipt": receipt(entry for _, _, entries in steps for entry in entries)}
+def bucketed(c):
+    plan = Plan(blocks(c), c["seed"], c["lanes"], c["window"], True)
+    return Bucketed(plan, c["sizes"], c["seed"], c["bucket"] * c["bucket_batch"], c["bucket_batch"], c["is_continuous"])
 
 
 if __name__ == "__main__":
-    json.dump([deliver(config) for config in json.load(sys.stdin)], sys.stdout)
+    json.dump([deliver(config, bucketed(config)) for config in json.load(sys.stdin)], sys.stdout)

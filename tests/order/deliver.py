@@ -15,9 +15,11 @@ def receipt(entries):
     return f"{total % 2**128:032x}"
 
 
-def deliver(c):
-    blocks = [samples for samples, count in c["blocks"] for _ in range(count)]
-    plan = Plan(blocks, c["seed"], c["lanes"], c["window"], c["shuffle"])
+def blocks(c):
+    return [samples for samples, count in c["blocks"] for _ in range(count)]
+
+
+def deliver(c, plan):
     steps = list(itertools.islice(plan.steps(*c["from"], c["global_batch"], c["epochs"], c["epoch_end"]), c["steps"]))
     cut = lambda n, rank: rank * n // c["world"]
     ranks = lambda entries: [entries[cut(len(entries), r) : cut(len(entries), r + 1)] for r in range(c["world"])]
@@ -27,4 +29,5 @@ def deliver(c):
 
 
 if __name__ == "__main__":
-    json.dump([deliver(config) for config in json.load(sys.stdin)], sys.stdout)
+    plan = lambda c: Plan(blocks(c), c["seed"], c["lanes"], c["window"], c["shuffle"])
+    json.dump([deliver(config, plan(config)) for config in json.load(sys.stdin)], sys.stdout)

@@ -5,9 +5,9 @@ Reads a JSON list of configurations from stdin and writes to stdout what each de
 import json, sys
 from bisect import bisect_right
 from functools import cache
-from itertools import accumulate, islice
+from itertools import accumulate
 
-from deliver import receipt
+from deliver import blocks, deliver
 from order import SUBSTITUTE, Plan, below, key
 
 
@@ -56,18 +56,11 @@ class Sampled(Plan):
         return mates[0] if attempt < 32 and mates else drawn
 
 
-def deliver(c):
-    blocks = [samples for samples, count in c["blocks"] for _ in range(count)]
-    plan = Sampled(blocks, c["classes"], c["given"], c["seed"], c["lanes"], c["window"], c["shuffle"])
-    steps = list(islice(plan.steps(*c["from"], c["global_batch"], c["epochs"], c["epoch_end"]), c["steps"]))
-    cut = lambda n, rank: rank * n // c["world"]
-    ranks = lambda entries: [entries[cut(len(entries), r) : cut(len(entries), r + 1)] for r in range(c["world"])]
-    return {"at": [plan.at(*p) for p in c["at"]], "source_epochs": [plan.draws(*p) for p in c["at"]],
-            "substitutes": [plan.substitute(*p, i) for p in c["at"] for i in (0, 7, 8)],
-            "late_substitutes": [plan.substitute(*p, i) for p in c["at"] for i in (31, 32, 63)],
-            "steps": [{"from": f, "next": t, "ranks": ranks(entries)} for f, t, entries in steps],
-            "receipt": receipt(entry for _, _, entries in steps for entry in entries)}
+def sampled(c):
+    plan = Sampled(blocks(c), c["classes"], c["given"], c["seed"], c["lanes"], c["window"], c["shuffle"])
+    late = [plan.substitute(*p, i) for p in c["at"] for i in (31, 32, 63)]
+    return {**deliver(c, plan), "source_epochs": [plan.draws(*p) for p in c["at"]], "late_substitutes": late}
 
 
 if __name__ == "__main__":
-    json.dump([deliver(config) for config in json.load(sys.stdin)], sys.stdout)
+    json.dump([sampled(config) for config in json.load(sys.stdin)], sys.stdout)
