@@ -6,11 +6,46 @@ import dataclasses
 import json
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, overload
 
 from . import _native
 from .errors import SettingError
 from .progress import shown
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    _Path: TypeAlias = str | os.PathLike[str]
+
+    class _PackKeys(TypedDict, total=False):
+        """The options of every `pack`."""
+
+        name: str | None
+        seed: int
+        no_shuffle: bool
+        shard_size: int | str
+        block_size: int | str
+        progress: bool
+
+    class _PackFileKeys(_PackKeys, total=False):
+        """The options of a `pack` of files."""
+
+        fields: Mapping[str, str] | Sequence[str] | str | None
+        annotations: str | os.PathLike[str] | None
+        annotations_beside: bool
+        classes: Sequence[str] | Literal["numeric"] | None
+        classes_file: str | os.PathLike[str] | None
+        classes_from: str | os.PathLike[str] | None
+        all_splits: bool
+        records_per_shard: int | None
+        crop_ready: bool
+        scalable: bool
+
+    class _PackTokenKeys(_PackKeys, total=False):
+        """The options of a `pack` of tokens that may be left out."""
+
+        from_field: str
+        eos: int | None
 
 
 def class_names(classes: Sequence[str]) -> list[str]:
@@ -131,90 +166,26 @@ class TokenPartReport:
 
 @overload
 def pack(
-    source: str | os.PathLike[str],
-    dataset: str | os.PathLike[str],
+    source: _Path,
+    dataset: _Path,
     *,
     to: Literal["megatron"],
     vocab: int,
-    from_field: str = ...,
-    eos: int | None = ...,
-    name: str | None = ...,
-    seed: int = ...,
-    no_shuffle: bool = ...,
-    shard_size: int | str = ...,
     records_per_shard: int | None = ...,
-    block_size: int | str = ...,
     force: bool = ...,
     exist_ok: bool = ...,
     part: None = ...,
-    progress: bool = ...,
+    **keys: Unpack[_PackTokenKeys],
+) -> DatasetReport: ...
+@overload
+def pack(source: _Path, dataset: _Path, *, to: Literal["megatron"], vocab: int, part: str, **keys: Unpack[_PackTokenKeys]) -> TokenPartReport: ...
+@overload
+def pack(
+    source: _Path | Sequence[_Path], dataset: _Path, *, force: bool = ..., exist_ok: bool = ..., part: None = ..., **keys: Unpack[_PackFileKeys]
 ) -> DatasetReport: ...
 @overload
 def pack(
-    source: str | os.PathLike[str],
-    dataset: str | os.PathLike[str],
-    *,
-    to: Literal["megatron"],
-    vocab: int,
-    from_field: str = ...,
-    eos: int | None = ...,
-    name: str | None = ...,
-    seed: int = ...,
-    no_shuffle: bool = ...,
-    shard_size: int | str = ...,
-    block_size: int | str = ...,
-    part: str,
-    progress: bool = ...,
-) -> TokenPartReport: ...
-@overload
-def pack(
-    source: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
-    dataset: str | os.PathLike[str],
-    *,
-    name: str | None = ...,
-    fields: Mapping[str, str] | Sequence[str] | str | None = ...,
-    annotations: str | os.PathLike[str] | None = ...,
-    annotations_beside: bool = ...,
-    classes: Sequence[str] | Literal["numeric"] | None = ...,
-    classes_file: str | os.PathLike[str] | None = ...,
-    classes_from: str | os.PathLike[str] | None = ...,
-    all_splits: bool = ...,
-    seed: int = ...,
-    no_shuffle: bool = ...,
-    shard_size: int | str = ...,
-    records_per_shard: int | None = ...,
-    block_size: int | str = ...,
-    crop_ready: bool = ...,
-    scalable: bool = ...,
-    force: bool = ...,
-    exist_ok: bool = ...,
-    part: None = ...,
-    progress: bool = ...,
-) -> DatasetReport: ...
-@overload
-def pack(
-    source: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
-    dataset: str | os.PathLike[str],
-    *,
-    name: str | None = ...,
-    fields: Mapping[str, str] | Sequence[str] | str | None = ...,
-    annotations: str | os.PathLike[str] | None = ...,
-    annotations_beside: bool = ...,
-    classes: Sequence[str] | Literal["numeric"] | None = ...,
-    classes_file: str | os.PathLike[str] | None = ...,
-    classes_from: str | os.PathLike[str] | None = ...,
-    all_splits: bool = ...,
-    seed: int = ...,
-    no_shuffle: bool = ...,
-    shard_size: int | str = ...,
-    records_per_shard: int | None = ...,
-    block_size: int | str = ...,
-    crop_ready: bool = ...,
-    scalable: bool = ...,
-    force: Literal[False] = ...,
-    exist_ok: Literal[False] = ...,
-    part: str,
-    progress: bool = ...,
+    source: _Path | Sequence[_Path], dataset: _Path, *, force: Literal[False] = ..., exist_ok: Literal[False] = ..., part: str, **keys: Unpack[_PackFileKeys]
 ) -> PartReport: ...
 def pack(
     source: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
