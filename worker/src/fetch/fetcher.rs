@@ -21,7 +21,7 @@ use tracing::Instrument;
 use super::{
     admission::{Admission, QuarterWanted},
     client::StoreClient,
-    disk::DiskCache,
+    disk::{DiskCache, places_in_file},
     error::FetchError,
     hold::{BlockBytes, BlockContent, BlockHold, BlockLoad, BlockMemory, Guard, KIB, LoadState, Transit, Wanted, hold},
     joined::JOINED_BYTES,
@@ -406,10 +406,12 @@ impl Fetcher {
     ) -> Result<Pieces, FetchError> {
         if let Some(disk) = self.disk.as_ref().filter(|_| !wanted.is_empty()) {
             let parts = place.shard.parts(place.range.clone()).await?;
-            let (disk, key, wanted) = (disk.clone(), place.key, merge(wanted.clone(), 0));
-            let read = move || disk.read_ranges(&key, &parts, &wanted);
-            if let Ok(Some(pieces)) = tokio::task::spawn_blocking(read).await {
-                return Ok(pieces);
+            if let Some(wanted) = places_in_file(&parts, merge(wanted.clone(), 0)) {
+                let (disk, key) = (disk.clone(), place.key);
+                let read = move || disk.read_ranges(&key, &parts, &wanted);
+                if let Ok(Some(pieces)) = tokio::task::spawn_blocking(read).await {
+                    return Ok(pieces);
+                }
             }
         }
         let ranges = merge(wanted, gap_bytes);

@@ -66,17 +66,6 @@ impl Seal {
         Self(hash)
     }
 
-    /// Returns the seal of a block with this content.
-    pub(super) fn of<'a>(
-        key: &BlockKey,
-        parts: &[Range<u64>],
-        content: impl IntoIterator<Item = &'a [u8]>,
-    ) -> [u8; SEAL_BYTES] {
-        let mut seal = Self::new(key, parts);
-        content.into_iter().for_each(|piece| seal.update(piece));
-        seal.finish()
-    }
-
     /// Adds the bytes that follow.
     pub(super) fn update(&mut self, bytes: &[u8]) {
         self.0.update(bytes);

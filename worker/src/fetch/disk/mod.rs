@@ -107,21 +107,11 @@ impl DiskCache {
 
     /// Returns the block, which consists of these parts of its shard, if its file is present and its seal is right.
     pub(crate) fn read(&self, key: &BlockKey, parts: &[Range<u64>]) -> Option<Pieces> {
-        self.folder.mark(key.dataset);
-        let bytes = parts.iter().map(|part| part.end - part.start).sum();
-        let read = match self.read_file(key, bytes) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
-            read => read,
-        };
-        let content = read.ok().filter(|file| {
-            let (content, found) = file.split_at(bytes as usize);
-            found == Seal::of(key, parts, [content])
-        });
-        if content.is_none() {
-            self.remove_damaged(key);
-        }
-        let content = Bytes::from(content?).slice(..bytes as usize);
-        let mut at = 0;
+        let content = self.read_file(key, |file| {
+            let mut content = vec![0; total_bytes(parts) as usize];
+            Ok(is_sealed(key, parts, file, &mut content)?.then_some(content))
+        })?;
+        let (content, mut at) = (Bytes::from(content), 0);
         let pieces = parts.iter().map(|part| {
             let start = at;
             at += (part.end - part.start) as usize;
@@ -130,47 +120,52 @@ impl DiskCache {
         Some(Pieces::new(pieces.collect()))
     }
 
-    /// Returns these ranges of the block, which consists of these parts of its shard, as [`read`](Self::read) does, without reading
-    /// the rest of the file: it is compared with its seal before the first ranges of it are read, and then if it is another file.
-    pub(crate) fn read_ranges(&self, key: &BlockKey, parts: &[Range<u64>], wanted: &[Range<u64>]) -> Option<Pieces> {
-        self.folder.mark(key.dataset);
-        let places = wanted.iter().map(|range| place_in_file(parts, range)).collect::<Option<Vec<_>>>()?;
-        let mut file = fs::File::open(self.folder.path(key)).ok()?;
-        if !self.is_sealed(key, parts, &mut file).ok()? {
-            self.remove_damaged(key);
-            return None;
-        }
-        let pieces = wanted.iter().zip(places).map(|(range, place)| {
-            let mut bytes = vec![0; (range.end - range.start) as usize];
-            file.read_exact_at(&mut bytes, place)?;
-            Ok((range.start, Bytes::from(bytes)))
+    /// Returns ranges of the block, which consists of these parts of its shard, as [`read`](Self::read) does, without reading the rest of
+    /// the file: it is compared with its seal before the first ranges of it are read, and then if it is another file. The
+    /// [places](places_in_file) of the ranges are known.
+    pub(crate) fn read_ranges(
+        &self,
+        key: &BlockKey,
+        parts: &[Range<u64>],
+        wanted: &[(Range<u64>, u64)],
+    ) -> Option<Pieces> {
+        let pieces = self.read_file(key, |file| {
+            if !self.is_known_or_sealed(key, parts, file)? {
+                return Ok(None);
+            }
+            let pieces = wanted.iter().map(|(range, place)| {
+                let mut bytes = vec![0; (range.end - range.start) as usize];
+                file.read_exact_at(&mut bytes, *place)?;
+                Ok((range.start, Bytes::from(bytes)))
+            });
+            pieces.collect::<io::Result<Vec<_>>>().map(Some)
         });
-        pieces.collect::<io::Result<Vec<_>>>().ok().map(Pieces::new)
+        pieces.map(Pieces::new)
     }
 
-    /// Whether an open file is the block that it should be. Reads it if that is not known.
-    fn is_sealed(&self, key: &BlockKey, parts: &[Range<u64>], file: &mut fs::File) -> io::Result<bool> {
-        let facts = file.metadata()?;
-        let bytes: u64 = parts.iter().map(|part| part.end - part.start).sum();
-        if facts.len() != bytes + SEAL_BYTES as u64 {
-            return Ok(false);
+    /// Returns what `read` makes of the file of a block, if there is one. If `read` fails or returns `None`, the file is not the block that
+    /// it should be, and is removed.
+    fn read_file<T>(&self, key: &BlockKey, read: impl FnOnce(&mut fs::File) -> io::Result<Option<T>>) -> Option<T> {
+        self.folder.mark(key.dataset);
+        let opened = match fs::File::open(self.folder.path(key)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
+            opened => opened,
+        };
+        let read = opened.and_then(|mut file| read(&mut file)).ok().flatten();
+        if read.is_none() {
+            self.remove_damaged(key);
         }
+        read
+    }
+
+    /// Returns whether an open file is the block that it should be. Reads it if that is not known.
+    fn is_known_or_sealed(&self, key: &BlockKey, parts: &[Range<u64>], file: &mut fs::File) -> io::Result<bool> {
+        let facts = file.metadata()?;
         let this = SealedFile { number: facts.ino(), modified: (facts.mtime(), facts.mtime_nsec()) };
         if self.sealed.lock().get(key) == Some(&this) {
             return Ok(true);
         }
-        let mut seal = Seal::new(key, parts);
-        let mut left = bytes;
-        let mut buffer = vec![0; SEAL_READ_BYTES];
-        while left > 0 {
-            let most = left.min(SEAL_READ_BYTES as u64) as usize;
-            file.read_exact(&mut buffer[..most])?;
-            seal.update(&buffer[..most]);
-            left -= most as u64;
-        }
-        let mut found = [0; SEAL_BYTES];
-        file.read_exact(&mut found)?;
-        let is_right = found == seal.finish();
+        let is_right = is_sealed(key, parts, file, &mut vec![0; SEAL_READ_BYTES])?;
         if is_right {
             self.sealed.lock().insert(*key, this);
         }
@@ -183,17 +178,6 @@ impl DiskCache {
         tracing::warn!(file = %self.folder.path(key).display(), "not the block that it should be; fetching it again");
         // If the file cannot be removed, the next read finds it wrong again.
         let _ = self.folder.remove(key);
-    }
-
-    /// Reads the file of a block of `bytes` bytes.
-    fn read_file(&self, key: &BlockKey, bytes: u64) -> io::Result<Vec<u8>> {
-        let path = self.folder.path(key);
-        let length = fs::metadata(&path)?.len();
-        if length != bytes + SEAL_BYTES as u64 {
-            return Err(io::ErrorKind::InvalidData.into());
-        }
-        let content = fs::read(path)?;
-        if content.len() as u64 == length { Ok(content) } else { Err(io::ErrorKind::InvalidData.into()) }
     }
 
     /// Returns the bytes of the files, and the most that they have.
@@ -255,10 +239,12 @@ impl DiskCache {
         self.folder.mark(key.dataset);
         let Some(mut created) = self.folder.create(key, pieces.bytes() + SEAL_BYTES as u64)? else { return Ok(()) };
         let mut write = || {
+            let mut seal = Seal::new(key, parts);
             for piece in pieces.iter() {
+                seal.update(piece);
                 created.file.write_all(piece)?;
             }
-            created.file.write_all(&Seal::of(key, parts, pieces.iter().map(|piece| &**piece)))
+            created.file.write_all(&seal.finish())
         };
         let written = write().and_then(|()| self.folder.publish(key, &created, || self.discards(key) == discards));
         written.inspect_err(|_| self.folder.abandon(key, &created))
@@ -272,14 +258,35 @@ impl DiskCache {
     }
 }
 
-/// Returns where a range of a shard is in the file of a block that consists of these parts; `None` if they have not all of it.
-fn place_in_file(parts: &[Range<u64>], range: &Range<u64>) -> Option<u64> {
-    let mut before = 0;
-    for part in parts {
-        if part.contains(&range.start) {
-            return (range.end <= part.end).then(|| before + range.start - part.start);
-        }
-        before += part.end - part.start;
+/// Returns whether an open file is the block that it should be, which consists of these parts of its shard. Its bytes are read into
+/// `buffer`, one after the other if that is shorter.
+fn is_sealed(key: &BlockKey, parts: &[Range<u64>], file: &mut fs::File, buffer: &mut [u8]) -> io::Result<bool> {
+    let mut left = total_bytes(parts);
+    if file.metadata()?.len() != left + SEAL_BYTES as u64 {
+        return Ok(false);
     }
-    None
+    let mut seal = Seal::new(key, parts);
+    while left > 0 {
+        let most = left.min(buffer.len() as u64) as usize;
+        file.read_exact(&mut buffer[..most])?;
+        seal.update(&buffer[..most]);
+        left -= most as u64;
+    }
+    let mut found = [0; SEAL_BYTES];
+    file.read_exact(&mut found)?;
+    Ok(found == seal.finish())
+}
+
+/// Returns each range of a shard with its place in the file of a block that consists of these parts; `None` if one is not in the block,
+/// as the videos of its records may be.
+pub(crate) fn places_in_file(parts: &[Range<u64>], wanted: Vec<Range<u64>>) -> Option<Vec<(Range<u64>, u64)>> {
+    let place = |range: &Range<u64>| {
+        let nth = parts.iter().position(|part| part.start <= range.start && range.end <= part.end)?;
+        Some(total_bytes(&parts[..nth]) + range.start - parts[nth].start)
+    };
+    wanted.into_iter().map(|range| place(&range).map(|place| (range, place))).collect()
+}
+
+fn total_bytes(parts: &[Range<u64>]) -> u64 {
+    parts.iter().map(|part| part.end - part.start).sum()
 }

@@ -349,14 +349,17 @@ async fn parts_of_a_block_come_from_the_disk_unless_its_file_is_damaged() {
     check(&block, &[], BLOCK).await;
     let other = fixture.block(0);
     check(&other, &[record(&other, 5)], BLOCK + BLOCK / 10).await;
-    // A file that takes the place of the one that was read before is compared with its seal, too.
+    let (beside, before) = (record(&other, 6), fetcher.store_stats().cache_faults);
+    check(&block, &[beside], BLOCK + 2 * BLOCK / 10).await;
+    assert_eq!(fetcher.store_stats().cache_faults, before, "a file that lacks what is beside its block is not damaged");
+    // A file that takes the place of another that was read before is compared with its seal, too.
     let file = std::fs::read_dir(directory.path()).unwrap().map(|file| file.unwrap().path());
     let file = file.into_iter().find(|file| file.to_string_lossy().contains("blk-")).unwrap();
     let mut bytes = std::fs::read(&file).unwrap();
     bytes[250] ^= 1;
     std::fs::remove_file(&file).unwrap();
     std::fs::write(&file, bytes).unwrap();
-    check(&block, &wanted, BLOCK + 3 * BLOCK / 10).await;
+    check(&block, &wanted, BLOCK + 4 * BLOCK / 10).await;
     assert_eq!(fetcher.store_stats().cache_faults, 1);
     assert!(!file.exists(), "the damaged file is gone");
 }
