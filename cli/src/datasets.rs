@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use spdl_dataset::{DatasetError, Misfits, misfits, misfits_of_sounds};
-use spdl_job::{Job, JobError, JobFile, ViewFile};
+use spdl_job::{Job, JobError, JobFile};
 use spdl_order::{Plan, PlanError};
 use spdl_shard::{
     manifest::Manifest,
@@ -86,16 +86,9 @@ impl EvaluatedDatasets {
     pub(crate) async fn open_noted(file: &mut JobFile) -> Result<Self, DatasetError> {
         // What is wrong with them is found when the job is created.
         drop(note_sounds(file).await);
-        let noted = |view: Option<&ViewFile>| view.and_then(|view| view.samples);
-        let pools = file.sequence.as_ref().and_then(|sequence| sequence.pools);
         let sizes = file.cost.as_ref().and_then(|cost| cost.table().sizes);
-        let mut of_file: Vec<_> =
-            file.source.iter().map(|source| (source.dataset.as_str(), noted(source.view.as_ref()))).collect();
-        if of_file.is_empty() {
-            of_file.push((&file.dataset, noted(file.view.as_ref())));
-        }
-        let mut datasets = Vec::with_capacity(of_file.len());
-        for (url, view) in of_file {
+        let mut datasets = Vec::new();
+        for (url, [view, pools]) in file.datasets() {
             let (store, manifest) = opened(url).await?;
             let samples = JobSamples::open(&store, &manifest, view, pools).await.unwrap_or_default();
             let sizes = read_sizes(&store, &manifest, sizes).await.unwrap_or_default();

@@ -13,7 +13,7 @@ use spdl_control::{
     Stores,
     messages::{CLASSES_PAGE_BYTES, FromCoordinator, Refusal},
 };
-use spdl_job::{Job, JobError, JobFile, SourceDatasetFacts, ViewFile, redact};
+use spdl_job::{Job, JobError, JobFile, SourceDatasetFacts, redact};
 use spdl_shard::{
     FormatError,
     manifest::Manifest,
@@ -79,34 +79,23 @@ impl DatasetChecks {
         })?;
         let checked = file.check();
         checked.map_err(|error| invalid(&file.name, format!("job file `{origin}`: {error}")))?;
-        let pools = file.sequence.as_ref().and_then(|sequence| sequence.pools);
-        let noted = |view: &Option<ViewFile>| view.as_ref().and_then(|view| view.samples);
-        let mut datasets: Vec<(&mut String, Chosen)> = match file.source.is_empty() {
-            true => vec![(&mut file.dataset, Chosen { view: noted(&file.view), pools })],
-            false => file
-                .source
-                .iter_mut()
-                .map(|source| (&mut source.dataset, Chosen { view: noted(&source.view), pools: None }))
-                .collect(),
-        };
         let name = file.name.clone();
         let named = |error| invalid(&name, format!("job file `{origin}`: {error}"));
-        for (dataset, _) in &datasets {
+        for (dataset, _) in file.datasets() {
             self.limits.stores.admit(dataset).map_err(named)?;
         }
         let _slot = self.slots.take(submitter).await.map_err(named)?;
         let (mut facts, mut classes) = (Vec::new(), Vec::new());
-        for (dataset, chosen) in &mut datasets {
-            let reading = read_facts(dataset.clone(), *chosen, self.limits.clone(), self.large.clone());
+        for (dataset, evaluated) in file.datasets() {
+            let reading = read_facts(dataset.clone(), evaluated, self.limits.clone(), self.large.clone());
             let read = in_time(dataset, reading).await.map_err(named)?;
-            **dataset = read.dataset;
+            *dataset = read.dataset;
             facts.push(read.facts);
             classes.push(read.classes);
         }
         for sounds in file.sound_datasets() {
             self.limits.stores.admit(&sounds.url).map_err(named)?;
-            let none = Chosen { view: None, pools: None };
-            let reading = read_facts(sounds.url.clone(), none, self.limits.clone(), self.large.clone());
+            let reading = read_facts(sounds.url.clone(), [None; 2], self.limits.clone(), self.large.clone());
             let read = in_time(&sounds.url, reading).await.map_err(named)?;
             sounds.note(read.facts.given.fingerprint, read.facts.ids).map_err(named)?;
             sounds.url = read.dataset;
@@ -230,13 +219,6 @@ impl Deref for HeldManifest {
     }
 }
 
-/// What was evaluated of a job.
-#[derive(Clone, Copy)]
-struct Chosen {
-    view: Option<Fingerprint>,
-    pools: Option<Fingerprint>,
-}
-
 /// What is read of a dataset to create a job.
 struct ReadDataset {
     facts: SourceDatasetFacts,
@@ -249,7 +231,7 @@ struct ReadDataset {
 /// Reads the facts about a dataset, or about an evaluated view of it or its sequences.
 async fn read_facts(
     dataset: String,
-    chosen: Chosen,
+    [view, pools]: [Option<Fingerprint>; 2],
     limits: DatasetLimits,
     large: Arc<Semaphore>,
 ) -> Result<ReadDataset, String> {
@@ -259,7 +241,7 @@ async fn read_facts(
     if manifest.base().is_some() {
         limits.stores.admit(&shards).map_err(|problem| format!("`{dataset}` has its shards elsewhere: {problem}"))?;
     }
-    let samples = JobSamples::open(&store, &manifest, chosen.view, chosen.pools).await.map_err(text)?;
+    let samples = JobSamples::open(&store, &manifest, view, pools).await.map_err(text)?;
     let facts = SourceDatasetFacts { given: samples.facts(&manifest), ids: manifest.samples() };
     Ok(ReadDataset { facts, classes: ClassList::of(&manifest), dataset: store.pinned_url(&dataset) })
 }

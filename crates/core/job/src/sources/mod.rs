@@ -198,6 +198,16 @@ impl JobFile {
         self.source.first().map_or(&self.dataset, |source| &source.dataset)
     }
 
+    /// Iterates over the datasets of the job, its only one or those of its sources, each by its URL or path with the fingerprints of its view
+    /// and of its pools, if these are evaluated.
+    pub fn datasets(&mut self) -> impl Iterator<Item = (&mut String, [Option<Fingerprint>; 2])> {
+        let evaluated = |view: &Option<ViewFile>| view.as_ref().and_then(|view| view.samples);
+        let pools = self.sequence.as_ref().and_then(|sequence| sequence.pools);
+        let only = self.source.is_empty().then_some((&mut self.dataset, [evaluated(&self.view), pools]));
+        let sources = self.source.iter_mut().map(move |source| (&mut source.dataset, [evaluated(&source.view), None]));
+        only.into_iter().chain(sources)
+    }
+
     /// Returns the job of these sources, without its columns.
     pub(super) fn job_of_sources(&self, sources: Vec<JobSource>, samples: u64) -> Job {
         let fingerprints: Vec<Fingerprint> = sources.iter().map(|source| source.dataset_fingerprint).collect();
