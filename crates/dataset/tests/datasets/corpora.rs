@@ -212,8 +212,8 @@ async fn lines_of_one_file_have_to_say_where_they_begin_and_to_differ() {
             "t.csv:3` names `a.wav`, as other lines do, and begins at no number of seconds",
         ),
         (
-            "file,text\na.wav,1\na.wav,2\n",
-            "t.csv:3` names `a.wav`, which line 2 names already; lines of one file have a `offset`",
+            "id,file,text\n1,a.wav,x\n1, a.wav,x\n",
+            "t.csv:3` names `a.wav`, which line 2 names already; lines of one file differ in a field, or have a `offset`",
         ),
     ] {
         write(folder.path().join("t.csv"), table);

@@ -411,3 +411,42 @@ async fn each_row_of_a_table_is_a_record_whatever_stems_its_files_share() {
         [("a.jpg", "a.jpg"), ("a.score", "1"), ("a.txt", "a.txt"), ("a.png.png", "a.png"), ("a.png.score", "2")];
     assert_eq!(unpacked(&data).await, texts(expected));
 }
+
+#[tokio::test]
+async fn several_captions_of_a_picture_are_samples_whose_keys_differ() {
+    let folder = tempfile::tempdir().unwrap();
+    let (data, table) = (folder.path().join("data"), folder.path().join("t.csv"));
+    for name in ["in.d/a.jpg", "in.d/b.jpg"] {
+        write(data.join(name), name);
+    }
+    let lines = ["in.d/a.jpg,two dogs", "in.d/b.jpg,cats", "in.d/a.jpg,dogs", "in.d/a.jpg,a lawn"];
+    write(&table, format!("file,caption\n{}\n", lines.join("\n")));
+    let report = indexed(&data, &with_table(&table).unwrap()).await.unwrap();
+    let expected = [
+        ("in.d/a-2.caption", "dogs"),
+        ("in.d/a-2.jpg", "in.d/a.jpg"),
+        ("in.d/a-3.caption", "two dogs"),
+        ("in.d/a-3.jpg", "in.d/a.jpg"),
+        ("in.d/a.caption", "a lawn"),
+        ("in.d/a.jpg", "in.d/a.jpg"),
+        ("in.d/b.caption", "cats"),
+        ("in.d/b.jpg", "in.d/b.jpg"),
+    ];
+    assert_eq!(unpacked(&data).await, texts(expected));
+    assert_eq!(faults(&data).await, Vec::<String>::new());
+    let mut other = lines;
+    other.reverse();
+    write(&table, format!("file,caption\n{}\n", other.join("\n")));
+    let again = IndexOptions { overwrite: Overwrite::Replace, ..with_table(&table).unwrap() };
+    assert_eq!(
+        indexed(&data, &again).await.unwrap().fingerprint,
+        report.fingerprint,
+        "the order of lines decides nothing"
+    );
+    // A file that is called as one of them would have its key.
+    write(data.join("in.d/a-3.png"), "3");
+    write(&table, format!("file,caption\n{}\nin.d/a-3.png,another\n", lines.join("\n")));
+    let error = with_table(&table).unwrap_err().to_string();
+    let expected = "t.csv:2` is one of several of `in.d/a.jpg`, and would have the key of `in.d/a-3.png` in line 6; give one of the";
+    assert!(error.contains(expected), "{error}");
+}

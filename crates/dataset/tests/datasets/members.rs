@@ -189,6 +189,24 @@ async fn any_table_gives_members_of_tars_values_and_classes_unless_its_files_are
 }
 
 #[tokio::test]
+async fn several_captions_of_a_member_are_samples_whose_keys_differ() {
+    let folder = tempfile::tempdir().unwrap();
+    let (tars, table) = (folder.path().join("tars"), folder.path().join("t.tsv"));
+    write_tar(&tars.join("0.tar"), &[("a.jpg", "A"), ("b.jpg", "B")]);
+    write(&table, "file\tcaption\na.jpg\tone\nb.jpg\tthree\na.jpg\tfour\n");
+    assert_eq!(with_table(&tars, &table).await.unwrap().records, 3);
+    let expected = [
+        ("a-2.caption", "one"),
+        ("a-2.jpg", "A"),
+        ("a.caption", "four"),
+        ("a.jpg", "A"),
+        ("b.caption", "three"),
+        ("b.jpg", "B"),
+    ];
+    assert_eq!(unpacked(&tars).await, texts(expected));
+}
+
+#[tokio::test]
 async fn a_table_is_refused_for_a_format_that_has_its_own_values() {
     let folder = tempfile::tempdir().unwrap();
     write(folder.path().join("data/a.tfrecord"), "");

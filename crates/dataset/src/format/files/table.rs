@@ -1,7 +1,7 @@
 //! Reads a table of files: values with tabs or commas between them, or JSON lines, with a row for each record and any fields.
 //!
-//! Rows can name one file if they say where their parts of it begin; parts may begin at one second, as those of two people who
-//! speak at once. The table's text stays in memory as it is, with some 40 bytes beside it for each row, because a table has as many
+//! Rows can name one file: with its parts, if they say where these begin, or with all of it, as several captions of one picture. Parts may
+//! begin at one second, as those of two people who speak at once. The table's text stays in memory as it is, with some 40 bytes beside it for each row, because a table has as many
 //! rows as the dataset has records.
 
 use std::{
@@ -18,6 +18,7 @@ use super::{
     delimited::Separator,
     kaldi,
     paths::{PathBase, TablePaths},
+    records::name_at,
     shar,
 };
 use crate::{DatasetError, LABEL_FIELD, at_line, read_text, tar::KeyEnd};
@@ -100,8 +101,8 @@ impl FileTable {
     /// one of Kaldi's, or one of lhotse's Shar.
     ///
     /// # Errors
-    /// If it cannot be read, a row has the wrong number of columns or is no JSON object, two rows have one file and do not say where
-    /// in it they begin, or two rows are the same.
+    /// If it cannot be read, a row has the wrong number of columns or is no JSON object, two rows are the same, or a row of one file would
+    /// have the key of another file.
     pub fn read(path: &Path, dataset: &str) -> Result<Self, DatasetError> {
         let is_csv = path.extension().is_some_and(|suffix| suffix.eq_ignore_ascii_case("csv"));
         let (is_folder, is_shar) = (path.is_dir(), shar::is_one(path));
@@ -134,6 +135,7 @@ impl FileTable {
             return Err(DatasetError::Nothing { origin: table.origin.display().to_string(), problem });
         }
         table.sort()?;
+        table.check_twins()?;
         Ok(table)
     }
 
@@ -179,13 +181,13 @@ impl FileTable {
         start..start + self.rows[start..].partition_point(|row| self.path(row) == path)
     }
 
-    /// Returns the key of row `row`, of a file whose path without its ending is `stem`, among other rows of the file. Where several
-    /// begin at one second, all but the first also have a number, from 2.
+    /// Returns the key of row `row`, of a file whose path without its ending is `stem`, among other rows of the file: with where it
+    /// begins, if rows say that. Where several begin at one second, all but the first also have a number, from 2.
     pub(in crate::format) fn key(&self, row: usize, stem: &str) -> String {
-        match &self.rows[row] {
-            TableRow { start, twins: 0, .. } => format!("{stem}@{start}"),
-            TableRow { start, twins, .. } => format!("{stem}@{start}-{}", u64::from(*twins) + 1),
-        }
+        let TableRow { start, twins, .. } = self.rows[row];
+        let place = if self.has_starts() { format!("@{start}") } else { String::new() };
+        let number = if twins > 0 { format!("-{}", u64::from(twins) + 1) } else { String::new() };
+        format!("{stem}{place}{number}")
     }
 
     /// Returns the fields of row `row` other than its file, with the numbers of `classes` in the place of the class.
@@ -387,7 +389,7 @@ impl FileTable {
     }
 
     /// Sorts the rows by their files, where they begin in these, and what they say, so that the order of the lines decides nothing.
-    /// Refuses rows of one file that do not say where they begin, and a row that is there twice.
+    /// Refuses rows of one file that begin at no number of seconds.
     fn sort(&mut self) -> Result<(), DatasetError> {
         let mut rows = std::mem::take(&mut self.rows);
         rows.sort_unstable_by(|a, b| {
@@ -407,22 +409,46 @@ impl FileTable {
             if before.start.total_cmp(&row.start).is_ne() {
                 continue;
             }
-            let [first, last] = [before.line.min(row.line), before.line.max(row.line)];
-            if !self.has_starts() {
-                let way = format!(
-                    "names `{}`, which line {first} names already; lines of one file have a `{}`, the second at which each begins",
-                    self.path(&row),
-                    START_COLUMNS[0]
-                );
-                return Err(at_line(&self.origin, last as usize, &way));
-            }
-            if self.line(&before) == self.line(&row) {
-                let problem = format!("is the same as line {first}; leave one of them out");
-                return Err(at_line(&self.origin, last as usize, &problem));
-            }
             rows[next].twins = before.twins + 1;
         }
         self.rows = rows;
+        Ok(())
+    }
+
+    /// Refuses rows of one file that say the same, and, where nothing says where rows begin, those whose key would be another file's.
+    fn check_twins(&self) -> Result<(), DatasetError> {
+        for row in (1..self.rows.len()).filter(|row| self.rows[*row].twins > 0) {
+            let [before, this] = [&self.rows[row - 1], &self.rows[row]];
+            let [first, last] = [before.line.min(this.line), before.line.max(this.line)];
+            let path = self.path(this);
+            let refuse = |problem: String| Err(at_line(&self.origin, last as usize, &problem));
+            if self.line(before) == self.line(this) {
+                return refuse(format!("is the same as line {first}; leave one of them out"));
+            }
+            if self.has_starts() {
+                continue;
+            }
+            if self.about != TableSubject::Files || self.fields(row - 1)? == self.fields(row)? {
+                return refuse(format!(
+                    "names `{path}`, which line {first} names already; lines of one file differ in a field, or have a `{}`, the second \
+                     at which each begins",
+                    START_COLUMNS[0]
+                ));
+            }
+            // A key ends at one of the dots of its file's name.
+            let name = name_at(path);
+            for (dot, _) in path[name..].match_indices('.') {
+                let stem = format!("{}.", self.key(row, &path[..name + dot]));
+                if let Some(other) = self.paths_from(stem).next() {
+                    let (other, line) = (self.path_of(other.start), self.rows[other.start].line);
+                    let problem = format!(
+                        "is one of several of `{path}`, and would have the key of `{other}` in line {line}; give one of the files \
+                         another name"
+                    );
+                    return Err(self.error(row, &problem));
+                }
+            }
+        }
         Ok(())
     }
 
