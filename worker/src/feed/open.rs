@@ -100,8 +100,9 @@ pub(super) struct Feed {
     pub(super) sharing: Option<SharingMember>,
     /// Which samples of the job take long.
     pub(super) slow: Arc<Mutex<SlowSamples>>,
-    /// The bytes of a sample in the batch, if samples that take long are decoded before their batch has a slot.
-    pub(super) early_bytes: Option<usize>,
+    /// The bytes of a sample in columns of one shape, and whether it has others, if samples that take long are decoded before their batch
+    /// has a slot.
+    pub(super) early_bytes: Option<(usize, bool)>,
     pub(super) parts: PartReads,
 }
 
@@ -252,7 +253,7 @@ impl ReservedFeed {
         // Frames of videos are decoded for all samples of a batch together.
         let may_be_early =
             self.work == FeedWork::All && !is_copied && is_of_one && decoder.frame_choices().next().is_none();
-        let early_bytes = may_be_early.then(|| EarlySample::bytes_of(layout)).flatten();
+        let early_bytes = may_be_early.then(|| EarlySample::bytes_of(layout));
         let has_parts = |field: &String| decoder.reads_video(field) || decoder.reads_sound_parts(field);
         let cache = resources.cache_stats();
         let cached_epochs = if cache.dataset_bytes <= cache.limit_bytes { session.job.epochs } else { 0 };

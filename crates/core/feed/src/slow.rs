@@ -8,8 +8,8 @@ use spdl_types::SampleId;
 pub const SLOW: u64 = 8;
 /// A sample that takes less than this delays no batch, however fast the others are; and any may wait that long for a core.
 const LEAST_SLOW_NS: u64 = 5_000_000;
-/// A job has a heavy tail if so many of its samples were slow, and took at least one part in `SHARE` of the time of all.
-const LEAST_SLOW: u64 = 4;
+/// A job has a heavy tail if its slow samples took at least one part in this many of the time of all. One that only waited for a core does
+/// not for long; as long as it does, samples are copied once more.
 const SHARE: u64 = 8;
 /// Nothing is called slow before this many samples were decoded.
 const LEAST_SAMPLES: u64 = 64;
@@ -33,7 +33,6 @@ pub struct SlowSamples {
     usual_bytes: u64,
     /// What those took whose time was slow, or not what their bytes predicted.
     known_ns: BTreeMap<SampleId, u64>,
-    slow: u64,
     /// What the slow samples, and all, took of late.
     slow_ns: u64,
     all_ns: u64,
@@ -47,7 +46,6 @@ impl SlowSamples {
         if self.samples >= LEAST_SAMPLES {
             let (is_slow, by_size) = (self.is_long(took_ns), self.is_long(self.predicted_ns(bytes)));
             if is_slow {
-                self.slow += 1;
                 self.slow_ns += took_ns;
                 self.long_ns = (self.long_ns - self.long_ns / SLOWNESS).max(took_ns);
             }
@@ -71,7 +69,7 @@ impl SlowSamples {
     /// Returns whether the job has a heavy tail: slow samples that take a good part of the time of all.
     #[must_use]
     pub const fn has_tail(&self) -> bool {
-        self.slow >= LEAST_SLOW && self.slow_ns.saturating_mul(SHARE) >= self.all_ns
+        self.slow_ns > 0 && self.slow_ns.saturating_mul(SHARE) >= self.all_ns
     }
 
     /// Returns how many samples `threads` threads decode while one of them has a slow sample, and a few more: so many have to be decoded
@@ -173,10 +171,17 @@ mod tests {
         assert_eq!(samples(1000, 100).wanted_ahead(2), 2 * (64 + 16));
         assert_eq!(samples(1, 100).wanted_ahead(2), 0, "all take the same");
         let mut few = SlowSamples::default();
-        (0..1000).for_each(|id| few.note(SampleId(id), 100, if id % 333 == 100 { 20 * MS } else { MS }));
-        assert_eq!(few.wanted_ahead(2), 0, "three samples may have waited for a core");
-        (1000..100_000).for_each(|id| few.note(SampleId(id), 100, if id % 333 == 100 { 20 * MS } else { MS }));
+        (0..100_000).for_each(|id| few.note(SampleId(id), 100, if id % 333 == 300 { 20 * MS } else { MS }));
         assert_eq!(few.wanted_ahead(2), 0, "they take little of the time");
+    }
+
+    #[test]
+    fn the_first_slow_sample_makes_a_tail_and_one_that_stays_alone_is_forgotten() {
+        let mut samples = SlowSamples::default();
+        (0..100).for_each(|id| samples.note(SampleId(id), 100, if id == 70 { 50 * MS } else { MS }));
+        assert_eq!(samples.wanted_ahead(2), 2 * (50 + 12));
+        (100..1000).for_each(|id| samples.note(SampleId(id), 100, MS));
+        assert!(!samples.has_tail(), "it may have waited for a core");
     }
 
     #[test]

@@ -56,11 +56,14 @@ pub(super) struct SamplePlace<'a> {
     pub(super) targets: SmallVec<[FieldTarget<'a>; 4]>,
 }
 
-/// A sample that is decoded before its batch has a slot: its columns, which all have one shape, one after another.
+/// A sample that is decoded before its batch has a slot.
 #[derive(Debug)]
 pub(in crate::feed) struct EarlySample {
-    columns: Vec<u8>,
-    _reservation: SampleReservation,
+    /// Its columns of one shape, one after another.
+    fixed: Vec<u8>,
+    /// Its values of ragged columns.
+    ragged: Vec<Bytes>,
+    reservation: SampleReservation,
 }
 
 impl Partners {
@@ -139,6 +142,14 @@ impl BatchBuffer {
         places
     }
 
+    /// Copies samples that were decoded early to their places.
+    pub(super) fn place(&mut self, layout: &Layout, early: Vec<(BatchSample, EarlySample)>) {
+        let mut places = self.places(layout);
+        for (sample, early) in early {
+            places[sample.entry as usize].as_mut().expect("not taken").copy(&sample, early);
+        }
+    }
+
     /// Sets the value of a ragged column. If there is no room for it, it is dropped: the batch starts again.
     pub(super) fn put(&mut self, column: usize, entry: usize, value: Bytes) {
         let bytes = value.len() as u64;
@@ -174,47 +185,63 @@ impl BatchBuffer {
 }
 
 impl EarlySample {
-    /// Returns the bytes of a sample; `None` if not all of its columns have one shape.
-    pub(in crate::feed) fn bytes_of(layout: &Layout) -> Option<usize> {
-        layout.columns().iter().map(|column| fixed_bytes(&column.place)).sum()
+    /// Returns the bytes of a sample in columns of one shape, and whether it has other columns.
+    pub(in crate::feed) fn bytes_of(layout: &Layout) -> (usize, bool) {
+        let places = || layout.columns().iter().map(|column| &column.place);
+        let fixed = places().map(|place| if let Place::Fixed { sample_bytes, .. } = place { *sample_bytes } else { 0 });
+        (fixed.sum(), places().any(|place| matches!(place, Place::Ragged { .. })))
     }
 
-    /// Creates the memory of a sample of `bytes` bytes, which are reserved.
-    pub(super) fn new(bytes: usize, reservation: SampleReservation) -> Self {
-        Self { columns: vec![0; bytes], _reservation: reservation }
+    /// Creates the memory of a sample, of which `fixed_bytes` are those of columns of one shape.
+    pub(super) fn new(layout: &Layout, fixed_bytes: usize, reservation: SampleReservation) -> Self {
+        let ragged = layout.columns().iter().filter(|column| matches!(column.place, Place::Ragged { .. }));
+        Self { fixed: vec![0; fixed_bytes], ragged: ragged.map(|_| Bytes::new()).collect(), reservation }
     }
 
     /// Lets `write` write the sample to its place in this memory.
     pub(super) fn write<T>(&mut self, layout: &Layout, write: impl FnOnce(&mut SamplePlace<'_>) -> T) -> T {
-        let (mut targets, mut left) = (SmallVec::new(), &mut self.columns[..]);
-        for column in layout.columns() {
-            let bytes = fixed_bytes(&column.place).expect("all columns have one shape");
-            let (place, rest) = left.split_at_mut(bytes);
-            targets.push(FieldTarget::Fixed(place));
-            left = rest;
-        }
+        let (mut left, mut ragged) = (&mut self.fixed[..], self.ragged.iter_mut());
+        let target = |place: &Place| match place {
+            Place::Fixed { sample_bytes, .. } => {
+                let (place, rest) = std::mem::take(&mut left).split_at_mut(*sample_bytes);
+                left = rest;
+                FieldTarget::Fixed(place)
+            }
+            Place::Ragged { .. } => FieldTarget::Ragged(ragged.next().expect("a value for each ragged column")),
+        };
+        let targets = layout.columns().iter().map(|column| &column.place).map(target).collect();
         let mut entry = EMPTY_ENTRY;
         write(&mut SamplePlace { entry: &mut entry, room: None, is_partner: false, targets })
     }
-}
 
-/// Returns the bytes of a sample in a column of one shape.
-const fn fixed_bytes(place: &Place) -> Option<usize> {
-    match place {
-        Place::Fixed { sample_bytes, .. } => Some(*sample_bytes),
-        Place::Ragged { .. } => None,
+    /// Returns the sample once it is written, with memory for what it takes; `None` if there is too little. Values that are slices of its
+    /// block would keep all of that, outside the budget, and are copied.
+    pub(super) fn settled(mut self) -> Option<Self> {
+        for value in self.ragged.iter_mut().filter(|value| !value.is_unique()) {
+            *value = Bytes::copy_from_slice(value);
+        }
+        let bytes = self.fixed.len() + self.ragged.iter().map(Bytes::len).sum::<usize>();
+        self.reservation.resize_early(bytes as u64).then_some(self)
+    }
+
+    /// Returns the bytes of its columns of one shape, which are copied to their places.
+    pub(super) const fn copied_bytes(&self) -> u64 {
+        self.fixed.len() as u64
     }
 }
 
 impl SamplePlace<'_> {
     /// Copies a sample that was decoded early, and completes its entry.
-    pub(super) fn copy(&mut self, sample: &BatchSample, early: &EarlySample) {
-        let mut left = &early.columns[..];
+    fn copy(&mut self, sample: &BatchSample, EarlySample { fixed, ragged, reservation: _reserved }: EarlySample) {
+        let (mut left, mut ragged) = (&fixed[..], ragged.into_iter());
         for target in &mut self.targets {
-            if let FieldTarget::Fixed(place) = target {
-                let (column, rest) = left.split_at(place.len());
-                place.copy_from_slice(column);
-                left = rest;
+            match target {
+                FieldTarget::Fixed(place) => {
+                    let (column, rest) = left.split_at(place.len());
+                    place.copy_from_slice(column);
+                    left = rest;
+                }
+                FieldTarget::Ragged(value) => **value = ragged.next().expect("a value for each ragged column"),
             }
         }
         self.keep(sample, false);

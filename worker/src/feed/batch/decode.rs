@@ -9,7 +9,7 @@ use spdl_types::Position;
 use tokio::sync::Notify;
 
 use super::{
-    buffer::{BatchBuffer, EarlySample, SamplePlace},
+    buffer::{BatchBuffer, SamplePlace},
     fields::GroupFields,
     gather::gather,
     lend::{BatchLender, QueuedSample, Queues},
@@ -26,24 +26,22 @@ use crate::feed::{
     stages::DecodingThread,
 };
 
-/// Samples of a batch that can be written to their places.
+/// Samples of a batch that decoding threads can write to their places.
 #[derive(Debug, Default)]
 pub(super) struct ReadySamples {
     /// Those to decode, with their bytes.
     pub(super) groups: Vec<FetchedGroup>,
     /// Those that another rank has decoded.
     pub(super) kept: Vec<(BatchSample, KeptSample)>,
-    /// Those that were decoded before the batch had a slot.
-    pub(super) early: Vec<(BatchSample, EarlySample)>,
 }
 
 impl ReadySamples {
     pub(super) fn len(&self) -> usize {
-        self.groups.iter().map(|group| group.samples().len()).sum::<usize>() + self.kept.len() + self.early.len()
+        self.groups.iter().map(|group| group.samples().len()).sum::<usize>() + self.kept.len()
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.groups.is_empty() && self.kept.is_empty() && self.early.is_empty()
+        self.groups.is_empty() && self.kept.is_empty()
     }
 }
 
@@ -53,20 +51,19 @@ pub(super) fn shared_for<'f>(feed: &'f Feed, sample: &BatchSample) -> Option<&'f
     feed.shared().filter(|_| !is_suspect())
 }
 
-/// Gets samples of the batch at `at` into the buffer: [`gather`] copies numbers; the decoding threads copy what was decoded early and what
-/// is kept, then decode the others one by one, the longest first, so that no thread starts a long one last, while helpers decode some of
-/// these. Returns the samples that were not written, by entry. Must not run on a decoding thread, for the reason that `BatchThreads::run`
-/// gives.
+/// Gets samples of the batch at `at` into the buffer: [`gather`] copies numbers; the decoding threads copy what is kept, then
+/// decode the others one by one, the longest first, so that no thread starts a long one last, while helpers decode some of these. Returns
+/// the samples that were not written, by entry. Must not run on a decoding thread, for the reason that `BatchThreads::run` gives.
 pub(super) fn decode_samples(
     feed: &Feed,
     at: Position,
     buffer: &mut BatchBuffer,
-    ReadySamples { groups, kept, early }: &ReadySamples,
+    ReadySamples { groups, kept }: &ReadySamples,
     permit: &DecodePermit,
 ) -> Vec<Undecoded> {
     let threads = feed.threads(at);
     let mut longest_first = gather(feed, &threads, buffer, groups, permit);
-    if longest_first.is_empty() && kept.is_empty() && early.is_empty() {
+    if longest_first.is_empty() && kept.is_empty() {
         return Vec::new();
     }
     let videos = SharedVideos::find(&feed.decoder, groups);
@@ -85,11 +82,8 @@ pub(super) fn decode_samples(
     }
     let copies = Worker::new_fifo();
     kept.iter().for_each(|(sample, kept)| copies.push((sample, kept, place(sample.entry))));
-    let ready = Worker::new_fifo();
-    early.iter().for_each(|(sample, early)| ready.push((sample, early, place(sample.entry))));
     let lender = BatchLender::new(feed, threads.batch, permit);
     let copied = CopiedSamples { feed, permit, queue: copies.stealer() };
-    let placed = PlacedSamples { permit, queue: ready.stealer() };
     let decoded = OwnSamples {
         feed,
         permit,
@@ -101,14 +95,14 @@ pub(super) fn decode_samples(
     };
     let idle = Notify::new();
     let work = || {
-        threads.work(&[&placed, &copied, &decoded]);
+        threads.work(&[&copied, &decoded]);
         feed.decoding.journal.mark(feed.decoding.thread_index(), None);
         idle.notify_one();
     };
     let pool = &feed.decoding.pool;
     debug_assert!(pool.current_thread_index().is_none(), "a decoding thread waits for decoding threads");
     pool.in_place_scope(|scope| {
-        for _ in 0..pool.current_num_threads().min(longest_first.len() + kept.len() + early.len()) {
+        for _ in 0..pool.current_num_threads().min(longest_first.len() + kept.len()) {
             scope.spawn(|_| work());
         }
         if let Some(lender) = lender {
@@ -119,26 +113,6 @@ pub(super) fn decode_samples(
     // Sorted by entry, so that the error that is reported does not depend on which sample was decoded first.
     left.sort_unstable_by_key(|undecoded| undecoded.sample.entry);
     left
-}
-
-/// Samples that were decoded before the batch had a slot.
-struct PlacedSamples<'q> {
-    permit: &'q DecodePermit,
-    queue: Stealer<(&'q BatchSample, &'q EarlySample, SamplePlace<'q>)>,
-}
-
-impl SampleSource for PlacedSamples<'_> {
-    fn is_empty(&self) -> bool {
-        self.queue.is_empty()
-    }
-
-    fn write_next(&self, thread: &mut DecodingThread<'_>) {
-        let Some((sample, early, mut place)) = steal(&self.queue) else { return };
-        place.copy(sample, early);
-        // It was counted when it was decoded.
-        thread.end_item();
-        self.permit.finish(1);
-    }
 }
 
 /// Samples that another rank has decoded.

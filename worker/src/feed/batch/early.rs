@@ -95,13 +95,21 @@ impl EarlySamples {
         self.seen = seen;
     }
 
-    fn begin_sample(&mut self, feed: &Arc<Feed>, sequence: u64, sample: BatchSample, bytes: usize) {
+    fn begin_sample(
+        &mut self,
+        feed: &Arc<Feed>,
+        sequence: u64,
+        sample: BatchSample,
+        (fixed_bytes, has_ragged): (usize, bool),
+    ) {
         let Ok(group) = records::in_memory(feed, smallvec![sample]) else { return };
-        let Some(memory) = feed.memory.slots.reserve_early(bytes as u64) else { return };
+        // What its ragged values take is known once they are decoded.
+        let expected_bytes = fixed_bytes as u64 + if has_ragged { sample.bytes } else { 0 };
+        let Some(memory) = feed.memory.slots.reserve_early(expected_bytes) else { return };
         let (progress, session) = (feed.progress.clone(), feed.session.id);
         let request = DecodePermitRequest { progress, sequence, session, at: self.at };
         let (is_taken, mut decoding) = (Arc::<AtomicBool>::default(), JoinSet::new());
-        let of_batch = EarlyWork { group, bytes, memory, is_taken: is_taken.clone() };
+        let of_batch = EarlyWork { group, fixed_bytes, memory, is_taken: is_taken.clone() };
         decoding.spawn(decode_early(feed.clone(), request, of_batch));
         self.tasks.insert(sample.entry, EarlyTask { is_taken, decoding });
     }
@@ -122,8 +130,8 @@ impl EarlySamples {
 struct EarlyWork {
     /// The sample, alone.
     group: FetchedGroup,
-    /// Its bytes in the batch, which are reserved.
-    bytes: usize,
+    /// Its bytes in columns of one shape.
+    fixed_bytes: usize,
     memory: SampleReservation,
     is_taken: Arc<AtomicBool>,
 }
@@ -144,7 +152,7 @@ async fn decode_early(feed: Arc<Feed>, request: DecodePermitRequest, work: Early
 
 /// Decodes a sample into memory of its own on the calling decoding thread.
 fn decode_beside(feed: &Feed, at: Position, work: EarlyWork) -> Option<EarlySample> {
-    let EarlyWork { group, bytes, memory, is_taken } = work;
+    let EarlyWork { group, fixed_bytes, memory, is_taken } = work;
     if feed.progress.is_cancelled() || is_taken.swap(true, Relaxed) {
         return None;
     }
@@ -152,12 +160,12 @@ fn decode_beside(feed: &Feed, at: Position, work: EarlyWork) -> Option<EarlySamp
     let decoding = &feed.decoding;
     let mut thread = decoding.threads.begin(decoding.thread_index(), feed.batch_id(at));
     thread.pause_if_due();
-    let (mut early, videos) = (EarlySample::new(bytes, memory), SharedVideos::default());
+    let (mut early, videos) = (EarlySample::new(&feed.layout, fixed_bytes, memory), SharedVideos::default());
     let decoded = early.write(&feed.layout, |place| decode_sample(feed, (&group, &videos), sample, place, None));
     decoding.journal.mark(decoding.thread_index(), None);
     let took = thread.end_item();
     let read_bytes = decoded.ok()?;
     decoding.stages.decode.item(took, read_bytes);
     feed.slow.lock().note(sample.id, sample.bytes, nanoseconds(took));
-    Some(early)
+    early.settled()
 }

@@ -17,7 +17,7 @@ use crate::feed::{
 };
 
 /// Values of at least this many bytes in all are copied on a thread that may block.
-const BLOCKING_BYTES: u64 = 256 << 10;
+pub(super) const BLOCKING_BYTES: u64 = 256 << 10;
 
 /// A slot that holds a batch and is not published yet.
 #[derive(Debug)]

@@ -12,6 +12,7 @@ use super::{
     ahead::PlannedBatch,
     buffer::{BatchBuffer, EarlySample},
     decode::{ReadySamples, decode_samples, shared_for},
+    fill::BLOCKING_BYTES,
     records::{self, FetchedGroup, NeededElements},
     sample::{BatchSample, Reason, SampleGroup, Undecoded},
     sequence::{self, FoundPieces, PackedBatch},
@@ -37,8 +38,9 @@ pub(super) struct Filling {
     packed: Option<Arc<PackedBatch>>,
     /// Samples that another rank is decoding.
     awaiting: FuturesUnordered<BoxFuture<'static, BatchSample>>,
-    /// Samples that were begun before the batch had a slot.
+    /// Samples that were begun before the batch had a slot, and those of them that are decoded.
     early: FuturesUnordered<BoxFuture<'static, (BatchSample, Option<EarlySample>)>>,
+    ready_early: Vec<(BatchSample, EarlySample)>,
     room: Option<Arc<BatchRoom>>,
 }
 
@@ -55,8 +57,8 @@ type DecodeResult = Result<DecodedInto, FeedError>;
 impl Filling {
     pub(super) fn new(feed: Arc<Feed>, sequence: u64, at: Position, room: Option<Arc<BatchRoom>>) -> Self {
         let (fetching, awaiting, early) = (FuturesUnordered::new(), FuturesUnordered::new(), FuturesUnordered::new());
-        let (awaited, ready, packed) = Default::default();
-        Self { feed, sequence, at, fetching, awaited, ready, packed, awaiting, early, room }
+        let (awaited, ready, packed, ready_early) = Default::default();
+        Self { feed, sequence, at, fetching, awaited, ready, packed, awaiting, early, ready_early, room }
     }
 
     /// Fetches and decodes until no sample of the batch is left, or the batch has to start again.
@@ -91,7 +93,9 @@ impl Filling {
             while let Some(Some((sample, early))) = self.early.next().now_or_never() {
                 self.decoded_early(sample, early);
             }
-            if let Some(buffer) = idle.take_if(|_| !self.ready.is_empty()) {
+            if let Some(buffer) = idle.take_if(|_| !self.ready_early.is_empty()) {
+                decoding = Some(self.place_early(buffer).boxed());
+            } else if let Some(buffer) = idle.take_if(|_| !self.ready.is_empty()) {
                 decoding = Some(self.decode(buffer).boxed());
             }
             self.note_wait(decoding.is_some());
@@ -173,7 +177,7 @@ impl Filling {
     /// Takes a sample that was decoded early, or gets it as the others if it could not be decoded.
     fn decoded_early(&mut self, sample: BatchSample, early: Option<EarlySample>) {
         match early {
-            Some(early) => self.ready.early.push((sample, early)),
+            Some(early) => self.ready_early.push((sample, early)),
             None => self.fetch(smallvec![sample]),
         }
     }
@@ -269,6 +273,18 @@ impl Filling {
             None => return,
         };
         self.feed.progress.waits_for(self.sequence, wait);
+    }
+
+    /// Copies the samples that were decoded early to their places. That needs no decoding thread: all of these may have slow samples.
+    fn place_early(&mut self, mut buffer: BatchBuffer) -> impl Future<Output = DecodeResult> + Send + 'static {
+        let (feed, early) = (self.feed.clone(), take(&mut self.ready_early));
+        let bytes: u64 = early.iter().map(|(_, early)| early.copied_bytes()).sum();
+        let of_batch = feed.clone();
+        let place = move || {
+            buffer.place(&of_batch.layout, early);
+            DecodedInto { buffer, left: Vec::new(), is_complete: false }
+        };
+        async move { if bytes < BLOCKING_BYTES { Ok(place()) } else { feed.blocking(place).await } }
     }
 
     /// Decodes the samples that are ready, once the scheduler grants a permit.

@@ -132,11 +132,17 @@ impl SlotMemory {
     /// Reserves memory for a sample that is decoded before its batch has a slot, from that of cached blocks; `None` if too
     /// much is reserved.
     pub(super) fn reserve_early(self: &Arc<Self>, bytes: u64) -> Option<SampleReservation> {
+        let account: fn(&mut SlotMemoryState) -> &mut u64 = |state| &mut state.early_bytes;
+        self.take_early(bytes).then(|| SampleReservation { memory: self.clone(), bytes, account })
+    }
+
+    /// Takes memory for samples that are decoded early; returns false if too much is reserved.
+    fn take_early(&self, bytes: u64) -> bool {
         self.change(|state| {
             let early_bytes = state.early_bytes + bytes;
             let is_free = early_bytes <= self.bytes / EARLY_PART && state.beside_cache_bytes() + bytes <= self.bytes;
             state.early_bytes = if is_free { early_bytes } else { state.early_bytes };
-            is_free.then(|| SampleReservation { memory: self.clone(), bytes, account: |state| &mut state.early_bytes })
+            is_free
         })
     }
 
@@ -247,6 +253,19 @@ pub(crate) struct SampleReservation {
     bytes: u64,
     /// Returns the account that it is in.
     account: fn(&mut SlotMemoryState) -> &mut u64,
+}
+
+impl SampleReservation {
+    /// Makes the memory of a sample that is decoded early `bytes`; returns false if too much is reserved for more than it has.
+    pub(super) fn resize_early(&mut self, bytes: u64) -> bool {
+        match bytes.checked_sub(self.bytes) {
+            Some(more) if !self.memory.take_early(more) => return false,
+            Some(_) => {}
+            None => self.memory.change(|state| state.early_bytes -= self.bytes - bytes),
+        }
+        self.bytes = bytes;
+        true
+    }
 }
 
 impl Drop for SampleReservation {

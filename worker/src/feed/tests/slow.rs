@@ -19,10 +19,16 @@ use super::{
 const BATCH: usize = 12;
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// A job of labels, and of what `function` returns for them.
-fn fixture(function: &str) -> FeedFixture {
+/// A column of one shape, and one that is ragged.
+const COLUMNS: [&str; 2] = [
+    "name = \"same\"\nfrom = \"cls\"\ndecode = \"int\"",
+    "name = \"text\"\nfrom = \"txt\"\ndecode = \"bytes\"\nmax_bytes = 4096",
+];
+
+/// A job of labels, of another column, and of what `function` returns for the labels.
+fn fixture(column: &str, function: &str) -> FeedFixture {
     let column = format!(
-        "name = \"same\"\nfrom = \"cls\"\ndecode = \"int\"\n[[function]]\ncall = \"{function}@1\"\ncolumns = [\"label\"]\n\
+        "{column}\n[[function]]\ncall = \"{function}@1\"\ncolumns = [\"label\"]\n\
          returns = [{{ name = \"twice\", dtype = \"i64\", shape = [] }}]"
     );
     FeedFixture::of_values(text, &format!("epochs = 3\nglobal_batch = {BATCH}"), &column)
@@ -73,7 +79,13 @@ impl SampleFunction for Slow {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn samples_that_took_long_are_decoded_before_their_batch_has_a_slot() {
-    let (fixture, resources) = (fixture("tests::slow"), with_function::<Slow>());
+    for column in COLUMNS {
+        decodes_early(&fixture(column, "tests::slow")).await;
+    }
+}
+
+async fn decodes_early(fixture: &FeedFixture) {
+    let resources = with_function::<Slow>();
     let (expected, steps) = run(&resources, &fixture.session(1), Position::START).await.unwrap();
     let before = CALLS.lock().clone();
     let batches: Vec<Vec<(u64, u64)>> = {
@@ -130,7 +142,7 @@ impl SampleFunction for Held {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_rank_that_waits_for_a_slow_sample_is_told_which_and_what_it_is_in() {
-    let (fixture, resources) = (fixture("tests::held"), with_function::<Held>());
+    let (fixture, resources) = (fixture(COLUMNS[0], "tests::held"), with_function::<Held>());
     let mut feed = start(&resources, &fixture.session(1), 0, Position::START);
     let view = feed.view().clone();
     let drained = tokio::spawn(async move { drain(&mut feed).await });
