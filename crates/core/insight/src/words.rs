@@ -9,6 +9,9 @@ use super::{
     window::item_s,
 };
 
+/// Bytes per second that a slow core encrypts or decrypts, so that a connection may take no more though the network would.
+const CORE_BYTES_PER_S: f64 = 4e8;
+
 /// Describes what is short, with numbers.
 pub(super) fn subject(limit: Limit, rank: &RankWindow, worker: &WorkerWindow) -> String {
     let WorkerWindow { name, store, store_s, .. } = worker;
@@ -44,14 +47,16 @@ pub(super) fn subject(limit: Limit, rank: &RankWindow, worker: &WorkerWindow) ->
         }
         Limit::UnevenSamples => {
             let [median_ms, slow_ms] = worker.decode_ns.map(|ns| ns as f64 / 1e6);
+            let stall = rank.stall.as_ref().filter(|stall| matches!(stall.stage, Stage::Decode | Stage::Transform));
+            let now = stall.map_or_else(String::new, |stall| format!("; now it waits for {}", stall.waiting_for));
             format!(
                 "the samples that worker `{name}` decodes are uneven (half take up to {median_ms:.1} ms, and one in a \
-                 hundred more than {slow_ms:.0} ms)"
+                 hundred more than {slow_ms:.0} ms{now})"
             )
         }
         Limit::Network => {
-            let mb_per_s = worker.stage(&Stage::Send).map_or(0.0, |send| megabytes(send.bytes_per_s));
-            format!("the network takes {mb_per_s:.1} MB/s from worker `{name}` and no more")
+            let (what, mb_per_s) = (way(worker), megabytes(sent_bytes_per_s(worker)));
+            format!("{what} takes {mb_per_s:.1} MB/s from worker `{name}` and no more")
         }
         Limit::HandOver if rank.slots == 1 => {
             format!("it has 1 slot, in which worker `{name}` can make no batch while the trainer holds one")
@@ -100,6 +105,20 @@ fn cold_cache(worker: &WorkerWindow) -> String {
     )
 }
 
+/// Describes the way of batches to a trainer on another node.
+fn way(worker: &WorkerWindow) -> &'static str {
+    if may_be_one_core(worker) { "the network, or the one core of each end of a connection," } else { "the network" }
+}
+
+/// Returns whether batches are sent at a rate that takes a whole core at either end of a QUIC connection.
+fn may_be_one_core(worker: &WorkerWindow) -> bool {
+    sent_bytes_per_s(worker) >= CORE_BYTES_PER_S
+}
+
+fn sent_bytes_per_s(worker: &WorkerWindow) -> f64 {
+    worker.stage(&Stage::Send).map_or(0.0, |send| send.bytes_per_s)
+}
+
 fn megabytes(bytes: f64) -> f64 {
     bytes / 1e6
 }
@@ -130,6 +149,9 @@ pub(super) fn means(limit: Limit, factor: Option<f64>, worker: &WorkerWindow) ->
         Limit::ColdCache => "a full cache or a faster store",
         Limit::BadSamples => "a dataset without bad samples",
         Limit::UnevenSamples => "more slots or smaller pictures",
+        Limit::Network if may_be_one_core(worker) => {
+            "more connections (`SPDL_QUIC=connections=4`), a faster network or a worker on the trainer's node"
+        }
         Limit::Network => "a faster network or a worker on the trainer's node",
         Limit::HandOver => "more slots or a worker on the trainer's node",
         Limit::NoWorker => "a worker with room",

@@ -4,7 +4,7 @@ use spdl_types::Stage;
 
 use super::{PLANTED, diagnosis, planted};
 use crate::{
-    CacheStats, Limit, LimitRemedy, RankWindow, ResourceChange, SlowObject, Transport, WorkerWindow, diagnose,
+    CacheStats, Limit, LimitRemedy, RankWindow, ResourceChange, SlowObject, Stall, Transport, WorkerWindow, diagnose,
     rates::StageRate, session_gains, simulation::Simulation,
 };
 
@@ -52,6 +52,18 @@ fn waiting_for_the_store() -> (RankWindow, WorkerWindow) {
 
 fn limit(rank: RankWindow, worker: WorkerWindow) -> Option<Limit> {
     diagnose(rank, Some(worker)).limit()
+}
+
+#[test]
+fn copies_and_page_faults_that_fill_the_cores_are_no_slow_store() {
+    // Decoding waits for bytes while the threads that read them use the cores, as with long records in the page cache.
+    let (rank, mut worker) = waiting_for_the_store();
+    worker.cores_used = worker.cores;
+    let found = diagnose(rank, Some(worker));
+    assert_eq!(found.limit(), Some(Limit::Cpu));
+    let text = found.verdict();
+    assert!(text.contains("worker `node-0` is short of CPU (2.0 of its 2.0 cores are busy)"), "{text}");
+    assert!(!text.contains("the store gives"), "{text}");
 }
 
 #[test]
@@ -197,6 +209,10 @@ fn what_is_late_though_nothing_is_used_up_is_told_by_the_samples_the_slots_and_t
     let text = diagnose(rank.clone(), Some(worker.clone())).verdict();
     assert_eq!(limit(rank.clone(), worker.clone()), Some(Limit::UnevenSamples));
     assert!(text.contains("(half take up to 1.2 ms, and one in a hundred more than 60 ms); more slots or"), "{text}");
+    let waiting_for = "sample `000047` of shard `1.tar` for rank 0 of job `train` to be decoded".to_owned();
+    let stall = Stall { worker: "node-0".to_owned(), stage: Stage::Decode, waiting_for, waited_ms: 70 };
+    let text = diagnose(RankWindow { stall: Some(stall), ..rank.clone() }, Some(worker.clone())).verdict();
+    assert!(text.contains("more than 60 ms; now it waits for sample `000047` of shard `1.tar`"), "{text}");
     assert_eq!(limit(one_slot, worker.clone()), Some(Limit::HandOver), "one slot is reason enough");
     worker.decode_ns = [100_000, 1_000_000];
     assert_eq!(limit(rank, worker), Some(Limit::HandOver), "a millisecond delays no batch");
@@ -214,6 +230,12 @@ fn a_network_that_is_busy_all_the_time_is_the_limit() {
     };
     worker.stages.push(StageRate { busy: 0.0, throttled: 0.0, ..send });
     let rank = RankWindow { waited_s: rank.seconds / 2.0, transport: Some(Transport::Quic), slots: 4, ..rank };
+    let mut fast = worker.clone();
+    fast.stages.last_mut().unwrap().bytes_per_s = 0.9e9;
+    let text = diagnose(rank.clone(), Some(fast)).verdict();
+    let core = "the network, or the one core of each end of a connection, takes 900.0 MB/s from worker `node-0` and no more; more \
+                connections (`SPDL_QUIC=connections=4`), a faster network or";
+    assert!(text.contains(core), "{text}");
     let found = diagnose(rank, Some(worker));
     assert_eq!(found.limit(), Some(Limit::Network));
     let text = found.verdict();
