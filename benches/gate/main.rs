@@ -20,7 +20,7 @@ struct GatedPath {
     unit: &'static str,
     /// The repetitions of a short run, and how many more a long one has.
     repetitions: [u64; 2],
-    /// Repeats the path. The folder is the one that `prepare` has filled.
+    /// Repeats the path. `prepare` has filled the folder.
     run: fn(&Path, u64),
     /// The functions whose instructions count, with those of their callees. If there are none, the whole process
     /// counts.

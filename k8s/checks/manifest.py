@@ -27,7 +27,7 @@ def label(resource: Resource) -> str:
 
 
 def jobset_spec(resource: Resource) -> Resource:
-    """Returns the specification of a JobSet, or of the one that a training runtime of Kubeflow makes."""
+    """Returns the specification of a JobSet, or of the JobSet that a training runtime of Kubeflow makes."""
     spec = resource.get("spec") or {}
     return spec["template"]["spec"] if resource["kind"] in ("ClusterTrainingRuntime", "TrainingRuntime") else spec
 

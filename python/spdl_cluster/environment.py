@@ -181,7 +181,7 @@ class ClusterPlace(NamedTuple):
 
 
 def cluster(coordinators: str | None, certs: str | os.PathLike[str] | None, role: str = "client") -> ClusterPlace:
-    """Returns where the cluster is: as given, or as the variables say it; without both it is the one that `spdl-ctl dev up` has started here, with
+    """Returns where the cluster is: as given, or as the variables say it; without both it is that of `spdl-ctl dev up` here, with
     its certificates of this role."""
     certs = None if certs is None else os.fspath(certs)
     is_named = coordinators is not None or certs is not None or any(os.environ.get(name) for name in ("SPDL_COORD", "SPDL_CERTS"))

@@ -59,7 +59,7 @@ class ClosedError(SpdlError, RuntimeError):
 
 
 class ForkedError(SpdlError, RuntimeError):
-    """A loader was used in a process that was forked from the one that made it."""
+    """A loader was used in a fork of the process that made it."""
 
 
 class PipelineFailure(SpdlError, RuntimeError):

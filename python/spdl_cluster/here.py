@@ -37,7 +37,7 @@ class FunctionsHere:
         self.is_serving = False
 
     def name(self, function: Callable[..., Any], name: str | None) -> str:
-        """Returns the name of a function for the job: the one that it has, unless that is `None` or another function's."""
+        """Returns the name of a function for the job: the name that it has, unless that is `None` or another function's."""
         if name is None or self._functions.get(name, function) is not function:
             name = f"here:function_{len(self._functions)}"
         self._functions[name] = function

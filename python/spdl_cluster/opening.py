@@ -74,7 +74,7 @@ def connect(
         the job has.
     coordinators: `HOST:PORT` of the coordinator, or of all of them, separated by commas. Default `SPDL_COORD`.
     certs: folder with a client's `ca.pem`, `cert.pem` and `key.pem`. Default `SPDL_CERTS`. If neither an argument nor a variable names a cluster, it is
-        the one that `spdl-ctl dev up` has started on this machine; a warning in the log says so.
+        that of `spdl-ctl dev up` on this machine; a warning in the log says so.
     state: where to start, as `state_dict` returned it: the same as `start=`.
     timeout: seconds that joining, or waiting for a batch, may take. Default `SPDL_TIMEOUT_S`, or 300. A longer one
         reports a permanent fault later.

@@ -62,7 +62,7 @@ impl NativeBatch {
     }
 }
 
-/// Fails in a process that was forked from the one that opened the device: CUDA does not work there.
+/// Fails in a fork of the process that opened the device: CUDA does not work there.
 fn check_process(py: Python<'_>, shared: &SharedBatch) -> PyResult<()> {
     let BatchPlacement::Cuda { .. } = shared.placement() else { return Ok(()) };
     if shared.is_owner_process() {

@@ -167,7 +167,7 @@ impl SharedBatch {
         Self { batch_memory: Some(batch_memory), held, process: std::process::id() }
     }
 
-    /// Whether this process received the batch, and was not forked from the one that did.
+    /// Whether this process received the batch, and is no fork of the process that did.
     pub(crate) fn is_owner_process(&self) -> bool {
         self.process == std::process::id()
     }

@@ -37,7 +37,7 @@ pub enum FormatError {
     /// The content differs from what was written.
     #[error("is damaged: its checksum does not match")]
     Checksum,
-    /// The file is intact, but it is not the one that the manifest refers to.
+    /// The file is intact, but it is another than the manifest refers to.
     #[error("is not the {kind} that the manifest was made with: its hash is {found}, the manifest has {expected}")]
     OtherFile { kind: &'static str, found: Fingerprint, expected: Fingerprint },
     /// The manifest names a format that this program does not read.

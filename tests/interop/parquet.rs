@@ -100,7 +100,7 @@ fn every_type_encoding_and_compression_is_what_pyarrow_reads() {
 
     numbers_alone_are_what_they_are_beside_text(folder.path(), &dataset);
 
-    // Of the bad samples of the first batch, which is the first file, the one that is decoded first is named.
+    // Of the bad samples of the first batch, which is the first file, the sample that is decoded first is named.
     let of_the_batch = "record `codec=brotli/part-012/0000";
     // A folder is a field; a row without a value lacks the field, and so does one whose list has a gap.
     let refused = |column: (&str, &str, &str), expected: &[&str]| {

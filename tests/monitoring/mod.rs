@@ -38,7 +38,7 @@ fn promtool_accepts_the_rules_and_their_unit_tests_pass() {
         let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "promtool {command} rules {file}: {text}");
     }
-    // A threshold that is not the one that the tests expect.
+    // Another threshold than the tests expect.
     let folder = tempfile::tempdir().expect("a temporary folder");
     let rules = fs::read_to_string(monitoring("rules.yaml")).expect("the rules");
     fs::write(folder.path().join("rules.yaml"), rules.replace("stall_seconds > 30", "stall_seconds > 20"))

@@ -225,7 +225,7 @@ fn it_shows_the_ranks_and_their_limit(browser: &Browser, watched: &Watched) {
         let ranks = status["sessions"][0]["ranks"].as_array().expect("ranks");
         let limit = |rank: &Value| rank["diagnosis"]["limit"].as_str().map(ToOwned::to_owned);
         let wait = |rank: &&Value| rank["waiting"].as_f64().map(|waiting| (1e6 * waiting) as u64);
-        // The first of those that wait longest is the one that the verdict is on.
+        // The verdict is on the first of those that wait longest.
         let Some(worst) = ranks.iter().rev().max_by_key(wait).and_then(limit) else { return false };
         let is_another = |limit: &String| *limit != worst && limit != "trainer";
         let others: Vec<String> =

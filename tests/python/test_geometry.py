@@ -27,7 +27,7 @@ IGNORED = 255
 NEAR = 2e-3
 START = {"resize": [150, 200]}
 
-#: Operations after the one that makes all pictures 200x150.
+#: Operations after the resize of all pictures to 200x150.
 CHAINS: list[list[Any]] = [
     [{"random_crop": {"size": [120, 140]}}],
     [{"random_crop": {"size": [150, 200], "padding": [30, 20]}}, {"random_flip": 0.5}],

@@ -230,7 +230,7 @@ def test_videos_that_are_damaged_or_missing_are_named_and_the_rest_is_read(robot
     assert "cannot be read" in ctl("index", folder, "--force").stdout
     error = problem(folder)
     assert "lies in `videos/observation.images.top/chunk-000/file-000.mp4`, which" in error and "no video at all" in error, error
-    # A video that was replaced since is no longer the one that was indexed.
+    # A video that was replaced since is another than was indexed.
     write_video(path, "N*100")
     stored.write_bytes(path.read_bytes())
     error = problem(folder)

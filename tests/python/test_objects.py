@@ -106,7 +106,7 @@ def test_boxes_and_masks_are_the_same_where_functions_take_or_change_the_picture
     image, boxes, labels = (next(c for c in job["column"] if c["decode"] == kind) for kind in ("image", "boxes", "box_labels"))
     mask = {"name": "mask", "from": "seg.png", "decode": "mask", "follows": image["name"]}
     base = {**job, "epochs": 2, "dataset": scenes / "dataset", "global_batch": 8}
-    # Each column comes before the one that it follows.
+    # Each column comes before the other that it follows.
     plain = {**base, "column": [labels, mask, boxes, image]}
     changed = {**base, "column": [labels, mask, boxes, {**image, "transform": "user_functions:jitter"}]}
     names = [labels["name"], boxes["name"], image["name"]]

@@ -97,7 +97,7 @@ class Recipe:
         return output
 
     def skip_to(self, begins: str) -> None:
-        """Leaves out the blocks before the one that begins with this, which another test runs."""
+        """Leaves out the blocks before the block that begins with this; another test runs them."""
         while self._commands and not self._commands[0].startswith(begins):
             del self._commands[0]
 

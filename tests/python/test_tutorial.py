@@ -28,7 +28,7 @@ def blocks(language: str) -> list[str]:
 
 @pytest.fixture
 def newcomer(tmp_path: pathlib.Path) -> dict[str, str]:
-    """Puts a wheel into a folder, the one that these tests have installed if they have, and makes a new environment without the package;
+    """Puts a wheel into a folder, the wheel that these tests have installed if they have, and makes a new environment without the package;
     returns the variables of a shell in both. The environment sees torch where this one has it, as it takes minutes to install."""
     ours = pathlib.Path(sysconfig.get_path("purelib"))
     own = {name: value for name, value in os.environ.items() if name not in LAUNCHERS}

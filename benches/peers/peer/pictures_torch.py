@@ -5,7 +5,7 @@ import io
 
 def decoder(which: str, settings):
     """Returns a function from a JPEG's bytes to a tensor: a random resized crop, antialiased, and a random flip, or the
-    whole picture resized. The order of its dimensions is the one that needs no further copy."""
+    whole picture resized. Its dimensions have an order that needs no further copy."""
     import torch
     from torchvision.transforms import InterpolationMode, v2
 

@@ -47,7 +47,7 @@ pub(crate) struct WarmArgs {
     /// Number of ranks on each node.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     ranks_per_node: u32,
-    /// Number of this node, from 0: the one that has the ranks from NODE x RANKS_PER_NODE on.
+    /// Number of this node, from 0; it has the ranks from NODE x RANKS_PER_NODE on.
     #[arg(long, default_value_t = 0)]
     node: u32,
     /// Memory to work with.

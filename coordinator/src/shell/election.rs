@@ -1,4 +1,4 @@
-//! Leader election by lease. Of the coordinators that share a state in etcd, the one that created the leader's key
+//! Leader election by lease. Of the coordinators that share a state in etcd, the creator of the leader's key
 //! leads for as long as it renews the lease attached to the key.
 //!
 //! A leader that cannot renew its lease stops before any other coordinator can begin (see

@@ -41,7 +41,7 @@ pub(super) async fn leave_beside(to: &DatasetStore) -> Result<(), DatasetError> 
     remove(to, MANIFEST_NAME).await
 }
 
-/// Removes the index beside a shard, if it is the one that the manifest was made with.
+/// Removes the index beside a shard, if the manifest was made with it.
 async fn remove_index(to: &DatasetStore, shard: Shard<'_>) -> Result<(), DatasetError> {
     let name = MetadataPlace::Beside.index_path(shard.url);
     let index = found(to.read(&name, shard.index_bytes).await)?;

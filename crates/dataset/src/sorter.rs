@@ -250,7 +250,7 @@ struct RunHead {
 }
 
 impl Ord for RunHead {
-    /// The greatest is the one that comes first.
+    /// The greatest comes first.
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         (&other.item.key, other.number).cmp(&(&self.item.key, self.number))
     }

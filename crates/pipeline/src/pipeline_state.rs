@@ -111,7 +111,7 @@ impl PipelineState {
         }
     }
 
-    /// Returns whether there is room for a result of the stage. A stage that deals items needs room for the one that it holds.
+    /// Returns whether there is room for a result of the stage. A stage that deals items needs room for the item that it holds.
     pub(crate) fn has_room(&self, stage: usize) -> bool {
         let StageState { kind, outputs, target, .. } = &self.stages[stage];
         match kind {

@@ -124,8 +124,7 @@ pub(crate) fn is_answer(error: &object_store::Error, codes: &[&str]) -> bool {
     answer(error).is_some_and(|body| error_code(&body).is_some_and(|code| codes.contains(&code)))
 }
 
-/// Returns the region that an answer names. An answer names one if the bucket is in another region than the one that
-/// was asked.
+/// Returns the region that an answer names. An answer names one if the bucket is in another region than was asked.
 pub(crate) fn region(error: &object_store::Error) -> Option<String> {
     answer(error).and_then(|body| element(&body, "Region").map(str::to_owned))
 }

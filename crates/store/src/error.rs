@@ -43,7 +43,7 @@ pub enum StoreError {
     /// There is no such bucket.
     #[error("the bucket of `{url}` does not exist")]
     MissingBucket { url: String, source: object_store::Error },
-    /// The bucket is in another region than the one that was asked.
+    /// The bucket is in another region than was asked.
     #[error("the bucket of `{url}` is in {}", region(source).map_or("another region".to_owned(), |region| format!("region `{region}`")))]
     WrongRegion { url: String, source: object_store::Error },
     /// There are no credentials, so nothing was asked of the store.
@@ -61,7 +61,7 @@ pub enum StoreError {
     /// The store answered with an error of its own.
     #[error("the store failed at `{url}`: {}", cause(source))]
     Failed { url: String, source: object_store::Error },
-    /// The object is not the one that was opened, or not the one that the manifest refers to.
+    /// The object is another than was opened, or than the manifest refers to.
     #[error("`{url}` changed: {problem}")]
     Changed { url: String, problem: String },
     /// The object is longer than the limit.

@@ -42,7 +42,7 @@ struct OwnServer {
 }
 
 impl S3Server {
-    /// Starts a server, or uses the one that the environment names.
+    /// Starts a server, or uses the server that the environment names.
     pub fn start() -> Self {
         if let (Ok(endpoint), Ok(bucket)) = (env::var("SPDL_TEST_S3_ENDPOINT"), env::var("SPDL_TEST_S3_BUCKET")) {
             let variable = |name: &str| env::var(name).unwrap_or_else(|_| panic!("set {name} for {endpoint}"));

@@ -242,7 +242,7 @@ fn folder_of_sockets(name: &str, runtime: Option<PathBuf>) -> PathBuf {
     runtime.map_or_else(|| std::env::temp_dir().join(format!("{name}-{uid}")), |runtime| runtime.join(name))
 }
 
-/// Makes a folder of this user's, or takes the one that is there. Returns false if that is a symbolic link, another user's, or one
+/// Makes a folder of this user's, or takes what is there. Returns false if that is a symbolic link, another user's, or one
 /// that others can write to.
 fn make_own_folder(path: &Path, mode: u32) -> Result<bool, LocalChannelError> {
     let io = |source| LocalChannelError::Io { path: path.to_owned(), source };

@@ -28,7 +28,7 @@ class Exchange:
     """The folder of one launch."""
 
     def __init__(self, folder: pathlib.Path) -> None:
-        """Makes the folder, or uses the one that another launcher of this user has made."""
+        """Makes the folder, or uses that of another launcher of this user."""
         self.folder = folder
         self.make()
 

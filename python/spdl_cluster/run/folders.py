@@ -1,4 +1,4 @@
-"""The folders of a launcher: a private one on this node, and the one that all nodes of the launch share."""
+"""The folders of a launcher: a private one on this node, and one for all nodes of the launch."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _temporary() -> pathlib.Path:
 
 
 def make_private(folder: pathlib.Path, elsewhere: str | None = None, instead: str = "remove it") -> None:
-    """Makes a folder that only this user can read, or checks that the one that is there is such a folder. `elsewhere` and `instead` are hints."""
+    """Makes a folder that only this user can read, or checks that what is there is such a folder. `elsewhere` and `instead` are hints."""
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
         found = folder.lstat()

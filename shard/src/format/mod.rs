@@ -143,7 +143,7 @@ impl StoredObject {
         Self { bytes, role: ObjectRole::File, ..Self::of_shard(shard) }
     }
 
-    /// Returns how the object in the store differs from the one that was indexed, first as the manifest and then as the
+    /// Returns how the object in the store differs from what was indexed, first as the manifest and then as the
     /// store describes it; `None` if nothing shows a difference.
     #[must_use]
     pub fn change(&self, bytes: u64, etag: Option<&str>) -> Option<[String; 2]> {

@@ -5,7 +5,7 @@ use spdl_types::DType;
 
 use super::Array;
 
-/// Returns the name of the type in NumPy's header, little-endian; that of `bf16` is the one that the package
+/// Returns the name of the type in NumPy's header, little-endian; that of `bf16` is what the package
 /// `ml_dtypes` uses.
 const fn descr(dtype: DType) -> &'static str {
     match dtype {

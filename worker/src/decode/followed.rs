@@ -95,7 +95,7 @@ impl FollowedPicture {
     }
 }
 
-/// Returns the numbers of the columns of a batch in the order in which they are decoded: each after the one that it
+/// Returns the numbers of the columns of a batch in the order in which they are decoded: each after the other that it
 /// follows, so that a picture that cannot be read is the fault of its own column. `decoded` are all columns that are decoded.
 pub(super) fn decoding_order(columns: &[Column], decoded: &[Column]) -> Vec<usize> {
     fn depth(column: &Column, decoded: &[Column]) -> usize {

@@ -61,7 +61,7 @@ pub enum FeedError {
     /// The dataset cannot be opened.
     #[error("dataset `{url}`: {source}")]
     Dataset { url: String, source: Arc<StoreError> },
-    /// The dataset is not the one that the job was created for.
+    /// The dataset is another than the job was created for.
     #[error(
         "dataset `{url}` has fingerprint {actual}; job `{job}` was created for {expected}: give the job a new name, or \
          the dataset its old content"

@@ -11,7 +11,7 @@ use spdl_store::{StoreError, cause};
 #[non_exhaustive]
 #[allow(missing_docs, reason = "the texts say what the fields are")]
 pub enum FetchError {
-    /// The object is not the one that the manifest describes.
+    /// The object is another than the manifest describes.
     #[error(
         "{} {shard} changed: the manifest has {expected}, the store has {actual}; {}", role.noun(), remedy(*role)
     )]

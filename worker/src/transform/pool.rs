@@ -42,7 +42,7 @@ pub(super) struct JobKey {
 #[derive(Debug)]
 struct Pool {
     jobs: BTreeMap<JobKey, PooledJob>,
-    /// The idle processes of all jobs, the one that was used last at the end.
+    /// The idle processes of all jobs, the last used at the end.
     idle: Vec<PoolMember>,
     /// A process that has imported functions to find their sources. The first job takes it, so that they are not
     /// imported again. No function has been called in it.
@@ -145,7 +145,7 @@ impl Transforms {
         drop(ended);
     }
 
-    /// Starts a process of a job. At the maximum number of processes, the one that was idle for longest ends, whatever
+    /// Starts a process of a job. At the maximum number of processes, the longest idle ends, whatever
     /// its job.
     pub(super) fn start(
         &self,

@@ -140,7 +140,7 @@ struct MemberDriver {
     to_inputs: UnboundedSender<DriverInput>,
     ready: UnboundedSender<TrainerMessage>,
     receive: Arc<StageCounters>,
-    /// The slabs whose slots are held, and the one that came last.
+    /// The slabs whose slots are held, and the slab that came last.
     slabs: HashMap<u64, Slab>,
     held: BTreeSet<(u64, u32)>,
     arrived: VecDeque<Arrived>,

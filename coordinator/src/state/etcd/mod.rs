@@ -1,6 +1,6 @@
 //! The durable state in etcd, which several coordinators share; one of them leads.
 //!
-//! Every write is a transaction with two conditions. First, the leader's key is still the one that this coordinator
+//! Every write is a transaction with two conditions. First, the leader's key is still the key that this coordinator
 //! created, so a former leader writes nothing, however late it comes back. Second, the previous write is still the last
 //! one: a write that was abandoned because etcd did not answer may still be carried out, and must not replace later
 //! ones.

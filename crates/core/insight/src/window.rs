@@ -13,7 +13,7 @@ use spdl_types::{Stage, StageStats};
 const WINDOW_MS: u64 = 10_000;
 /// The fraction of its time below which a trainer's wait is negligible.
 pub(super) const NEGLIGIBLE_WAIT: f64 = 0.02;
-/// The factor by which another resource has to allow less than the one that was named last to be named in its place, and
+/// The factor by which another resource has to allow less than the resource that was named last to be named in its place, and
 /// by which a trainer that set the pace has to wait longer than is negligible.
 pub(super) const STAYS: f64 = 1.2;
 

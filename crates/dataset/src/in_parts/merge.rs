@@ -140,7 +140,7 @@ impl Merging<'_> {
         Ok(())
     }
 
-    /// Checks that an object is the one that a part has written, by its size and etag.
+    /// Checks that a part has written an object, by its size and etag.
     fn check(&self, name: &str, bytes: u64, etag: Option<&str>, part: PackPart) -> Result<(), DatasetError> {
         let found = self.folder.find_by(|other| other.cmp(name)).map(|number| self.folder.get(number));
         let problem = match found {

@@ -12,7 +12,7 @@ use super::DatasetError;
 
 /// Size of the largest file that is packed, in bytes: 1 GiB.
 const MAX_FILE_BYTES: u64 = 1 << 30;
-/// What is wrong with a file whose size is not the one that was measured.
+/// What is wrong with a file whose size has changed since it was measured.
 pub(crate) const CHANGED: &str = "changed while it was packed";
 /// The mark that some editors put in front of UTF-8.
 const BYTE_ORDER_MARK: char = '\u{feff}';

@@ -155,7 +155,7 @@ impl PreparedFunction {
     /// that it has returned, each by its number.
     ///
     /// # Errors
-    /// The error of `input`, or the one that `bad` makes of the reason why the sample is bad.
+    /// The error of `input`, or what `bad` makes of the reason why the sample is bad.
     pub fn call<E>(
         &self,
         memory: &mut CallMemory,

@@ -297,7 +297,7 @@ impl<'b> PacketReader<'b> {
         Ok(packet)
     }
 
-    /// Passes packets up to the one that has a frame.
+    /// Passes packets up to that of a frame.
     pub(crate) fn pass(&mut self, frame: u64) -> Result<(), MediaError> {
         let mut buffer = Vec::new();
         loop {

@@ -53,7 +53,7 @@ impl VorbisBlocks {
         Ok(Self { sizes, long_modes: setup.long_modes, modes: setup.modes, previous: None, is_misread })
     }
 
-    /// Returns how packets are decoded: the one that has a frame, and the one before it.
+    /// Returns how packets are decoded: that of a frame, and the packet before it.
     pub(super) fn plan(&self) -> PacketPlan {
         PacketPlan { roll: u64::from(self.sizes[1] / 2), restart: None }
     }

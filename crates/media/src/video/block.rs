@@ -56,7 +56,7 @@ impl VideoBlocks {
         blocks
     }
 
-    /// Orders the frames from number `first` of these blocks on. Of equal times, the one that is decoded first is shown first.
+    /// Orders the frames from number `first` of these blocks on. Of equal times, the frame that is decoded first is shown first.
     fn order_shown(&mut self, first: usize) {
         self.shown[first..].sort_by_key(|nth| self.packets[*nth as usize].pts);
     }

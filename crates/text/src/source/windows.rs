@@ -29,7 +29,7 @@ pub(super) struct ColumnWindows(Arc<OpenColumnWindows>);
 
 struct OpenColumnWindows {
     reader: FileReader,
-    /// Windows, the one that was used last at the end.
+    /// Windows, the last used at the end.
     read: Mutex<WindowsRead>,
 }
 

@@ -17,7 +17,7 @@ impl Compressed {
     /// Returns the shard that the object decompresses to. The object's bytes come in `pieces`.
     ///
     /// # Errors
-    /// If the object is not the one that was indexed, is damaged, or decompresses to another number of bytes.
+    /// If the object is another than was indexed, is damaged, or decompresses to another number of bytes.
     pub fn decompress(&self, pieces: &[Bytes]) -> Result<Bytes, CompressionError> {
         if let Some(checksum) = &self.checksum {
             let mut hasher = checksum.hasher();

@@ -83,7 +83,7 @@ pub struct Compressed {
 #[non_exhaustive]
 #[allow(missing_docs, reason = "the texts say what the fields are")]
 pub enum CompressionError {
-    /// The object has another checksum than the one that was indexed.
+    /// The object has another checksum than was indexed.
     #[error("{0}")]
     Checksum(String),
     /// The compressed bytes are damaged.

@@ -3,7 +3,7 @@
 //! A shard is a [Parquet](super::parquet) file of frames, a record a row. The rows of an episode are a series: they are of
 //! one block, so that columns can have the values of the moments around a sample. The index of a file has that of the Parquet file,
 //! where episodes begin, the texts of their tasks, which the field `task` has, and where their frames lie in videos. Of each feature
-//! with videos, the field has the path of the one that has the record's frame.
+//! with videos, the field has the path of the video with the record's frame.
 
 mod index;
 mod videos;

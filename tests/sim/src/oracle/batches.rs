@@ -31,7 +31,7 @@ impl Oracle {
         self.cursors.insert(client, cursor);
     }
 
-    /// Checks that the batch a trainer took is the one that a run without faults delivers at this position.
+    /// Checks that a run without faults delivers the batch that a trainer took at this position.
     pub(crate) fn took(
         &mut self,
         client: usize,

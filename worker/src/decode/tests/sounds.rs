@@ -130,7 +130,7 @@ fn length_and_rate_are_those_of_the_file_that_is_followed_in_each_sample() {
         format!("name = \"{follows}_{kind}\"\nfrom = \"{follows}\"\ndecode = \"{kind}\"\nfollows = \"{follows}\"")
     };
     let [length, rate] = ["audio_length", "audio_rate"];
-    // A column that follows comes before the one that it follows, beside others and behind it.
+    // A column comes before the other that it follows, beside others and behind it.
     let columns =
         [fact(length, "a"), fact(length, "b"), wave("a"), wave("b"), fact(length, "c"), fact(rate, "a"), wave("c")];
     let decoder = Decoder::new(&job(&columns.each_ref().map(String::as_str)), CLASSES).unwrap();

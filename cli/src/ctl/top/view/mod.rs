@@ -108,7 +108,7 @@ impl TopView {
         self.scroll = 0;
     }
 
-    /// Returns the sessions that can be shown: those that run, or the newest if none does; and the one that was chosen.
+    /// Returns the sessions that can be shown: those that run, or the newest if none does; and the chosen one.
     fn sessions(&self) -> Vec<&SessionStatus> {
         let Some((status, _)) = &self.status else { return Vec::new() };
         let runs = status.sessions.iter().any(is_live);

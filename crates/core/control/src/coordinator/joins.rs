@@ -139,7 +139,7 @@ impl CoordinatorCore {
     /// - The launch id, if the launcher provides one. A different id (or an id where the session has none) is a
     ///   different launch; the same id is the same launch or a restart of it. Without ids the launch is unknown.
     /// - The world, and whether the rank is free: if the session is full, has another world, or another client holds
-    ///   the rank, this launch is not the one that fills the session. A join that finds its rank free in a session of
+    ///   the rank, another launch fills the session. A join that finds its rank free in a session of
     ///   its launch and world joins it, and is refused if its batch, epochs or start differ.
     ///
     /// A join that belongs to no existing session opens a new one and supersedes the newest, if
@@ -171,7 +171,7 @@ impl CoordinatorCore {
     ///   by a later version of the job.
     /// - The coordinator lost its state, or the end of it: ranks that continue send the id of their session, and the
     ///   session is opened again where it began. Such ranks never supersede a living session, however their launch was
-    ///   started. If their session is older than the run's newest, and is not the one that the newest replaces, it was
+    ///   started. If their session is older than the run's newest, and is not the session that the newest replaces, it was
     ///   superseded long ago.
     fn join_target(&self, join: &Join) -> Result<JoinTarget, Refusal> {
         let run = self.run(join);

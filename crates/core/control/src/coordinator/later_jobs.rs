@@ -50,7 +50,7 @@ impl JobState {
         (job.clone(), fingerprint)
     }
 
-    /// Returns whether the job with this fingerprint is the one that the coordinator has, or an earlier version.
+    /// Returns whether the coordinator has the job with this fingerprint, or a later version of it.
     pub(super) fn is_or_was(&self, fingerprint: Fingerprint) -> bool {
         fingerprint == self.fingerprint || self.job.comes_after(fingerprint)
     }
@@ -74,7 +74,7 @@ impl ProposedChange {
 }
 
 impl CoordinatorCore {
-    /// Returns the version of the job that a rank goes by which joins: the one that it brings along if it joins again, and otherwise the
+    /// Returns the version of the job that a rank goes by which joins: the version that it brings along if it joins again, and otherwise the
     /// latest.
     pub(super) fn job_of_rank(&self, join: &Join) -> Result<JobOfRank, Refusal> {
         let state = self.job(&join.job)?;

@@ -86,7 +86,7 @@ impl<K> Eviction<K> for LeastRecentlyUsed {
 /// order of the next epoch, has as many hits, but all of them at the beginning of an epoch.
 ///
 /// Evicts blocks of unused datasets first, beginning with the dataset that has been unused longest. Among datasets in
-/// use, it evicts from the one that keeps the most, so that each keeps as much as the others or all that it needs.
+/// use, it evicts from the dataset that keeps the most, so that each keeps as much as the others or all that it needs.
 #[derive(Debug, Default)]
 pub struct FirstCome {
     time: u64,

@@ -166,7 +166,7 @@ impl SampleCostFile {
         }
     }
 
-    /// Notes the fingerprint of the sizes of all samples. Returns the one that was noted before.
+    /// Notes the fingerprint of the sizes of all samples. Returns the fingerprint that was noted before.
     pub fn note_sizes(&mut self, sizes: Fingerprint) -> Option<Fingerprint> {
         let table = self.table();
         let noted = table.sizes;

@@ -207,7 +207,7 @@ async fn is_there(
     Ok(true)
 }
 
-/// Returns the suffixes and sizes of the files of a shard, the one that is written last first.
+/// Returns the suffixes and sizes of the files of a shard, the last written first.
 fn sizes(encoding: TokenEncoding, shard: &PlannedTokens) -> Vec<(&'static str, u64)> {
     let (documents, tokens) = (shard.documents, shard.bytes / encoding.token_bytes());
     let index = if encoding.has_masks() {

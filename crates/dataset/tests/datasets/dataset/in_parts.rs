@@ -262,7 +262,7 @@ async fn parts_that_are_missing_or_do_not_fit_are_named() {
     );
     fs::remove_file(path("set/.spdl/parts/part-0-of-2.json")).unwrap();
 
-    // A shard that is not the one that was packed.
+    // Another shard than was packed.
     let shard = path("set/shard-000001.tar");
     let whole = fs::read(&shard).unwrap();
     fs::write(&shard, &whole[..512]).unwrap();

@@ -84,7 +84,7 @@ impl AwsProfile {
     }
 }
 
-/// The files of profiles, and the name of the one that is used.
+/// The files of profiles, and the name of the used profile.
 #[derive(Clone, Debug)]
 struct ProfileFiles {
     profile: String,

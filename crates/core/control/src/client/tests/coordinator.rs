@@ -105,7 +105,7 @@ fn a_coordinator_that_goes_away_stops_no_batch_and_shows_in_the_wait_reason() {
     rank.wake();
     rank.heard(None);
     assert!(!rank.core.wait_reason(rank.now_ms).to_string().contains("timed out"));
-    assert!(rank.core.attached().is_some(), "no worker in the list is no reason to leave the one that serves");
+    assert!(rank.core.attached().is_some(), "no worker in the list is no reason to leave the home");
 }
 
 #[test]
