@@ -9,17 +9,11 @@ The job has `[sequence]`, a column `tokens`, and `labels` and `positions` that f
 
 from __future__ import annotations
 
-import argparse
-import itertools
-import os
-import pathlib
-
-import spdl_cluster
 import torch
 import torch.distributed as dist
+from resumable import Training, options
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, scaled_dot_product_attention
-from torch.nn.parallel import DistributedDataParallel
 
 
 class Block(nn.Module):
@@ -67,40 +61,15 @@ class GPT(nn.Module):
         return self.scores(self.last(x))
 
 
-def save(path: pathlib.Path, model: nn.Module, optimiser: torch.optim.Optimizer, loader: spdl_cluster.Loader) -> None:
-    """Saves a checkpoint atomically. The loader's part is the same on all ranks, and good for any number of them."""
-    parts = {"model": model.state_dict(), "optimiser": optimiser.state_dict(), "loader": loader.state_dict()}
-    partial = path.with_suffix(".partial")
-    torch.save(parts, partial)
-    os.replace(partial, path)
-
-
 def main() -> None:
     """Trains to the end of the job, or for some steps."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--job", help="a job file; without it, the launcher or the SPDL_* variables name a cluster's job")
-    parser.add_argument("--checkpoint", type=pathlib.Path, help="file to save to, and to go on from where it exists")
-    parser.add_argument("--every", type=int, default=100, help="steps between two checkpoints")
-    parser.add_argument("--steps", type=int, help="steps of this launch, at most")
+    parser = options(__doc__)
     parser.add_argument("--vocab", type=int, default=257, help="that of the job's column of tokens")
     arguments = parser.parse_args()
-
-    torch.manual_seed(17)
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo")
-    rank, world = dist.get_rank(), dist.get_world_size()
-    model = DistributedDataParallel(GPT(arguments.vocab))
-    optimiser = torch.optim.AdamW(model.parameters(), lr=3e-3)
-    state = None
-    if arguments.checkpoint and arguments.checkpoint.exists():
-        saved = torch.load(arguments.checkpoint, weights_only=True)
-        model.module.load_state_dict(saved["model"])
-        optimiser.load_state_dict(saved["optimiser"])
-        state = saved["loader"]
-
-    with spdl_cluster.local(arguments.job, state=state) if arguments.job else spdl_cluster.connect(state=state) as loader:
-        batches = (batch for _ in range(loader.epoch, loader.epochs) for batch in loader)
-        for done, batch in enumerate(itertools.islice(batches, arguments.steps), 1):
+    training = Training(arguments, lambda: GPT(arguments.vocab))
+    model, optimiser, rank, world = training.model, training.optimiser, training.rank, training.world
+    with training.loader as loader:
+        for done, batch in training.batches():
             # Documents are where positions begin again.
             scores = model(batch["tokens"], batch["positions"], (batch["positions"] == 0).cumsum(1))
             # Labels are shifted already, and -100, which is not counted, where nothing follows: at a document's end, and in padding.
@@ -113,14 +82,12 @@ def main() -> None:
             total = loss.detach()
             dist.all_reduce(total)
             optimiser.step()
-            if rank == 0:
-                # In one piece: all ranks write into one pipe.
-                at = batch.position
-                print(f"epoch {at.epoch}, sequence {at.offset}: loss {total.item() / tokens:.3f} of {tokens} tokens\n", end="", flush=True)
-                if arguments.checkpoint and done % arguments.every == 0:
-                    save(arguments.checkpoint, model.module, optimiser, loader)
-        if arguments.checkpoint and rank == 0:
-            save(arguments.checkpoint, model.module, optimiser, loader)
+            at = batch.position
+            training.report(f"epoch {at.epoch}, sequence {at.offset}: loss {total.item() / tokens:.3f} of {tokens} tokens")
+            if training.is_due(done):
+                training.save()
+        if arguments.checkpoint:
+            training.save()
         print(f"rank {rank} of {world}: audit with --receipt {loader.receipt}\n", end="", flush=True)
     dist.destroy_process_group()
 

@@ -154,10 +154,11 @@ def test_the_example_has_what_the_page_has(page: Recipe, tmp_path: pathlib.Path)
     assert all(column in job["column"] for column in changed["column"])
 
 
-def test_a_place_of_the_example_sees_what_is_before_it_in_its_document_alone() -> None:
+def test_a_place_of_the_example_sees_what_is_before_it_in_its_document_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     needs_torch()
     import torch
 
+    monkeypatch.syspath_prepend(ROOT / "python/examples")
     torch.manual_seed(1)
     model = module(ROOT / "python/examples/train_gpt.py").GPT(EOS + 1)
     ids, positions = torch.tensor([[0, 0, 0, 1, 1, 1, -1, -1]]), torch.tensor([[0, 1, 2, 0, 1, 2, 0, 1]])
