@@ -14,7 +14,7 @@ use std::{
 use smallvec::smallvec;
 use spdl_accounting::nanoseconds;
 use spdl_types::Position;
-use tokio::task::JoinSet;
+use tokio::{sync::oneshot, task::JoinSet};
 
 use super::{
     buffer::EarlySample,
@@ -38,6 +38,9 @@ pub(super) struct EarlyBatch<'b> {
     pub(super) groups: &'b [SampleGroup],
 }
 
+/// So many samples ask for one permit: each request that waits is looked at whenever one is granted.
+const PERMIT_SAMPLES: usize = 8;
+
 /// The samples of one batch that are decoded early.
 #[derive(Debug)]
 pub(super) struct EarlySamples {
@@ -47,23 +50,24 @@ pub(super) struct EarlySamples {
     unseen: Vec<usize>,
     /// Numbers of the groups of which only the slow samples have begun.
     seen: Vec<usize>,
-    /// By entry, the tasks that decode samples.
-    tasks: BTreeMap<u32, EarlyTask>,
+    /// By entry, the samples that are to be decoded, or are.
+    samples: BTreeMap<u32, PendingSample>,
+    /// The tasks that wait for permits. Dropping them ends that.
+    tasks: JoinSet<()>,
 }
 
-/// A task that decodes a sample early.
+/// A sample that is to be decoded early, or is.
 #[derive(Debug)]
-struct EarlyTask {
+struct PendingSample {
     /// Whether a thread has begun the sample, or its batch has taken it back: set by whichever comes first.
     is_taken: Arc<AtomicBool>,
-    /// The one task. Dropping it ends that.
-    decoding: JoinSet<Option<EarlySample>>,
+    decoded: oneshot::Receiver<EarlySample>,
 }
 
 impl EarlySamples {
     /// Creates the samples of a batch that has so many groups of them.
     pub(super) fn new(at: Position, groups: usize) -> Self {
-        Self { at, unseen: (0..groups).collect(), seen: Vec::new(), tasks: BTreeMap::new() }
+        Self { at, unseen: (0..groups).collect(), seen: Vec::new(), samples: BTreeMap::new(), tasks: JoinSet::new() }
     }
 
     /// Begins samples of a planned batch, as far as their bytes have come and there is memory for them: the slow ones at once, as if they
@@ -75,6 +79,7 @@ impl EarlySamples {
         if is_near {
             unseen.append(&mut seen);
         }
+        let mut usual = Vec::new();
         for nth in unseen {
             let Ok(fetched) = records::in_memory(feed, groups[nth].clone()) else {
                 self.unseen.push(nth);
@@ -83,9 +88,14 @@ impl EarlySamples {
             for sample in fetched.samples() {
                 let is_slow = feed.slow.lock().is_slow(sample.id, sample.bytes);
                 // What is mixed with a sample lies beside the slot anyway.
-                let is_free = (sample.entry as usize) < entries && !self.tasks.contains_key(&sample.entry);
+                let is_free = (sample.entry as usize) < entries && !self.samples.contains_key(&sample.entry);
                 if is_free && (is_slow || is_near) && feed.suspicion(sample.id) == Suspicion::None {
-                    self.begin_sample(feed, if is_slow { now } else { sequence }, *sample, bytes);
+                    let work = self.prepare(feed, *sample, bytes);
+                    if is_slow {
+                        self.decode(feed, now, work.into_iter().collect());
+                    } else {
+                        usual.extend(work);
+                    }
                 }
             }
             if !is_near {
@@ -93,25 +103,35 @@ impl EarlySamples {
             }
         }
         self.seen = seen;
+        while !usual.is_empty() {
+            let rest = usual.split_off(usual.len().min(PERMIT_SAMPLES));
+            self.decode(feed, sequence, std::mem::replace(&mut usual, rest));
+        }
     }
 
-    fn begin_sample(
+    /// Returns what a thread needs to decode a sample; `None` if its bytes have gone, or there is no memory for it.
+    fn prepare(
         &mut self,
-        feed: &Arc<Feed>,
-        sequence: u64,
+        feed: &Feed,
         sample: BatchSample,
         (fixed_bytes, has_ragged): (usize, bool),
-    ) {
-        let Ok(group) = records::in_memory(feed, smallvec![sample]) else { return };
+    ) -> Option<EarlyWork> {
+        let group = records::in_memory(feed, smallvec![sample]).ok()?;
         // What its ragged values take is known once they are decoded.
         let expected_bytes = fixed_bytes as u64 + if has_ragged { sample.bytes } else { 0 };
-        let Some(memory) = feed.memory.slots.reserve_early(expected_bytes) else { return };
-        let (progress, session) = (feed.progress.clone(), feed.session.id);
-        let request = DecodePermitRequest { progress, sequence, session, at: self.at };
-        let (is_taken, mut decoding) = (Arc::<AtomicBool>::default(), JoinSet::new());
-        let of_batch = EarlyWork { group, fixed_bytes, memory, is_taken: is_taken.clone() };
-        decoding.spawn(decode_early(feed.clone(), request, of_batch));
-        self.tasks.insert(sample.entry, EarlyTask { is_taken, decoding });
+        let memory = feed.memory.slots.reserve_early(expected_bytes)?;
+        let (is_taken, (done, decoded)) = (Arc::<AtomicBool>::default(), oneshot::channel());
+        self.samples.insert(sample.entry, PendingSample { is_taken: is_taken.clone(), decoded });
+        Some(EarlyWork { group, fixed_bytes, memory, is_taken, done })
+    }
+
+    /// Has samples decoded as if they were of batch number `sequence`.
+    fn decode(&mut self, feed: &Arc<Feed>, sequence: u64, samples: Vec<EarlyWork>) {
+        if !samples.is_empty() {
+            let (progress, session) = (feed.progress.clone(), feed.session.id);
+            let request = DecodePermitRequest { progress, sequence, session, at: self.at };
+            self.tasks.spawn(decode_early(feed.clone(), request, samples));
+        }
     }
 
     /// Takes the sample of an entry, if it has begun; `None` in the end if it could not be decoded. One that has not begun is taken back:
@@ -120,13 +140,13 @@ impl EarlySamples {
         &mut self,
         entry: u32,
     ) -> Option<impl Future<Output = Option<EarlySample>> + Send + 'static + use<>> {
-        let EarlyTask { is_taken, mut decoding } = self.tasks.remove(&entry)?;
+        let PendingSample { is_taken, decoded } = self.samples.remove(&entry)?;
         let has_begun = is_taken.swap(true, Relaxed);
-        has_begun.then_some(async move { decoding.join_next().await.and_then(Result::ok).flatten() })
+        has_begun.then_some(async move { decoded.await.ok() })
     }
 }
 
-/// What a task needs to decode a sample.
+/// What a thread needs to decode a sample.
 struct EarlyWork {
     /// The sample, alone.
     group: FetchedGroup,
@@ -134,29 +154,30 @@ struct EarlyWork {
     fixed_bytes: usize,
     memory: SampleReservation,
     is_taken: Arc<AtomicBool>,
+    done: oneshot::Sender<EarlySample>,
 }
 
-/// Decodes a sample once the scheduler grants a permit, unless its batch has taken it back. A sample that cannot be decoded is left to its
-/// batch, which decides what happens to it.
-async fn decode_early(feed: Arc<Feed>, request: DecodePermitRequest, work: EarlyWork) -> Option<EarlySample> {
+/// Has samples decoded once the scheduler grants a permit.
+async fn decode_early(feed: Arc<Feed>, request: DecodePermitRequest, samples: Vec<EarlyWork>) {
     let at = request.at;
-    let permit = feed.decoding.scheduler.take(request, 1).await;
-    let of_task = feed.clone();
-    let decoded = feed.decoding.run(move || {
-        // The next permit is granted once this sample is decoded.
-        let _permit = permit;
-        decode_beside(&of_task, at, work)
-    });
-    decoded.await.flatten()
+    let permit = Arc::new(feed.decoding.scheduler.take(request, samples.len()).await);
+    for work in samples {
+        let (of_sample, permit) = (feed.clone(), permit.clone());
+        feed.decoding.pool.spawn(move || {
+            decode_beside(&of_sample, at, work);
+            permit.finish(1);
+        });
+    }
 }
 
-/// Decodes a sample into memory of its own on the calling decoding thread.
-fn decode_beside(feed: &Feed, at: Position, work: EarlyWork) -> Option<EarlySample> {
-    let EarlyWork { group, fixed_bytes, memory, is_taken } = work;
+/// Decodes a sample into memory of its own on the calling decoding thread, unless its batch has taken it back. A sample that cannot be
+/// decoded is left to its batch, which decides what happens to it.
+fn decode_beside(feed: &Feed, at: Position, work: EarlyWork) {
+    let EarlyWork { group, fixed_bytes, memory, is_taken, done } = work;
     if feed.progress.is_cancelled() || is_taken.swap(true, Relaxed) {
-        return None;
+        return;
     }
-    let sample = group.samples().first()?;
+    let sample = &group.samples()[0];
     let decoding = &feed.decoding;
     let mut thread = decoding.threads.begin(decoding.thread_index(), feed.batch_id(at));
     thread.pause_if_due();
@@ -164,8 +185,10 @@ fn decode_beside(feed: &Feed, at: Position, work: EarlyWork) -> Option<EarlySamp
     let decoded = early.write(&feed.layout, |place| decode_sample(feed, (&group, &videos), sample, place, None));
     decoding.journal.mark(decoding.thread_index(), None);
     let took = thread.end_item();
-    let read_bytes = decoded.ok()?;
-    decoding.stages.decode.item(took, read_bytes);
-    feed.slow.lock().note(sample.id, sample.bytes, nanoseconds(took));
-    early.settled()
+    if let Ok(read_bytes) = decoded {
+        decoding.stages.decode.item(took, read_bytes);
+        feed.slow.lock().note(sample.id, sample.bytes, nanoseconds(took));
+        // The batch is gone if nobody waits for it.
+        let _ = early.settled().map(|early| done.send(early));
+    }
 }
