@@ -1,6 +1,6 @@
 """Compares `spdl-ctl tokenize` with Hugging Face's `tokenizers`: megabytes of text a second of CPU time, one thread each, on the same text.
 
-usage: python benches/text_to_tokens.py [--megabytes 50] [--rounds 5] [--program SPDL_CTL] [TOKENIZER ...]
+usage: python benches/text_to_tokens.py [--megabytes 50] [--rounds 5] [--memory SIZE] [--program SPDL_CTL] [TOKENIZER ...]
 
 Each round measures both, one after the other; the medians count. The library gets its texts as a list in memory, and the time is that of
 `encode_batch` alone. The command reads JSON lines and writes a shuffled dataset; of its time, what a few bytes of text take is subtracted:
@@ -46,6 +46,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--megabytes", type=float, default=50, help="amount of text")
     parser.add_argument("--rounds", type=int, default=5, help="measurements of each")
+    parser.add_argument("--memory", help="of the command: with 1, it writes all tokens twice, as it does most of a long source")
     parser.add_argument("--program", type=pathlib.Path, help="the spdl-ctl to measure")
     names = ", ".join(tokenizer_ids.PACKAGES)
     parser.add_argument("tokenizer", nargs="*", default=list(tokenizer_ids.PACKAGES), help=f"of {names}; all of these when not given")
@@ -57,7 +58,8 @@ def main() -> None:
     print("| tokenizer | spdl-ctl tokenize, MB/s | tokenizers, MB/s | ratio |\n|---|---|---|---|")
     for name in arguments.tokenizer:
         with tempfile.TemporaryDirectory() as folder:
-            ours, theirs = measure(program, tokenizer_ids.model(name), texts, arguments.rounds, pathlib.Path(folder))
+            tokenize: list[pathlib.Path | str] = [program, "tokenize", *(["--memory", arguments.memory] if arguments.memory else [])]
+            ours, theirs = measure(tokenize, tokenizer_ids.model(name), texts, arguments.rounds, pathlib.Path(folder))
         print(f"| {name} | {megabytes / ours:.2f} | {megabytes / theirs:.2f} | {theirs / ours:.2f} |", flush=True)
 
 
@@ -67,7 +69,7 @@ def release() -> pathlib.Path:
     return tokenizer_ids.TARGET / "release/spdl-ctl"
 
 
-def measure(program: pathlib.Path, model: pathlib.Path, texts: list[str], rounds: int, folder: pathlib.Path) -> tuple[float, float]:
+def measure(program: list[pathlib.Path | str], model: pathlib.Path, texts: list[str], rounds: int, folder: pathlib.Path) -> tuple[float, float]:
     """Returns the CPU seconds of both for all texts."""
     whole, empty = folder / "texts.jsonl", folder / "empty.jsonl"
     for path, lines in ((whole, texts), (empty, ["a"])):
@@ -81,10 +83,10 @@ def measure(program: pathlib.Path, model: pathlib.Path, texts: list[str], rounds
     return statistics.median(ours), statistics.median(theirs)
 
 
-def command(program: pathlib.Path, model: pathlib.Path, texts: pathlib.Path, out: pathlib.Path) -> float:
+def command(program: list[pathlib.Path | str], model: pathlib.Path, texts: pathlib.Path, out: pathlib.Path) -> float:
     """Returns the CPU seconds of a run of the command."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    subprocess.run([program, "tokenize", texts, out, "--tokenizer", model, "--threads", "1", "--json"], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run([*program, texts, out, "--tokenizer", model, "--threads", "1", "--json"], check=True, stdout=subprocess.DEVNULL)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
 

@@ -96,9 +96,10 @@ def test_threads_and_parts_change_nothing(tmp_path: pathlib.Path, order: list[st
     source = write_folder(tmp_path / "text", corpus())
     command = ["tokenize", source]
     ctl(*command, tmp_path / "one", *SMALL, "--name", "set", *order, "--threads", "1")
-    ctl(*command, tmp_path / "many", *SMALL, "--name", "set", *order, "--threads", "5")
     made = files(tmp_path / "one")
-    assert files(tmp_path / "many") == made
+    for memory in ("1", "100KiB", "1GiB"):
+        ctl(*command, tmp_path / memory, *SMALL, "--name", "set", *order, "--threads", "5", "--memory", memory)
+        assert files(tmp_path / memory) == made, memory
     parts = tmp_path / "parts"
     for part in ("2/3", "0/3"):
         ctl(*command, parts, *SMALL, "--name", "set", *order, "--part", part)
@@ -126,10 +127,11 @@ def kill_when(happened: Callable[[], bool], *arguments: object) -> bool:
     return process.wait() == -signal.SIGKILL
 
 
-@pytest.mark.parametrize("order", [[], ["--no-shuffle"]])
-def test_a_killed_command_goes_on_to_the_same_bytes(tmp_path: pathlib.Path, order: list[str]) -> None:
+@pytest.mark.parametrize("how", [["--no-shuffle", "--memory", "1"], ["--memory", "200KiB"], []])
+def test_a_killed_command_goes_on_to_the_same_bytes(tmp_path: pathlib.Path, how: list[str]) -> None:
+    """It does so whether no unit is in memory, some are, or all."""
     source = write_folder(tmp_path / "text", corpus() * 3)
-    options = [*SMALL, "--name", "set", "--threads", "1", *order]
+    options = [*SMALL, "--name", "set", "--threads", "1", *how]
     ctl("tokenize", source, tmp_path / "whole", *options)
     made = files(tmp_path / "whole")
     killed = 0

@@ -73,6 +73,10 @@ pub(crate) struct TokenizeArgs {
     /// Number of threads; that of the cores when not given. The dataset is the same with any number.
     #[arg(long)]
     threads: Option<NonZeroUsize>,
+    /// Memory in which units of the first half minute stay until shards are written of them; all others are written beside the dataset, and
+    /// read again. What is there when the process is killed is made again.
+    #[arg(long, value_name = "SIZE", default_value = "256MiB", value_parser = parse_bytes, conflicts_with = "part")]
+    memory: u64,
     /// Leaves out so many records that are refused, and tells how many there were and what was wrong with the first of them; one more ends
     /// the work. Of a part, so many of that part.
     #[arg(long, value_name = "MOST", default_value_t = 0)]
@@ -112,6 +116,7 @@ pub(crate) fn run(args: TokenizeArgs) -> CtlResult {
             block_bytes: new.block_size,
             overwrite: overwrite(args.force),
             threads,
+            memory_bytes: args.memory,
             skip_bad: args.skip_bad,
             ..TokenBuildOptions::new(encoding)
         };

@@ -82,6 +82,13 @@ impl Sorter {
         Self { folder: folder.clone(), memory_bytes, run: memory.0, spilled: None, items: 0 }
     }
 
+    /// Reserves memory for items of so many bytes together, if it has none: what grows is copied.
+    pub(crate) fn reserve(&mut self, bytes: u64) {
+        if self.run.bytes.capacity() == 0 {
+            self.run.bytes.reserve_exact(usize::try_from(bytes).unwrap_or(usize::MAX).min(self.memory_bytes));
+        }
+    }
+
     /// Adds an item.
     ///
     /// # Panics
@@ -123,6 +130,25 @@ impl Sorted {
     /// Returns the number of items.
     pub(crate) const fn len(&self) -> u64 {
         self.items
+    }
+
+    /// Returns whether all items are in memory, and none in a file.
+    pub(crate) const fn is_in_memory(&self) -> bool {
+        self.spilled.is_none()
+    }
+
+    /// Returns the memory that the items in memory take, in bytes.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        self.run.memory_bytes() as u64
+    }
+
+    /// Returns an item in memory, from 0 in the order of their keys: its key and its payload.
+    ///
+    /// # Panics
+    /// If there is no such item, or the items are in a file.
+    pub(crate) fn item(&self, number: usize) -> (&[u8], &[u8]) {
+        let (entry, bytes) = (&self.run.items[number], &self.run.bytes);
+        (entry.key(bytes), entry.payload(bytes))
     }
 
     /// Returns its memory, empty. It has none if the items are still in use elsewhere, or were written to a file.

@@ -78,7 +78,8 @@ impl TokenPackOptions {
         let Self { encoding, name, order, shard_bytes, block_bytes, overwrite, .. } = self;
         let (name, order, encoding) = (name.clone(), *order, *encoding);
         let (shard_bytes, block_bytes, overwrite) = (*shard_bytes, *block_bytes, *overwrite);
-        TokenBuildOptions { encoding, name, order, shard_bytes, block_bytes, overwrite, threads, skip_bad: 0 }
+        let of_encoding = TokenBuildOptions::new(encoding);
+        TokenBuildOptions { name, order, shard_bytes, block_bytes, overwrite, threads, ..of_encoding }
     }
 
     /// Returns how documents are read.

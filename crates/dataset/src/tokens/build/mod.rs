@@ -1,11 +1,13 @@
 //! Builds files of tokens from documents that a program makes, in parallel, on one or several machines. What was done stays when it is
 //! interrupted, and the files are the same however often that is.
 //!
-//! A source is cut into units. Each is made into a run, an object beside the manifest in which its documents are sorted by a hash. When
-//! all runs are there, each shard is merged from a range of hashes of all of them. Both appear as a whole, so that what is there need
-//! not be done again. At the end, the shards are indexed, and the runs are removed.
+//! A source is cut into units. Each is made into a run, in which its documents are sorted by a hash: in memory while there is room, and
+//! else an object beside the manifest. When all runs are there, each shard is merged from a range of hashes of all of them. Objects appear
+//! as a whole, so that what is there need not be done again. At the end, the shards are indexed, and the runs are removed.
 
 mod counts;
+mod kept;
+mod merged;
 mod run;
 mod shards;
 mod units;
@@ -33,12 +35,16 @@ use crate::{
 };
 
 use counts::BuildCounts;
+use kept::KeptRuns;
 use shards::{plan_shards, write_shards};
 use units::UnitWork;
 use work::{BuildPlan, remove_unfinished_runs, unit_of};
 
 pub use counts::TokenBuildProgress;
 pub(crate) use work::{remove_plan_and_runs, remove_runs};
+
+/// Default of the memory in which documents are kept until they are merged, in bytes.
+const DEFAULT_KEPT_BYTES: u64 = 256 << 20;
 
 /// A document of a source.
 #[derive(Debug)]
@@ -98,6 +104,9 @@ pub struct TokenBuildOptions {
     pub overwrite: Overwrite,
     /// Number of threads. Default: 1.
     pub threads: usize,
+    /// Memory in which the documents of the first half minute stay until they are merged, in bytes; all others are written, and read again.
+    /// A part of several writes all. With a higher value, more of that half minute is made again after a kill. Default: 256 MiB.
+    pub memory_bytes: u64,
     /// Upper limit of the bad documents that are left out; one more ends the work. Default: 0.
     pub skip_bad: u64,
 }
@@ -114,6 +123,7 @@ impl TokenBuildOptions {
             block_bytes: DEFAULT_BLOCK_BYTES,
             overwrite: Overwrite::Refuse,
             threads: 1,
+            memory_bytes: DEFAULT_KEPT_BYTES,
             skip_bad: 0,
         }
     }
@@ -177,11 +187,21 @@ pub async fn build_tokens(
         return finished(to, &plan).await;
     }
     let counts = Arc::new(BuildCounts::default());
+    let kept = KeptRuns::within(options.memory_bytes);
     remove_unfinished_runs(to, |_| true)?;
-    let report = || progress(counts.progress(source.read_bytes(), source.bytes()));
-    let work = UnitWork::new(to, source, &plan, options, (0..plan.units()).collect(), &counts);
-    Arc::new(work).run(options.threads, &report, &mut stop).await?;
-    finish(to, &plan, options.threads, &counts, progress, stop).await
+    let built = async {
+        let report = || progress(counts.progress(source.read_bytes(), source.bytes()));
+        let units = (0..plan.units()).collect();
+        let work = Arc::new(UnitWork::new(to, source, &plan, options, units, &kept, &counts));
+        work.run(options.threads, &report, &mut stop).await?;
+        finish(to, &plan, options.threads, &kept, &counts, progress, stop).await
+    };
+    let built = built.await;
+    if built.is_err() {
+        // The first error is the one to report.
+        let _ = kept.write(to, &plan).await;
+    }
+    built
 }
 
 /// Makes the runs of one part of a source, of which [`merge_tokens`] makes a dataset when all parts are done. It stops when `stop` is
@@ -214,7 +234,9 @@ pub async fn build_token_part(
     let counts = Arc::new(BuildCounts::default());
     remove_unfinished_runs(to, is_own)?;
     let report = || progress(counts.progress(source.read_bytes(), total_bytes));
-    Arc::new(UnitWork::new(to, source, &plan, options, units, &counts))
+    // What merges all parts is another process.
+    let kept = KeptRuns::within(0);
+    Arc::new(UnitWork::new(to, source, &plan, options, units, &kept, &counts))
         .run(options.threads, &report, &mut stop)
         .await?;
     Ok(TokenPartReport {
@@ -252,7 +274,8 @@ pub async fn merge_tokens(to: &DatasetStore, threads: usize) -> Result<Option<To
         return Err(DatasetError::Parts { url: to.url().to_owned(), problem });
     }
     let counts = Arc::new(BuildCounts::default());
-    finish(to, &plan, threads, &counts, &|_| {}, std::pin::pin!(std::future::pending())).await.map(Some)
+    let kept = KeptRuns::within(0);
+    finish(to, &plan, threads, &kept, &counts, &|_| {}, std::pin::pin!(std::future::pending())).await.map(Some)
 }
 
 /// Begins to build, or goes on with what has the same plan.
@@ -280,6 +303,7 @@ async fn finish(
     to: &DatasetStore,
     plan: &BuildPlan,
     threads: usize,
+    kept: &Arc<KeptRuns>,
     counts: &Arc<BuildCounts>,
     progress: &(dyn Fn(TokenBuildProgress) + Send + Sync),
     mut stop: impl Future<Output = ()> + Unpin,
@@ -287,13 +311,14 @@ async fn finish(
     let encoding = plan.encoding()?;
     to.remove_temporaries_below(METADATA_FOLDER)?;
     let merging = async {
-        let (shards, totals) = plan_shards(to, plan).await?;
+        let (shards, totals) = plan_shards(to, plan, kept).await?;
         if shards.is_empty() {
+            kept.clear();
             end_runs(to).await?;
             let problem = format!("no document has a token: {} are empty, and {} bad", totals.empty, totals.bad);
             return Err(DatasetError::Nothing { origin: "the source".to_owned(), problem });
         }
-        let names = write_shards(to, encoding, shards, threads, counts).await?;
+        let names = write_shards(to, encoding, shards, threads, kept, counts).await?;
         Ok((names, totals))
     };
     let (names, totals) = tokio::select! {

@@ -45,6 +45,22 @@ pub(super) struct SliceStart {
 }
 
 impl RunFacts {
+    /// Begins the facts of a unit's run without documents. `totals` has the documents that were left out.
+    pub(super) fn begin(plan: &BuildPlan, unit: u32, totals: RunTotals) -> Self {
+        Self { data_bytes: 0, totals: RunTotals { documents: 0, ..totals }, identity: plan.fingerprint(unit) }
+    }
+
+    /// Adds a document of so many bytes.
+    pub(super) const fn add(&mut self, bytes: usize) {
+        self.data_bytes += HEAD_BYTES + bytes as u64;
+        self.totals.documents += 1;
+    }
+
+    /// Returns where the next document begins.
+    pub(super) const fn here(&self) -> SliceStart {
+        SliceStart { offset: self.data_bytes, documents: self.totals.documents }
+    }
+
     fn to_bytes(self) -> Vec<u8> {
         let RunTotals { documents, tokens, empty, bad } = self.totals;
         let numbers = [self.data_bytes, documents, tokens, empty, bad].map(u64::to_le_bytes).concat();
@@ -68,6 +84,14 @@ impl RunFacts {
     }
 }
 
+/// Makes the index of a run of sorted documents, each of which it is told of.
+pub(super) struct RunIndex {
+    /// Number of slices of the range of hashes; `None` if slices are cut by size.
+    slices: Option<u64>,
+    slice_bytes: u64,
+    starts: Vec<SliceStart>,
+}
+
 /// Makes the bytes of a run of sorted documents, piece by piece.
 pub(super) struct RunPieces {
     sorted: SortedItems,
@@ -75,45 +99,57 @@ pub(super) struct RunPieces {
     item: SortedItem,
     /// Whether it is still to be written.
     is_waiting: bool,
-    /// Number of slices of the range of hashes; `None` if slices are cut by size.
-    slices: Option<u64>,
-    slice_bytes: u64,
     facts: RunFacts,
-    index: Vec<SliceStart>,
+    index: RunIndex,
     hasher: Xxh3,
     is_done: bool,
 }
 
+impl RunIndex {
+    pub(super) fn new(plan: &BuildPlan) -> Self {
+        let slices = plan.seed.map(|_| plan.slices.into());
+        Self { slices, slice_bytes: plan.slice_bytes(), starts: vec![SliceStart::default()] }
+    }
+
+    /// Notes the document with this hash, which begins here.
+    pub(super) fn add(&mut self, hash: u64, here: SliceStart) {
+        match self.slices {
+            Some(slices) => {
+                let slice = ((u128::from(hash) * u128::from(slices)) >> 64) as usize;
+                self.starts.resize(self.starts.len().max(slice + 1), here);
+            }
+            None if here.offset >= self.starts.last().map_or(0, |slice| slice.offset) + self.slice_bytes => {
+                self.starts.push(here)
+            }
+            None => {}
+        }
+    }
+
+    /// Takes the starts of all slices, and the end, which is here.
+    pub(super) fn end(&mut self, here: SliceStart) -> Vec<SliceStart> {
+        let entries = self.slices.map_or(self.starts.len() + 1, |slices| slices as usize + 1);
+        self.starts.resize(entries, here);
+        std::mem::take(&mut self.starts)
+    }
+}
+
+/// Returns the hash of a document, which is the key that it is sorted by, most significant byte first.
+pub(super) fn hash_of(key: &[u8]) -> u64 {
+    u64::from_be_bytes(key.try_into().expect("a key is a hash"))
+}
+
 impl RunPieces {
-    /// Makes a run of documents whose keys are their hashes, most significant byte first. `totals` lacks the documents, which are
-    /// counted as they are written.
+    /// Makes a run of documents whose keys are their hashes, most significant byte first. Those of `totals` are counted as they are
+    /// written.
     pub(super) fn new(plan: &BuildPlan, unit: u32, sorted: SortedItems, totals: RunTotals) -> Self {
-        let facts = RunFacts { data_bytes: 0, totals, identity: plan.fingerprint(unit) };
         Self {
             sorted,
             item: SortedItem::default(),
             is_waiting: false,
-            slices: plan.seed.map(|_| plan.slices.into()),
-            slice_bytes: plan.slice_bytes(),
-            facts,
-            index: vec![SliceStart::default()],
+            facts: RunFacts::begin(plan, unit, totals),
+            index: RunIndex::new(plan),
             hasher: Xxh3::new(),
             is_done: false,
-        }
-    }
-
-    /// Notes where the slice of the next document begins.
-    fn begin_slice(&mut self, hash: u64) {
-        let here = SliceStart { offset: self.facts.data_bytes, documents: self.facts.totals.documents };
-        match self.slices {
-            Some(slices) => {
-                let slice = ((u128::from(hash) * u128::from(slices)) >> 64) as usize;
-                self.index.resize(self.index.len().max(slice + 1), here);
-            }
-            None if here.offset >= self.index.last().map_or(0, |slice| slice.offset) + self.slice_bytes => {
-                self.index.push(here)
-            }
-            None => {}
         }
     }
 
@@ -126,14 +162,13 @@ impl RunPieces {
             if self.is_waiting {
                 break;
             }
-            let hash = u64::from_be_bytes(self.item.key.as_slice().try_into().expect("a key is a hash"));
-            self.begin_slice(hash);
+            let hash = hash_of(&self.item.key);
+            self.index.add(hash, self.facts.here());
             let SortedItem { payload, .. } = &self.item;
             piece.extend_from_slice(&hash.to_le_bytes());
             piece.extend_from_slice(&(payload.len() as u32).to_le_bytes());
             piece.extend_from_slice(payload);
-            self.facts.data_bytes += bytes as u64;
-            self.facts.totals.documents += 1;
+            self.facts.add(payload.len());
         }
         self.hasher.update(&piece);
         Ok(piece)
@@ -141,11 +176,9 @@ impl RunPieces {
 
     /// Returns the index and the end.
     fn end(&mut self) -> Vec<u8> {
-        let here = SliceStart { offset: self.facts.data_bytes, documents: self.facts.totals.documents };
-        let entries = self.slices.map_or(self.index.len() + 1, |slices| slices as usize + 1);
-        self.index.resize(entries, here);
-        let entry = |slice: &SliceStart| [slice.offset, slice.documents].map(u64::to_le_bytes).concat();
-        let mut end: Vec<u8> = self.index.iter().flat_map(entry).collect();
+        let index = self.index.end(self.facts.here());
+        let entry = |slice: SliceStart| [slice.offset, slice.documents].map(u64::to_le_bytes).concat();
+        let mut end: Vec<u8> = index.into_iter().flat_map(entry).collect();
         end.extend(self.facts.to_bytes());
         self.hasher.update(&end);
         end.extend(self.hasher.digest().to_le_bytes());

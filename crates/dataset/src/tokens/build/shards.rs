@@ -2,7 +2,6 @@
 
 use std::{cmp::Reverse, collections::BinaryHeap, ops::Range, sync::Arc};
 
-use bytes::{Buf, Bytes};
 use futures::{StreamExt, TryStreamExt, stream};
 use spdl_shard::{
     format::{
@@ -16,7 +15,9 @@ use tokio::task::JoinSet;
 
 use super::{
     BuildCounts,
-    run::{HEAD_BYTES, SliceStart, index, range},
+    kept::KeptRuns,
+    merged::MergedRun,
+    run::{HEAD_BYTES, RunFacts, SliceStart, index},
     work::{BuildPlan, RunTotals, run_name},
 };
 use crate::{
@@ -84,8 +85,10 @@ fn between(start: SliceStart, end: SliceStart) -> (u64, u64) {
 pub(super) async fn plan_shards(
     to: &DatasetStore,
     plan: &BuildPlan,
+    kept: &KeptRuns,
 ) -> Result<(Vec<PlannedTokens>, RunTotals), DatasetError> {
-    let indexes = || stream::iter(0..plan.units()).map(|unit| index(to, plan, unit)).buffered(INDEXES_AT_ONCE);
+    let indexes =
+        || stream::iter(0..plan.units()).map(|unit| any_index(to, plan, kept, unit)).buffered(INDEXES_AT_ONCE);
     let mut totals = RunTotals::default();
     let mut cutter = Cutter { shard_bytes: plan.shard_bytes, shards: Vec::new() };
     let mut slices = vec![(0, 0); plan.slices as usize];
@@ -122,12 +125,26 @@ pub(super) async fn plan_shards(
     Ok((cutter.shards, totals))
 }
 
+/// Returns the index of a unit's run, in memory or from the store.
+async fn any_index(
+    to: &DatasetStore,
+    plan: &BuildPlan,
+    kept: &KeptRuns,
+    unit: u32,
+) -> Result<(RunFacts, Vec<SliceStart>), DatasetError> {
+    match kept.run(unit) {
+        Some(run) => Ok(run.index()),
+        None => index(to, plan, unit).await,
+    }
+}
+
 /// Writes the shards that are not there yet, some at once, and returns the names of all.
 pub(super) async fn write_shards(
     to: &DatasetStore,
     encoding: TokenEncoding,
     shards: Vec<PlannedTokens>,
     at_once: usize,
+    kept: &Arc<KeptRuns>,
     counts: &Arc<BuildCounts>,
 ) -> Result<Vec<String>, DatasetError> {
     let suffixes = encoding.suffixes();
@@ -139,8 +156,8 @@ pub(super) async fn write_shards(
         while writing.len() >= at_once {
             writing.join_next().await.expect("there is one").expect("writing does not panic")?;
         }
-        let (to, counts) = (to.clone(), Arc::clone(counts));
-        writing.spawn(async move { write_shard(&to, encoding, number, shard, &counts).await });
+        let (to, kept, counts) = (to.clone(), Arc::clone(kept), Arc::clone(counts));
+        writing.spawn(async move { write_shard(&to, encoding, number, shard, &kept, &counts).await });
     }
     while let Some(written) = writing.join_next().await {
         written.expect("writing does not panic")?;
@@ -153,6 +170,7 @@ async fn write_shard(
     encoding: TokenEncoding,
     number: u64,
     shard: PlannedTokens,
+    kept: &KeptRuns,
     counts: &BuildCounts,
 ) -> Result<(), DatasetError> {
     if is_there(to, encoding, number, &shard).await? {
@@ -162,8 +180,7 @@ async fn write_shard(
     let most = if to.local_folder().is_some() { MAX_LOCAL_CHUNK_BYTES } else { MAX_CHUNK_BYTES };
     let chunk_bytes = (READ_BYTES / shard.parts.len().max(1) as u64).clamp(MIN_CHUNK_BYTES, most);
     let readers = shard.parts.into_iter().map(|(unit, part)| async move {
-        let (at, end) = (part.start, part.end);
-        let mut reader = MergedRun { to, unit, at, end, chunk_bytes, chunk: Bytes::new(), document_bytes: 0 };
+        let mut reader = MergedRun::open(to, kept, unit, part, chunk_bytes);
         Ok::<_, DatasetError>((reader.head().await?, reader))
     });
     let opened: Vec<_> = stream::iter(readers).buffered(INDEXES_AT_ONCE).try_collect().await?;
@@ -176,7 +193,7 @@ async fn write_shard(
     let mut writer = TokenShardWriter::new(to, encoding, number, u64::MAX, None)?;
     while let Some(Reverse((_, place))) = heads.pop() {
         let reader: &mut MergedRun<'_> = &mut readers[place];
-        writer.add(&reader.document().await?).await?;
+        writer.add(reader.document().await?).await?;
         heads.extend(reader.head().await?.map(|hash| Reverse((hash, place))));
     }
     writer.finish().await?;
@@ -220,58 +237,6 @@ fn sizes(encoding: TokenEncoding, shard: &PlannedTokens) -> Vec<(&'static str, u
     sizes.extend(encoding.has_masks().then_some((DS_LOSS_SUFFIX, tokens)));
     sizes.push((encoding.suffix(), tokens * encoding.dtype().bytes() as u64));
     sizes
-}
-
-/// Reads documents of a run one by one.
-struct MergedRun<'r> {
-    to: &'r DatasetStore,
-    unit: u32,
-    /// Where the next chunk begins.
-    at: u64,
-    end: u64,
-    chunk_bytes: u64,
-    /// What was read and not taken.
-    chunk: Bytes,
-    /// Bytes of the document whose hash was taken.
-    document_bytes: u64,
-}
-
-impl MergedRun<'_> {
-    /// Takes the next bytes. Only those that two chunks have parts of are copied.
-    async fn take(&mut self, bytes: u64) -> Result<Bytes, DatasetError> {
-        let missing = bytes.saturating_sub(self.chunk.len() as u64);
-        if missing == 0 {
-            return Ok(self.chunk.split_to(bytes as usize));
-        }
-        let begun = std::mem::take(&mut self.chunk);
-        let end = (self.at + missing.max(self.chunk_bytes)).min(self.end);
-        if end > self.at {
-            self.chunk = range(self.to, self.unit, self.at..end).await?;
-        }
-        if missing > self.chunk.len() as u64 {
-            let problem = "is damaged: a document ends behind its slice; remove it, and tokenize again".to_owned();
-            return Err(DatasetError::Parts { url: self.to.url_of(&run_name(self.unit)), problem });
-        }
-        self.at = end;
-        let rest = self.chunk.split_to(missing as usize);
-        Ok(if begun.is_empty() { rest } else { [begun, rest].concat().into() })
-    }
-
-    /// Takes the hash of the next document, and returns it; `None` at the end.
-    async fn head(&mut self) -> Result<Option<u64>, DatasetError> {
-        if self.chunk.is_empty() && self.at == self.end {
-            return Ok(None);
-        }
-        let mut head = self.take(HEAD_BYTES).await?;
-        let hash = head.get_u64_le();
-        self.document_bytes = head.get_u32_le().into();
-        Ok(Some(hash))
-    }
-
-    /// Takes the tokens of that document, with their mask.
-    async fn document(&mut self) -> Result<Bytes, DatasetError> {
-        self.take(self.document_bytes).await
-    }
 }
 
 #[cfg(test)]

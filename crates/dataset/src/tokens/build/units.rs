@@ -1,4 +1,4 @@
-//! Tokenizes units on several threads, each into a run.
+//! Tokenizes units on several threads, each into a run, in memory or in the store.
 
 use std::{
     collections::BTreeMap,
@@ -15,13 +15,13 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::{
     BuildCounts, DocumentSource, SourceDocument, TokenBuildOptions,
-    run::{RunPieces, checked},
+    kept::{KeptRuns, write_run},
+    run::checked,
     stopped,
-    work::{BuildPlan, RunTotals, run_name},
+    work::{BuildPlan, RunTotals},
 };
 use crate::{
     DatasetError,
-    folder::put_pieces,
     sorter::{SortMemory, Sorter},
     tokens::TokenEncoding,
 };
@@ -39,6 +39,7 @@ pub(super) struct UnitWork {
     pub(super) encoding: TokenEncoding,
     skip_bad: u64,
     pub(super) units: Vec<u32>,
+    kept: Arc<KeptRuns>,
     pub(super) counts: Arc<BuildCounts>,
     next: AtomicUsize,
     /// Set when the threads have to end.
@@ -52,6 +53,7 @@ impl UnitWork {
         plan: &BuildPlan,
         options: &TokenBuildOptions,
         units: Vec<u32>,
+        kept: &Arc<KeptRuns>,
         counts: &Arc<BuildCounts>,
     ) -> Self {
         Self {
@@ -61,6 +63,7 @@ impl UnitWork {
             encoding: options.encoding,
             skip_bad: options.skip_bad,
             units,
+            kept: Arc::clone(kept),
             counts: Arc::clone(counts),
             next: AtomicUsize::new(0),
             has_to_end: AtomicBool::new(false),
@@ -126,6 +129,8 @@ impl UnitWork {
             return Ok(());
         }
         let mut sorter = Sorter::within(std::mem::take(memory), &self.to.temporary_folder(), SORT_BYTES);
+        // The tokens of a text take about as much as the text.
+        sorter.reserve(self.source.unit_bytes(unit as usize) / 4 * 5);
         let (mut number, mut totals) = (0_u64, RunTotals::default());
         let mut stored = self.encoding.documents();
         let mut is_ended = false;
@@ -166,9 +171,10 @@ impl UnitWork {
         }
         read?;
         let sorted = sorter.finish()?;
-        let pieces = RunPieces::new(&self.plan, unit, sorted.iter()?, totals);
-        runtime.block_on(put_pieces(&self.to, &run_name(unit), pieces))?;
-        *memory = sorted.into_memory();
+        if !self.kept.keep(&self.plan, unit, &sorted, totals) {
+            runtime.block_on(write_run(&self.to, &self.plan, unit, &sorted, totals))?;
+            *memory = sorted.into_memory();
+        }
         Ok(())
     }
 

@@ -46,6 +46,11 @@ impl Writes {
         self.begun.load(Ordering::Relaxed) > self.at
     }
 
+    /// Returns the number of writes that were begun.
+    pub(super) fn begun(&self) -> usize {
+        self.begun.load(Ordering::Relaxed)
+    }
+
     /// Waits until the process would have been killed.
     pub(super) async fn killed(&self) {
         self.killed.notified().await;

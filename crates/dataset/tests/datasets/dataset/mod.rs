@@ -13,6 +13,7 @@ mod listed;
 mod originals;
 mod replaced;
 mod tokens;
+mod tokens_built;
 mod written;
 
 use std::{collections::BTreeMap, fs, path::Path, sync::Mutex};
