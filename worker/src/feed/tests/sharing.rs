@@ -155,7 +155,7 @@ async fn jobs_share_the_columns_that_they_have_in_common() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn bad_samples_are_bad_for_each_rank_and_reported_once() {
+async fn bad_samples_are_bad_for_each_rank_and_reported_once_for_each_job() {
     let bad = [3, 50, 51, 119];
     for policy in ["substitute", "mask"] {
         let fixture = FeedFixture::new(&bad, &format!("bad_samples = \"{policy}\"\n{JOB}"));
@@ -166,11 +166,12 @@ async fn bad_samples_are_bad_for_each_rank_and_reported_once() {
             assert!(received == expected, "{policy}");
         }
         assert!(resources.sharing.stats().samples.taken > 0);
-        // Jobs with the same samples have one ledger.
-        let mut reported: Vec<SampleId> =
-            resources.decoding.bad.lock().unreported(100).iter().map(|sample| sample.sample).collect();
+        // Jobs with the same samples have one ledger, and are known by their names.
+        let unreported = resources.decoding.bad.lock().unreported(100);
+        let mut reported: Vec<_> = unreported.iter().map(|bad| (bad.job.as_str(), bad.sample)).collect();
         reported.sort_unstable();
-        assert_eq!(reported, bad.map(SampleId), "{policy}");
+        let of_job = |job| bad.map(move |id| (job, SampleId(id)));
+        assert_eq!(reported, ["first", "second"].map(of_job).concat(), "{policy}");
     }
 }
 
