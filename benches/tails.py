@@ -245,7 +245,7 @@ def measured(samples: Samples, loader: str, args: argparse.Namespace) -> dict[st
         batch = next(batches)
         now = time.perf_counter()
         waits.append(now - asked)
-        digest = zlib.crc32(numpy.ascontiguousarray(batch).tobytes(), digest)
+        digest = zlib.crc32(numpy.ascontiguousarray(batch), digest)
         del batch
         time.sleep(max(0.0, now + step_s - time.perf_counter()))
     waits = waits[WARM:]
