@@ -9,7 +9,7 @@
 use std::{
     fmt::Debug,
     io::Write,
-    process::{Command, Stdio},
+    process::{Child, Command, Stdio},
 };
 
 use serde::Serialize;
@@ -18,20 +18,31 @@ use serde_json::Value;
 /// The folder of the second implementation, and of the golden vectors.
 pub(crate) const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../tests/order");
 
-/// Returns what a program of the second implementation makes of each case.
+/// Returns what a program of the second implementation makes of each case. It is slow, so two processes take half of the cases each.
 pub(crate) fn python(program: &str, cases: &[impl Serialize]) -> Vec<Value> {
-    let mut child = Command::new("python3")
+    let halves = cases.chunks(cases.len().div_ceil(2).max(1)).map(|half| serde_json::to_vec(half).unwrap());
+    let processes: Vec<_> = halves.map(|half| (start(program), half)).collect();
+    std::thread::scope(|scope| {
+        let made = processes.into_iter().map(|(child, input)| scope.spawn(move || made_by(program, child, &input)));
+        let made: Vec<_> = made.collect();
+        made.into_iter().flat_map(|values| values.join().unwrap()).collect()
+    })
+}
+
+fn start(program: &str) -> Child {
+    Command::new("python3")
         .arg("-B")
         .arg(format!("{FOLDER}/{program}"))
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
-        .expect("this test runs `python3`; install Python 3.9 or later and put it on the PATH");
-    let input = serde_json::to_vec(cases).unwrap();
-    let mut stdin = child.stdin.take().unwrap();
-    let writer = std::thread::spawn(move || stdin.write_all(&input));
+        .expect("this test runs `python3`; install Python 3.9 or later and put it on the PATH")
+}
+
+/// Returns what a process makes of the cases that it gets. It reads all of them before it writes.
+fn made_by(program: &str, mut child: Child, input: &[u8]) -> Vec<Value> {
+    child.stdin.take().unwrap().write_all(input).unwrap();
     let output = child.wait_with_output().unwrap();
-    writer.join().unwrap().unwrap();
     assert!(output.status.success(), "`python3 tests/order/{program}` ended with {}", output.status);
     serde_json::from_slice(&output.stdout).unwrap()
 }
