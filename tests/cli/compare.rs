@@ -1,6 +1,9 @@
 //! `compare`, and the reports that it reads: of files and of a cluster.
 
-use std::path::{Path, PathBuf};
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use serde_json::{Value, json};
 use spdl_testkit::processes::{Cluster, Finished, ServerProcess, TestDataset, ctl, run};
@@ -164,6 +167,7 @@ fn runs_of_a_cluster_are_compared_by_name_and_kept_as_files() {
         if let Some(cpu_s) = shown["cpu_s_per_sample"]["decode"].as_f64() {
             break cpu_s;
         }
+        std::thread::sleep(Duration::from_millis(50));
     };
     assert!(cpu_s > 0.0);
 }

@@ -5,6 +5,7 @@ use std::{
     os::unix::process::ExitStatusExt,
     path::Path,
     process::{Command, Stdio},
+    time::Duration,
 };
 
 use object_store::ObjectStoreExt;
@@ -90,7 +91,7 @@ fn a_packing_of_tokens_that_is_killed_at_any_time_leaves_whole_pairs() {
         );
         let idx = set.join(format!("shard-{pairs:06}.idx"));
         while !idx.exists() && !set.join(".spdl/manifest.spdl").exists() {
-            std::thread::yield_now();
+            std::thread::sleep(Duration::from_millis(1));
         }
         packing.kill();
         if !set.join(".spdl/manifest.spdl").exists() {

@@ -1,6 +1,6 @@
 //! A store that is unavailable for a long time: the job waits, reports the reason, and goes on by itself.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use spdl_testkit::{
     http,
@@ -29,7 +29,7 @@ async fn a_rank_waits_for_a_store_that_went_away_and_reports_the_reason() {
             }
             tokio::select! {
                 next = fed.next() => assert!(next.unwrap(), "the end came without the store"),
-                () = tokio::task::yield_now() => {}
+                () = tokio::time::sleep(Duration::from_millis(1)) => {}
             }
         };
         for part in ["`here`", stage, object, "rank 0 of job `raw`", "in all, the last with"] {
@@ -94,6 +94,7 @@ async fn a_store_that_is_away_is_reported_to_trainer_and_operator_and_the_job_go
             break text;
         }
         assert!(started.elapsed() < LIMIT, "no trouble with the store: {text}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
     };
     assert!(metric(&text, "spdl_worker_store_retries_total") > 0.0);
     stored.proxy.forget_orders();

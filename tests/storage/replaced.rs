@@ -1,5 +1,7 @@
 //! A shard that was replaced after the manifest was made is refused by name.
 
+use std::time::Duration;
+
 use object_store::{ObjectStoreExt, WriteMultipart};
 use spdl_testkit::{
     processes::{ctl, run},
@@ -49,7 +51,7 @@ impl StorageFixture {
         while !fed.feed.stall().is_some_and(|stall| stall.waiting_for.contains("have failed for")) {
             tokio::select! {
                 next = fed.next() => assert!(next.unwrap(), "the end came without the shard"),
-                () = tokio::task::yield_now() => {}
+                () = tokio::time::sleep(Duration::from_millis(1)) => {}
             }
         }
         replace().await;
