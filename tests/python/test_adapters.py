@@ -26,7 +26,7 @@ torch = pytest.importorskip("torch", reason=os.environ.get("SPDL_TEST_NO_TORCH",
 
 HERE = pathlib.Path(__file__).parent
 #: What programs import that are run on ranks; torchtitan's changes torch before it imports more.
-IMPORTS = {"torchtitan_program.py": "datasets,torch._dynamo,torch.distributed.fsdp", "trainer_program.py": "datasets,transformers.trainer"}
+IMPORTS = {"torchtitan_program.py": "datasets,torch.distributed.fsdp", "trainer_program.py": "datasets,transformers.trainer"}
 #: Places of a sequence, of two documents with their ends.
 SEQ_LEN = 96
 

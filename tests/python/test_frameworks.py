@@ -11,6 +11,7 @@ import tempfile
 import pytest
 from conftest import LIMIT_S
 from launcher import left
+from torchrun import FORKING
 
 pytest.importorskip("torch", reason=os.environ.get("SPDL_TEST_NO_TORCH", "torch is not installed"))
 
@@ -20,8 +21,8 @@ ABSENT = os.environ.get("SPDL_TEST_NO_FRAMEWORKS", "it is not installed")
 
 def run(example: str, *arguments: object, ranks: int = 0) -> str:
     """Runs an example, which must leave nothing, and returns the last lines of its output."""
-    launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"] if ranks else []
-    command = [sys.executable, *launcher, EXAMPLES / example, *arguments]
+    launcher = [*FORKING, "torch.distributed.fsdp", "--standalone", f"--nproc-per-node={ranks}"] if ranks else [sys.executable]
+    command = [*launcher, EXAMPLES / example, *arguments]
     with tempfile.TemporaryDirectory() as temporary:
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "TMPDIR": temporary}
         done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=2 * LIMIT_S, env=environment)

@@ -12,7 +12,6 @@ import shlex
 import shutil
 import signal
 import subprocess
-import sys
 import sysconfig
 import tarfile
 from collections.abc import Callable, Iterator
@@ -22,6 +21,7 @@ import pytest
 import slurm
 import stores
 from conftest import LAUNCHERS, LIMIT_S, MakeJob, ctl, needs
+from torchrun import FORKING
 
 ROOT = pathlib.Path(__file__).parents[2]
 RECIPES = ROOT / "docs/recipes"
@@ -57,9 +57,7 @@ class Recipe:
         programs = folder / "programs"
         programs.mkdir()
         (programs / "spdl-ctl").symlink_to(os.environ["SPDL_TEST_CTL"])
-        # That of an editable install runs the Python of the environment that it is a copy of.
-        (programs / "torchrun").write_text(f'#!/bin/sh\nexec {sys.executable} -m torch.distributed.run "$@"\n')
-        (programs / "torchrun").chmod(0o755)
+        self.imports("")
         own = {name: value for name, value in os.environ.items() if name not in LAUNCHERS}
         self._variables = {
             **own,
@@ -70,6 +68,12 @@ class Recipe:
             "SPDL_WORKER_MEMORY": "256MiB",
             **variables,
         }
+
+    def imports(self, modules: str) -> None:
+        """Names the modules that torchrun imports for its ranks, with commas between them."""
+        program = self.folder / "programs/torchrun"
+        program.write_text(f'#!/bin/sh\nexec {shlex.join([*FORKING, modules])} "$@"\n')
+        program.chmod(0o755)
 
     def run(self, begins: str, changed: str | None = None) -> str:
         """Runs the next block, which begins with this, and returns what it prints. With `changed` it runs that, and leaves the
@@ -356,6 +360,7 @@ def test_a_classifier_on_two_ranks_stops_in_an_epoch_and_goes_on(
     needs(framework, ABSENT)
     needs("torchmetrics", ABSENT)
     recipe = classifier(page, tmp_path, temporary, {**changes, "--every 100": "--every 3", "--steps 1000": "--steps 3"})
+    recipe.imports("accelerate,torchmetrics,torchvision")
     first = recipe.run(begins)
     assert (counts(first), taken(first)) == ({}, 3 * 8 // 2), first
     again = recipe.run(begins)
@@ -376,6 +381,7 @@ def test_trainer_is_killed_in_an_epoch_and_goes_on_with_more_ranks(tmp_path: pat
         "save_steps=500": "save_steps=3",
     }
     recipe = classifier("trainer.md", tmp_path, temporary, changes)
+    recipe.imports("transformers.trainer")
     recipe.run("python", killed_after("python train.py", "checkpoints/checkpoint-3/trainer_state.json"))
     for checkpoint in (tmp_path / "checkpoints").glob("checkpoint-*"):
         state = checkpoint / "trainer_state.json"

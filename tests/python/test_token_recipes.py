@@ -7,7 +7,7 @@ import re
 
 import pytest
 from conftest import needs
-from test_adapters import uneven
+from test_adapters import IMPORTS, uneven
 from test_language import EOS, write_megatron
 from test_recipes import ABSENT, Recipe, needs_torch
 
@@ -47,6 +47,7 @@ def test_torchtitan_trains_a_finite_epoch_on_two_ranks_and_then_three(tmp_path: 
         "--training.steps 1000": "--training.steps 6",
     }
     page = recipe("torchtitan.md", tmp_path, temporary, changes)
+    page.imports(IMPORTS["torchtitan_program.py"])
     count = sequences(page.run("spdl-ctl plan"))
     first = re.findall(r"^step +(\d+): loss", page.run("torchrun"), re.MULTILINE)
     assert first == [str(step) for step in range(1, 7)]
@@ -77,6 +78,7 @@ def test_trainer_and_trl_train_on_packed_tokens_and_go_on_with_other_ranks(tmp_p
         " 1500\n": " 6\n",
     }
     page = recipe("trainer-tokens.md", tmp_path, temporary, changes)
+    page.imports("transformers.trainer")
     taken = r"^(\d+) sequences for rank \d in this launch$"
     assert re.findall(taken, page.run("torchrun"), re.MULTILINE) == ["16", "16"], "four steps of two batches of four"
     again = page.run("python train.py")
@@ -102,7 +104,10 @@ def test_three_loops_have_the_same_losses(tmp_path: pathlib.Path, temporary: pat
         needs(needed, ABSENT)
     changes = {**VOCABULARY, "seq_len = 4096": "seq_len = 128", "global_batch = 64": "global_batch = 6", " 1000\n": " 5\n", "init_process_group()": 'init_process_group("gloo")'}
     page = recipe("loops-tokens.md", tmp_path, temporary, changes)
-    losses = [[float(loss) for loss in re.findall(r"^loss (\d+\.\d+)$", page.run("torchrun"), re.MULTILINE)] for _ in range(3)]
+    losses: list[list[float]] = []
+    for imports in ("torch.distributed.fsdp", "accelerate", "lightning"):
+        page.imports(imports)
+        losses.append([float(loss) for loss in re.findall(r"^loss (\d+\.\d+)$", page.run("torchrun"), re.MULTILINE)])
     page.end()
     assert len(losses[0]) == 5 and losses[0][-1] < losses[0][0] - 0.3, losses
     assert losses[1] == pytest.approx(losses[0], abs=2e-3) and losses[2] == pytest.approx(losses[0], abs=2e-3), losses

@@ -20,7 +20,7 @@ FORKING = (sys.executable, str(pathlib.Path(__file__).with_name("forking_torchru
 def torchrun(program: pathlib.Path, world: int, *arguments: object, imports: str | None = None, **variables: str) -> subprocess.Popen[str]:
     """Starts a program on `world` ranks, in a new process group. With `imports`, modules with commas between them, these are imported once for all
     ranks."""
-    command = COMMAND if imports is None else (*FORKING, imports)
+    command = COMMAND if imports is None else (*FORKING, imports, "--standalone")
     return subprocess.Popen(
         [*command, f"--nproc-per-node={world}", str(program), *map(str, arguments)],
         stdout=subprocess.PIPE,
