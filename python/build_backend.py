@@ -45,7 +45,11 @@ def prepared(settings: dict[str, Any] | None) -> dict[str, Any]:
     """Builds the program, and returns the settings with which maturin builds the module in the same profile."""
     profile = (settings or {}).get("profile", default_profile())
     add_program(profile)
-    return {"build-args": [*maturin.get_maturin_pep517_args(settings), "--profile", profile]}
+    arguments = [*maturin.get_maturin_pep517_args(settings), "--profile", profile]
+    # A wheel of `dev` does not travel: to compress its 300 MB takes longer than to make it.
+    if profile == "dev" and not any(argument.startswith("--compression-method") for argument in arguments):
+        arguments += ["--compression-method", "stored"]
+    return {"build-args": arguments}
 
 
 def default_profile() -> str:
