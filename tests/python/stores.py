@@ -41,16 +41,19 @@ class _Handler(BaseHTTPRequestHandler):
         """Sends a file, or the range of it that was asked for."""
         if not path.is_file():
             return self.answer(404)
-        body, headers = path.read_bytes(), {"ETag": f'"{path.stat().st_size:x}"', "Last-Modified": "Sat, 28 Nov 2026 12:00:00 GMT"}
+        size = path.stat().st_size
+        headers = {"ETag": f'"{size:x}"', "Last-Modified": "Sat, 28 Nov 2026 12:00:00 GMT"}
         asked = self.headers.get("Range")
         if asked is None:
-            self.sent.append((path.name, len(body)))
-            return self.answer(200, body, **headers)
+            self.sent.append((path.name, size))
+            return self.answer(200, path.read_bytes(), **headers)
         first, _, last = asked.removeprefix("bytes=").partition("-")
-        start = int(first) if first else len(body) - int(last)
-        end = min(int(last) + 1 if first and last else len(body), len(body))
+        start = int(first) if first else size - int(last)
+        end = min(int(last) + 1 if first and last else size, size)
         self.sent.append((path.name, end - start))
-        self.answer(206, body[start:end], Content_Range=f"bytes {start}-{end - 1}/{len(body)}", **headers)
+        with path.open("rb") as file:
+            file.seek(start)
+            self.answer(206, file.read(end - start), Content_Range=f"bytes {start}-{end - 1}/{size}", **headers)
 
     def files(self) -> list[tuple[str, int]]:
         """Returns the paths of all files and their sizes."""

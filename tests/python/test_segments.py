@@ -61,9 +61,10 @@ def recordings(folder: pathlib.Path) -> dict[str, pathlib.Path]:
     if (ffmpeg := shutil.which("ffmpeg")) is not None:
         wave = folder.parent / "sound.wav"
         soundfile.write(wave, sound, RATE)
-        for name in ("aac", "m4a"):
+        # The same packets in both files.
+        for name, source, encoder in (("m4a", wave, ["aac", "-b:a", "192k"]), ("aac", folder / "long-m4a.m4a", ["copy"])):
             paths[name] = folder / f"long-{name}.{name}"
-            command = [ffmpeg, "-loglevel", "error", "-i", wave, "-c:a", "aac", "-b:a", "192k", paths[name]]
+            command = [ffmpeg, "-loglevel", "error", "-i", source, "-c:a", *encoder, paths[name]]
             subprocess.run([*map(str, command)], check=True, timeout=LIMIT_S, stdin=subprocess.DEVNULL)
     assert all(path.stat().st_size > 4 << 20 for path in paths.values()), {path.name: path.stat().st_size for path in paths.values()}
     return paths
