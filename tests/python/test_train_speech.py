@@ -23,7 +23,7 @@ EXAMPLE = pathlib.Path(__file__).parents[2] / "python/examples/train_speech.py"
 SOUNDS, SHORT = 5, 3
 #: A line of a package's transcripts.
 TRANSCRIPT = re.compile(r"<s>\s*(.*?)\s*</s> \((.*)\)")
-BATCH, EPOCHS = 2, 60
+BATCH, EPOCHS = 2, 40
 STEPS = 2 * EPOCHS
 #: Losses are printed with three digits.
 CLOSE = 0.002
