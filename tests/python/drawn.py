@@ -19,28 +19,33 @@ DRAWN: dict[str, tuple[int, int]] = {}
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "drawn(count, group=None): of the cases of this test, of the tests of this file, or of all tests of a group, so many run where `SPDL_TEST_DRAW` is set to the number that draws them")
+    told = "drawn(count, group=None, by=None): of the cases of this test, of the tests of this file, or of all tests of a group, so many run where "
+    told += "`SPDL_TEST_DRAW` is set to the number that draws them; with `by`, so many values of this parameter"
+    config.addinivalue_line("markers", told)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Draws the tests that run."""
+    """Draws the tests that run. Those that take minutes come first, so that at the end no process runs one of them alone."""
+    items.sort(key=lambda item: item.get_closest_marker("drawn") is None)
     number = os.environ.get("SPDL_TEST_DRAW")
     if not number:
         return
     whole = {ROOT / name for name in os.environ.get("SPDL_TEST_WHOLE", "").split()}
-    groups: dict[str, list[pytest.Item]] = {}
+    groups: dict[str, dict[Any, list[pytest.Item]]] = {}
     for item in items:
         if (marker := item.get_closest_marker("drawn")) and item.path not in whole:
             own = any(marker.name == "drawn" for marker in item.own_markers)
             group = marker.kwargs.get("group") or item.nodeid.split("[" if own else "::")[0]
-            groups.setdefault(group, []).append(item)
+            by = marker.kwargs.get("by")
+            groups.setdefault(group, {}).setdefault(item if by is None else item.callspec.params[by], []).append(item)  # type: ignore[attr-defined]
     left_out: set[pytest.Item] = set()
     for name, of_group in groups.items():
-        marker = of_group[0].get_closest_marker("drawn")
+        marker = next(iter(of_group.values()))[0].get_closest_marker("drawn")
         assert marker
         count = min(marker.args[0], len(of_group))
         DRAWN[name] = (count, len(of_group))
-        left_out.update(random.Random(f"{number} {name}").sample(of_group, len(of_group) - count))
+        for items_of in random.Random(f"{number} {name}").sample(list(of_group.values()), len(of_group) - count):
+            left_out.update(items_of)
     config.hook.pytest_deselected(items=list(left_out))
     items[:] = [item for item in items if item not in left_out]
 

@@ -15,7 +15,7 @@ from test_adapters import SEQ_LEN, a_job, paired, run, uneven
 from test_recipes import ABSENT
 
 pytest.importorskip("torch", reason=os.environ.get("SPDL_TEST_NO_TORCH", "torch is not installed"))
-pytestmark = pytest.mark.drawn(2, group="trainings on tokens")
+pytestmark = pytest.mark.drawn(1, group="trainings on tokens")
 
 
 def test_torchtitan_goes_on_with_more_ranks_to_the_end_of_a_finite_epoch(tmp_path: pathlib.Path) -> None:

@@ -84,7 +84,7 @@ def assert_trained(losses: list[float], steps: int) -> None:
     assert len(losses) == steps and losses[-1] < losses[0] - 0.5, losses
 
 
-@pytest.mark.drawn(2, group="trainings on tokens")
+@pytest.mark.drawn(1, group="trainings on tokens")
 def test_torchtitan_has_the_losses_of_its_own_loader_and_resumes_exactly(tmp_path: pathlib.Path) -> None:
     needs("torchtitan", ABSENT)
     job = a_job(tmp_path, paired(60), 2)
@@ -200,7 +200,7 @@ def packed_corpus(folder: pathlib.Path, rows: int, steps: int) -> tuple[pathlib.
     return write_job(job, folder / "job.toml"), folder / "documents.json"
 
 
-@pytest.mark.drawn(2, group="trainings on tokens")
+@pytest.mark.drawn(1, group="trainings on tokens")
 @pytest.mark.parametrize("is_trl", [False, True], ids=["trainer", "trl"])
 def test_trainer_has_the_losses_of_its_own_collator_and_resumes_exactly(is_trl: bool, tmp_path: pathlib.Path) -> None:
     for needed in ("transformers", *(["trl"] if is_trl else [])):
@@ -217,7 +217,7 @@ def test_trainer_has_the_losses_of_its_own_collator_and_resumes_exactly(is_trl: 
     assert before["losses"] == whole["losses"][:10] and after["losses"] == whole["losses"]
 
 
-@pytest.mark.drawn(2, group="trainings on tokens")
+@pytest.mark.drawn(1, group="trainings on tokens")
 def test_megatrons_model_has_the_losses_of_its_own_dataset_and_resumes_exactly(tmp_path: pathlib.Path) -> None:
     needs("megatron.core.datasets.gpt_dataset", ABSENT)
     from test_language_peers import order_of_pool

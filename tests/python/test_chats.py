@@ -253,7 +253,7 @@ def test_a_chat_that_is_longer_than_a_sequence_is_named_with_what_to_do(tmp_path
     assert "\nseq_len = 128 " in ctl_json("info", tmp_path / "out")["job"]
 
 
-@pytest.mark.drawn(1, group="chats packed in parts")
+@pytest.mark.drawn(1, group="tokenizings that are killed")
 @pytest.mark.parametrize("order", [["--seed", "3"], ["--no-shuffle"]])
 def test_parts_and_kills_change_nothing(tmp_path: pathlib.Path, order: list[str]) -> None:
     records = [{"messages": turns(f"Question {number}", "word " * (number % 40 + 1))} for number in range(1500)]
@@ -277,6 +277,7 @@ def test_parts_and_kills_change_nothing(tmp_path: pathlib.Path, order: list[str]
         limit = time.monotonic() + LIMIT_S
         while process.poll() is None and not list(other.glob(pattern)):
             assert time.monotonic() < limit
+            time.sleep(0.001)
         process.send_signal(signal.SIGKILL)
         if process.wait() == -signal.SIGKILL:
             killed += 1

@@ -46,7 +46,7 @@ def chats(tmp_path: pathlib.Path, temporary: pathlib.Path) -> Recipe:
     return recipe
 
 
-@pytest.mark.drawn(2, group="trainings of pages")
+@pytest.mark.drawn(1, group="trainings of pages")
 def test_the_page_on_chats_leads_to_a_fine_tuning(chats: Recipe, tmp_path: pathlib.Path) -> None:
     needs_torch()
     told = chats.run("spdl-ctl tokenize chats")

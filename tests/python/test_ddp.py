@@ -109,7 +109,7 @@ def test_nothing_of_a_training_is_left_when_its_launcher_is_killed(
     assert launcher.left(temporary) == []
 
 
-@pytest.mark.drawn(2, group="trainings on pictures")
+@pytest.mark.drawn(1, group="trainings on pictures")
 def test_training_killed_in_the_middle_goes_on_at_any_world_size(
     job: MakeJob, cluster: Cluster, tmp_path: pathlib.Path
 ) -> None:

@@ -49,7 +49,7 @@ def right(uneven_dataset: pathlib.Path, tmp_path_factory: pytest.TempPathFactory
 
 
 # A case takes about a minute.
-@pytest.mark.drawn(2, group="evaluations in frameworks")
+@pytest.mark.drawn(1, group="evaluations in frameworks")
 @pytest.mark.parametrize("world", [1, 2])
 @pytest.mark.parametrize(
     "program", ["lightning", "transformers", "transformers_one_left", "accelerate", "accelerate_one_left", "accelerate_padded"]

@@ -80,7 +80,7 @@ def test_two_ranks_share_the_steps_of_one(undisturbed: Callable[[int], list[Step
 
 
 # A case takes more than a minute.
-@pytest.mark.drawn(2, group="trainings that are killed")
+@pytest.mark.drawn(1, group="trainings that are killed")
 @pytest.mark.parametrize("world", [1, 2])
 @pytest.mark.parametrize("every", [6, 4], ids=["after an epoch", "in its middle"])
 @pytest.mark.parametrize("program", ["lightning", "lightning_without_state", "transformers", "accelerate"])
@@ -98,7 +98,7 @@ def test_a_training_that_is_killed_goes_on_with_the_same_samples(
         assert trained[saved + 1 :] == expected[saved:]
 
 
-@pytest.mark.drawn(2, group="trainings that are killed")
+@pytest.mark.drawn(1, group="trainings that are killed")
 @pytest.mark.parametrize("every", [6, 4], ids=["after an epoch", "in its middle"])
 def test_a_trainer_that_would_skip_batches_says_which_argument_it_needs(every: int, uneven_dataset: pathlib.Path, tmp_path: pathlib.Path) -> None:
     needs("transformers", ABSENT)

@@ -31,7 +31,7 @@ def run(example: str, *arguments: object, ranks: int = 0) -> str:
     return done.stdout
 
 
-@pytest.mark.drawn(2, group="trainings on pictures")
+@pytest.mark.drawn(1, group="trainings on pictures")
 def test_the_example_for_fsdp_goes_on_from_a_state_and_misses_nothing() -> None:
     assert "saw 256 samples on 2 ranks; loss " in run("train_fsdp.py", ranks=2)
 
@@ -42,7 +42,7 @@ def test_the_example_of_five_steps_reads_urls_and_goes_on_behind_a_loader() -> N
     assert "from a loader: 192 pictures, continued after 96 of them" in output
 
 
-@pytest.mark.drawn(2, group="trainings on pictures")
+@pytest.mark.drawn(1, group="trainings on pictures")
 def test_the_example_for_spdl_goes_on_in_the_middle_of_an_epoch() -> None:
     pytest.importorskip("spdl.pipeline", reason=ABSENT)
     assert "saw 48 samples, then 80; 0 of them twice" in run("train_spdl.py")

@@ -92,7 +92,7 @@ def losses(output: str) -> list[tuple[tuple[int, int], float]]:
     return [((int(epoch), int(offset)), float(loss)) for epoch, offset, loss in found]
 
 
-@pytest.mark.drawn(2, group="trainings on tokens")
+@pytest.mark.drawn(1, group="trainings on tokens")
 def test_the_page_leads_from_a_folder_of_tokens_to_a_training_that_resumes(page: Recipe, tmp_path: pathlib.Path) -> None:
     needs_torch()
     assert f"{DOCUMENTS} samples in {DOCUMENTS} records" in page.run("spdl-ctl index tokens")
@@ -129,7 +129,7 @@ def test_the_page_leads_from_a_folder_of_tokens_to_a_training_that_resumes(page:
     assert re.search(r"^the view keeps [1-9]\d of 300 samples", ctl("plan", tmp_path / "viewed.toml").stdout, re.MULTILINE)
 
 
-@pytest.mark.drawn(2, group="trainings on tokens")
+@pytest.mark.drawn(1, group="trainings on tokens")
 def test_the_losses_do_not_depend_on_the_number_of_ranks(page: Recipe, tmp_path: pathlib.Path) -> None:
     """Ranks have different numbers of labels: a mean of their means would be another one."""
     needs_torch()

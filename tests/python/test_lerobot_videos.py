@@ -31,6 +31,9 @@ def camera(name: str, size: tuple[int, int] = SIZE, **keys: Any) -> dict[str, An
     return {"name": name, "from": name, "decode": "video", "ops": [{"resize": list(size)}], **keys}
 
 
+#: Of the codecs that LeRobot writes, one; one of pytest's processes has it write.
+OF_A_CODEC = pytest.mark.drawn(1, group="codecs of LeRobot's videos", by="written")
+IN_ONE_PROCESS = pytest.mark.xdist_group("written by LeRobot")
 #: Options for videos of some megabytes.
 NOISY = ["-vf", "noise=alls=90:allf=t", "-crf", "4", "-preset", "ultrafast"]
 
@@ -73,6 +76,8 @@ def by_index(batches: Any) -> dict[int, dict[str, Any]]:
     return found
 
 
+@OF_A_CODEC
+@IN_ONE_PROCESS
 def test_samples_are_those_of_lerobots_own_reader(written: tuple[pathlib.Path, list[dict[str, Any]]]) -> None:
     import torch
     from spdl_cluster.lerobot import as_lerobot
@@ -93,6 +98,8 @@ def test_samples_are_those_of_lerobots_own_reader(written: tuple[pathlib.Path, l
     assert sorted(seen) == list(range(len(items)))
 
 
+@OF_A_CODEC
+@IN_ONE_PROCESS
 def test_each_frame_is_that_of_its_row(written: tuple[pathlib.Path, list[dict[str, Any]]]) -> None:
     folder, _ = written
     frames: dict[tuple[str, int], NDArray[Any]] = {}
@@ -118,6 +125,8 @@ def test_each_frame_is_that_of_its_row(written: tuple[pathlib.Path, list[dict[st
                 assert off[wanted] <= NEAR and (numpy.delete(off, wanted) > 20).all(), (row, name, delta, off[wanted])
 
 
+@OF_A_CODEC
+@IN_ONE_PROCESS
 def test_a_bucket_and_a_cluster_give_what_a_folder_gives(
     written: tuple[pathlib.Path, list[dict[str, Any]]], tmp_path: pathlib.Path, cluster: Cluster
 ) -> None:

@@ -59,7 +59,7 @@ def train(cluster: Cluster, program: str, jobs: list[str], classes: int, folder:
     return lines[1]
 
 
-@pytest.mark.drawn(2, group="trainings on pictures")
+@pytest.mark.drawn(1, group="trainings on pictures")
 def test_a_detector_trains_and_finds_objects_in_pixels_of_the_stored_pictures(
     cluster: Cluster, scenes: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
@@ -83,7 +83,7 @@ def test_a_detector_trains_and_finds_objects_in_pixels_of_the_stored_pictures(
     assert near > SCENES * 0.6, f"{near} of {SCENES}"
 
 
-@pytest.mark.drawn(2, group="trainings on pictures")
+@pytest.mark.drawn(1, group="trainings on pictures")
 def test_a_network_learns_the_classes_of_pixels_and_gives_them_in_the_size_of_the_stored_pictures(
     cluster: Cluster, scenes: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:

@@ -59,7 +59,7 @@ def step(image, label):
 """
 
 
-@pytest.mark.drawn(2, group="trainings of pages")
+@pytest.mark.drawn(1, group="trainings of pages")
 def test_the_readmes_trainers_before_and_after_train_on_as_many_batches_of_one_shape(tmp_path: pathlib.Path) -> None:
     torch = os.environ.get("SPDL_TEST_NO_TORCH", "torch is not installed")
     pytest.importorskip("torch", reason=torch)

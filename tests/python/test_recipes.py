@@ -33,7 +33,7 @@ FILE = re.compile(r"# ([\w-]+\.\w+)(:.*)?")
 LANGUAGES = {"sh", "toml", "python"}
 MAX_LINES = 150
 #: Each takes a minute or two.
-TRAINS = pytest.mark.drawn(2, group="trainings of recipes")
+TRAINS = pytest.mark.drawn(1, group="trainings of recipes")
 ABSENT = os.environ.get("SPDL_TEST_NO_FRAMEWORKS", "it is not installed")
 
 

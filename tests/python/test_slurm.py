@@ -21,7 +21,7 @@ from launcher import BUDGET, Tree, left
 from test_launcher import TRAINER, WAITS
 
 #: The cluster is started once, and what ends a job of one cluster on a machine can end a job of the same number of another.
-pytestmark = [pytest.mark.xdist_group("slurm"), pytest.mark.drawn(2, group="tests of SLURM")]
+pytestmark = [pytest.mark.xdist_group("slurm"), pytest.mark.drawn(1, group="tests of SLURM")]
 
 EXAMPLE = pathlib.Path(__file__).parents[2] / "examples/slurm/train.sbatch"
 

@@ -11,7 +11,7 @@ from test_adapters import IMPORTS, uneven
 from test_language import EOS, write_megatron
 from test_recipes import ABSENT, Recipe, needs_torch
 
-pytestmark = pytest.mark.drawn(2, group="trainings on tokens")
+pytestmark = pytest.mark.drawn(1, group="trainings on tokens")
 
 HERE = pathlib.Path(__file__).parent
 #: What the pages have, and what a test puts in its place.

@@ -123,10 +123,12 @@ def kill_when(happened: Callable[[], bool], *arguments: object) -> bool:
     limit = time.monotonic() + LIMIT_S
     while process.poll() is None and not happened():
         assert time.monotonic() < limit
+        time.sleep(0.001)
     process.send_signal(signal.SIGKILL)
     return process.wait() == -signal.SIGKILL
 
 
+@pytest.mark.drawn(1, group="tokenizings that are killed")
 @pytest.mark.parametrize("how", [["--no-shuffle", "--memory", "1"], ["--memory", "200KiB"], []])
 def test_a_killed_command_goes_on_to_the_same_bytes(tmp_path: pathlib.Path, how: list[str]) -> None:
     """It does so whether no unit is in memory, some are, or all."""

@@ -109,7 +109,7 @@ def test_the_training_of_the_page_is_killed_and_resumed_with_one_receipt(
     assert ctl_json("audit", path, "--receipt", receipt(whole))["equal"]
 
 
-@pytest.mark.drawn(2, group="trainings of pages")
+@pytest.mark.drawn(1, group="trainings of pages")
 def test_the_page_on_audio_trains_a_recogniser(tmp_path: pathlib.Path, temporary: pathlib.Path) -> None:
     page = Recipe("../guide/audio.md", tmp_path, temporary, {"epochs = 100": "epochs = 5"}, {})
     speech(tmp_path)

@@ -52,7 +52,7 @@ def newcomer(tmp_path: pathlib.Path) -> dict[str, str]:
     return {**own, "PATH": f"{home / 'bin'}{os.pathsep}{os.environ['PATH']}", "PIP_NO_DEPS": "1", "PIP_NO_INDEX": "1", "OMP_NUM_THREADS": "1"}
 
 
-@pytest.mark.drawn(2, group="trainings of pages")
+@pytest.mark.drawn(1, group="trainings of pages")
 def test_the_tutorial_leads_from_a_wheel_to_a_file_of_answers(newcomer: dict[str, str], tmp_path: pathlib.Path) -> None:
     programs, commands = blocks("python"), blocks("sh")
     assert sum(len(program.splitlines()) for program in programs) <= 40, "the page promises a short day"
