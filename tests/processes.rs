@@ -4,6 +4,7 @@ mod arguments;
 mod chaos;
 mod cli;
 mod cluster;
+mod drawn;
 mod etcd;
 mod hostile;
 mod interop;
