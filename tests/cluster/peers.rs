@@ -1,6 +1,6 @@
 //! Workers that ask each other for blocks: what is fetched from the store, counted by a proxy before it.
 
-use std::{fs, path::PathBuf, time::Duration};
+use std::{fs, path::PathBuf, sync::LazyLock, time::Duration};
 
 use rustix::process::Signal;
 use serde_json::Value;
@@ -15,6 +15,16 @@ pub(super) const RECORDS: u64 = 4000;
 const RECORD_BYTES: u64 = 4096;
 pub(super) const BATCH: u64 = 16;
 
+/// The shard of the records, made once: `tar` reads thousands of files for it.
+static SHARD: LazyLock<Vec<u8>> = LazyLock::new(|| {
+    let noise = |record: u64| {
+        let words = (0..RECORD_BYTES / 8).map(move |word| (record << 20 | word).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        words.flat_map(u64::to_le_bytes).collect()
+    };
+    let dataset = TestDataset::of_records((0..RECORDS).map(|record| (noise(record), "1".to_owned())));
+    fs::read(dataset.path("dataset/part-0.tar")).expect("a shard")
+});
+
 /// Records of noise on a web server behind a proxy.
 pub(super) struct StoredRecords {
     dataset: TestDataset,
@@ -25,13 +35,10 @@ pub(super) struct StoredRecords {
 
 impl StoredRecords {
     pub(super) async fn new() -> Self {
-        let noise = |record: u64| {
-            let words =
-                (0..RECORD_BYTES / 8).map(move |word| (record << 20 | word).wrapping_mul(0x9e37_79b9_7f4a_7c15));
-            words.flat_map(u64::to_le_bytes).collect()
-        };
-        let dataset = TestDataset::of_records((0..RECORDS).map(|record| (noise(record), "1".to_owned())));
+        let dataset = TestDataset { folder: tempfile::tempdir().expect("a temporary folder") };
         let folder = dataset.path("dataset");
+        fs::create_dir(&folder).expect("a folder is made");
+        fs::write(folder.join("part-0.tar"), &*SHARD).expect("the shard is written");
         run(ctl().arg("index").arg(&folder).args([
             "--block-size",
             "128KiB",
