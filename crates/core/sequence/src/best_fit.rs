@@ -1,7 +1,7 @@
 //! Best fit over the rooms of pieces, from the largest to the smallest, in two variants: spread, and stacked. Neighbouring
 //! sequences in the same state are handled as one run, so the cost depends on how many different rooms there are.
 
-use std::collections::BTreeMap;
+use crate::open_runs::{OpenRun, OpenRuns};
 
 /// A spread packing is taken if it needs at most 1 in this number of sequences more than a stacked one.
 const SPREAD_COST: u64 = 256;
@@ -40,10 +40,7 @@ pub(crate) struct Capacity {
 struct OpenSequences {
     /// What each has free.
     free: u32,
-    first: u32,
-    count: u32,
-    /// Pieces in each.
-    pieces: u32,
+    run: OpenRun,
 }
 
 /// The sequences that a further piece may fit into.
@@ -51,8 +48,9 @@ struct Open {
     capacity: Capacity,
     /// The smallest room of all pieces: sequences with less free are closed.
     smallest: u32,
-    /// (free, first) -> (count, pieces): the fullest with at least r free is the first entry from (r, 0) on.
-    runs: BTreeMap<(u32, u32), (u32, u32)>,
+    /// What divides all rooms: what a sequence holds is a multiple of it, and that multiple is its level.
+    unit: u32,
+    runs: OpenRuns,
     /// What all of them have free.
     free: u64,
     packing: RoomPacking,
@@ -83,20 +81,20 @@ fn spread(capacity: Capacity, rooms: &[(u32, u32)]) -> RoomPacking {
         while left > 0 {
             let (free, mut fitting) = (open.free, 0);
             while fitting < left
-                && let Some(run) = open.take(room)
+                && let Some(taken) = open.take(room)
             {
-                let count = run.count.min(left - fitting);
-                open.insert(OpenSequences { first: run.first + count, count: run.count - count, ..run });
-                turn.push(OpenSequences { count, ..run });
-                fitting += count;
+                let (part, rest) = taken.split_at(left - fitting);
+                open.insert(rest);
+                turn.push(part);
+                fitting += part.run.count;
             }
             let missing = all.saturating_sub(free).div_ceil(u64::from(capacity.seq_len));
             let new = missing.min(u64::from(left - fitting)).max(u64::from(fitting == 0)) as u32;
             turn.extend((new > 0).then(|| open.new_sequences(new)));
-            for run in turn.drain(..) {
-                left -= run.count;
-                all -= u64::from(room) * u64::from(run.count);
-                open.place(run, room, 1);
+            for taken in turn.drain(..) {
+                left -= taken.run.count;
+                all -= u64::from(room) * u64::from(taken.run.count);
+                open.place(taken, room, 1);
             }
         }
     }
@@ -109,61 +107,78 @@ fn stacked(capacity: Capacity, rooms: &[(u32, u32)]) -> RoomPacking {
     for &(room, count) in rooms {
         let mut left = count;
         while left > 0 {
-            let run = open.take(room).unwrap_or_else(|| {
+            let taken = open.take(room).unwrap_or_else(|| {
                 let each = (capacity.seq_len / room).min(capacity.max_pieces);
                 open.new_sequences(left.div_ceil(each))
             });
             // A sequence is the best fit for as long as this room fits: no other one was fuller before.
-            let each = (run.free / room).min(capacity.max_pieces - run.pieces);
-            let full = run.count.min(left / each);
-            let in_next = if full < run.count { left - full * each } else { 0 };
-            let used = full + u32::from(in_next > 0);
-            open.insert(OpenSequences { first: run.first + used, count: run.count - used, ..run });
-            open.place(OpenSequences { count: full, ..run }, room, each);
-            if in_next > 0 {
-                open.place(OpenSequences { first: run.first + full, count: 1, ..run }, room, in_next);
-            }
-            left -= full * each + in_next;
+            let each = (taken.free / room).min(capacity.max_pieces - taken.run.pieces);
+            let full = taken.run.count.min(left / each);
+            let in_next = if full < taken.run.count { left - full * each } else { 0 };
+            let (full, rest) = taken.split_at(full);
+            let (next, rest) = rest.split_at(u32::from(in_next > 0));
+            open.insert(rest);
+            open.place(full, room, each);
+            open.place(next, room, in_next);
+            left -= full.run.count * each + in_next;
         }
     }
     open.packing
 }
 
+impl OpenSequences {
+    /// Returns the first `count` of them, or all, and the others.
+    fn split_at(self, count: u32) -> (Self, Self) {
+        let Self { free, run } = self;
+        let count = count.min(run.count);
+        let rest = OpenRun { first: run.first + count, count: run.count - count, ..run };
+        (Self { free, run: OpenRun { count, ..run } }, Self { free, run: rest })
+    }
+}
+
 impl Open {
     fn new(capacity: Capacity, rooms: &[(u32, u32)]) -> Self {
         let smallest = rooms.last().map_or(1, |(room, _)| *room);
-        Self { capacity, smallest, runs: BTreeMap::new(), free: 0, packing: RoomPacking::default() }
+        let unit = rooms.iter().fold(0, |unit, (room, _)| common_divisor(unit, *room)).max(1);
+        let runs = OpenRuns::new(capacity.seq_len.saturating_sub(smallest) / unit);
+        Self { capacity, smallest, unit, runs, free: 0, packing: RoomPacking::default() }
     }
 
     fn new_sequences(&mut self, count: u32) -> OpenSequences {
         let first = self.packing.sequences;
         self.packing.sequences += count;
-        OpenSequences { free: self.capacity.seq_len, first, count, pieces: 0 }
+        OpenSequences { free: self.capacity.seq_len, run: OpenRun { first, count, pieces: 0 } }
     }
 
     /// Takes out the fullest sequences that have this room, those with the lowest numbers.
     fn take(&mut self, room: u32) -> Option<OpenSequences> {
-        let (&(free, first), &(count, pieces)) = self.runs.range((room, 0)..).next()?;
-        self.runs.remove(&(free, first));
-        self.free -= u64::from(free) * u64::from(count);
-        Some(OpenSequences { free, first, count, pieces })
+        let (level, run) = self.runs.take((self.capacity.seq_len - room) / self.unit)?;
+        let free = self.capacity.seq_len - level * self.unit;
+        self.free -= u64::from(free) * u64::from(run.count);
+        Some(OpenSequences { free, run })
     }
 
     /// Puts sequences back that are still open.
-    fn insert(&mut self, run: OpenSequences) {
-        if run.count > 0 && run.free >= self.smallest && run.pieces < self.capacity.max_pieces {
-            self.runs.insert((run.free, run.first), (run.count, run.pieces));
-            self.free += u64::from(run.free) * u64::from(run.count);
+    fn insert(&mut self, OpenSequences { free, run }: OpenSequences) {
+        if run.count > 0 && free >= self.smallest && run.pieces < self.capacity.max_pieces {
+            self.runs.push((self.capacity.seq_len - free) / self.unit, run);
+            self.free += u64::from(free) * u64::from(run.count);
         }
     }
 
     /// Places `each` pieces of a room into each of these sequences, and puts them back.
-    fn place(&mut self, run: OpenSequences, room: u32, each: u32) {
+    fn place(&mut self, OpenSequences { free, run }: OpenSequences, room: u32, each: u32) {
         if run.count > 0 {
             self.packing.placed.push(PlacedPieces { sequence: run.first, sequences: run.count, each });
-            self.insert(OpenSequences { free: run.free - each * room, pieces: run.pieces + each, ..run });
+            let run = OpenRun { pieces: run.pieces + each, ..run };
+            self.insert(OpenSequences { free: free - each * room, run });
         }
     }
+}
+
+/// Returns the greatest number that divides both, by Euclid's algorithm.
+const fn common_divisor(one: u32, other: u32) -> u32 {
+    if other == 0 { one } else { common_divisor(other, one % other) }
 }
 
 #[cfg(test)]
@@ -222,7 +237,7 @@ mod tests {
     }
 
     fn rooms() -> impl Strategy<Value = (u32, Vec<(u32, u32)>)> {
-        prop_oneof![Just(8_u32), Just(64), Just(1000), 2_u32..300].prop_flat_map(|seq_len| {
+        prop_oneof![Just(8_u32), Just(64), Just(1000), 2_u32..300, Just(1 << 21)].prop_flat_map(|seq_len| {
             let small = 1..=seq_len.min(1 + seq_len / 8);
             let rooms = prop::collection::btree_map(prop_oneof![1..seq_len, small], 1_u32..12, 0..40);
             (Just(seq_len), rooms.prop_map(|rooms| rooms.into_iter().rev().collect()))

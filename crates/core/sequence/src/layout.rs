@@ -38,7 +38,7 @@ pub(crate) struct BestFitLayout {
 }
 
 /// Where the documents of a room begin.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct RoomStart {
     pub(crate) room: u32,
     pub(crate) first: u32,
@@ -74,14 +74,28 @@ impl PoolLayout {
     /// # Errors
     /// Those of [`new`](Self::new).
     pub fn count(params: &SequenceParams, lengths: &[u32]) -> Result<SequenceFill, SequenceError> {
-        let mut fill = counted(params, lengths)?;
+        params.check()?;
+        if u32::try_from(lengths.len()).is_err() {
+            return Err(SequenceError::TooManyDocuments { documents: lengths.len() as u64 });
+        }
+        let by_length = by_length(params.seq_len, lengths);
+        let mut fill = SequenceFill::default();
+        if by_length.iter().any(|of| fill.count(params, *of).is_none()) {
+            // Finds out which document is too much.
+            fill = counted(params, lengths)?;
+        }
         match BestFitParams::of(params) {
             None => fill.chunk(params.seq_len),
             Some(of) => {
-                let (mut whole, mut rooms) = (0, Vec::with_capacity(lengths.len()));
-                of.pieces(params, lengths, |_, pieces| whole += pieces, |_, room| rooms.push(room));
+                let (mut whole, mut rooms) = (0, Vec::with_capacity(by_length.len()));
+                for (length, documents) in by_length {
+                    let (pieces, rest) = of.pieces_of(params, length);
+                    whole += pieces * u64::from(documents);
+                    rooms.extend(rest.map(|room| (room, documents)));
+                }
                 rooms.sort_unstable_by(|a, b| b.cmp(a));
-                let by_room: Vec<_> = rooms.chunk_by(|a, b| a == b).map(|of| (of[0], of.len() as u32)).collect();
+                let by_room = rooms.chunk_by(|a, b| a.0 == b.0);
+                let by_room: Vec<_> = by_room.map(|of| (of[0].0, of.iter().map(|(_, count)| count).sum())).collect();
                 fill.sequences = whole + u64::from(pack(of.capacity, &by_room, whole).sequences);
             }
         }
@@ -123,9 +137,30 @@ fn counted(params: &SequenceParams, lengths: &[u32]) -> Result<SequenceFill, Seq
     }
     let mut fill = SequenceFill::default();
     for &length in lengths {
-        fill.count(params, length).ok_or(SequenceError::TooManyTokens { documents: fill.documents + 1 })?;
+        fill.count(params, (length, 1)).ok_or(SequenceError::TooManyTokens { documents: fill.documents + 1 })?;
     }
     Ok(fill)
+}
+
+/// Returns the lengths that documents have, each with the number of documents that have it, the shortest first.
+fn by_length(seq_len: u32, lengths: &[u32]) -> Vec<(u32, u32)> {
+    // Of many documents those that are no longer than a sequence are counted in tables, which takes less than sorting them. There are four, so
+    // that a count need not wait for that of the document before.
+    let entries = if lengths.len() >= seq_len as usize / 4 { seq_len as usize + 1 } else { 0 };
+    let (mut tables, mut others) = ([(); 4].map(|()| vec![0_u32; entries]), Vec::new());
+    let mut add = |table: &mut Vec<u32>, length: u32| match table.get_mut(length as usize) {
+        Some(count) => *count += 1,
+        None => others.push(length),
+    };
+    let (fours, rest) = lengths.as_chunks::<4>();
+    for four in fours {
+        tables.iter_mut().zip(four).for_each(|(table, length)| add(table, *length));
+    }
+    rest.iter().for_each(|length| add(&mut tables[0], *length));
+    others.sort_unstable();
+    let count = |length: u32| (length, tables.iter().map(|table| table[length as usize]).sum());
+    let counted = (0..entries as u32).map(count).filter(|(_, documents)| *documents > 0);
+    counted.chain(others.chunk_by(|a, b| a == b).map(|of| (of[0], of.len() as u32))).collect()
 }
 
 /// Checks the number of sequences, and counts their places.
@@ -157,23 +192,27 @@ impl BestFitParams {
         mut whole: impl FnMut(u32, u64),
         mut rest: impl FnMut(u32, u32),
     ) {
-        let seq_len = self.capacity.seq_len;
         for (document, &length) in (0..).zip(lengths) {
-            let kept = params.kept_tokens(length);
-            let (mut pieces, tokens) = if kept < u64::from(seq_len) {
-                (0, kept)
-            } else {
-                (kept / u64::from(seq_len), kept % u64::from(seq_len))
-            };
-            if tokens > 0 {
-                match room(tokens as u32, self.align, seq_len) {
-                    all if all == seq_len => pieces += 1,
-                    room => rest(document, room),
-                }
+            let (pieces, room) = self.pieces_of(params, length);
+            if let Some(room) = room {
+                rest(document, room);
             }
             if pieces > 0 {
                 whole(document, pieces);
             }
+        }
+    }
+
+    /// Returns how many pieces of a document take a whole sequence, and the room of one that takes less, if there is one.
+    #[inline]
+    fn pieces_of(self, params: &SequenceParams, length: u32) -> (u64, Option<u32>) {
+        let (seq_len, kept) = (self.capacity.seq_len, params.kept_tokens(length));
+        let (pieces, tokens) =
+            if kept < u64::from(seq_len) { (0, kept) } else { (kept / u64::from(seq_len), kept % u64::from(seq_len)) };
+        match room(tokens as u32, self.align, seq_len) {
+            0 => (pieces, None),
+            all if all == seq_len => (pieces + 1, None),
+            room => (pieces, Some(room)),
         }
     }
 }
@@ -257,4 +296,23 @@ fn by_sequence(packing: &RoomPacking, pieces: usize) -> (Box<[u32]>, Box<[u32]>)
         }
     }
     (starts.into(), places.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn lengths_are_counted_as_if_they_were_sorted(
+            seq_len in prop_oneof![1_u32..40, Just(1 << 20)], lengths in prop::collection::vec(prop_oneof![0_u32..60, any::<u32>()], 0..300),
+        ) {
+            let mut sorted = lengths.clone();
+            sorted.sort_unstable();
+            let expected: Vec<_> = sorted.chunk_by(|a, b| a == b).map(|of| (of[0], of.len() as u32)).collect();
+            prop_assert_eq!(by_length(seq_len, &lengths), expected);
+        }
+    }
 }

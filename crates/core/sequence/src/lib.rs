@@ -21,6 +21,7 @@
 
 mod best_fit;
 mod layout;
+mod open_runs;
 mod params;
 mod places;
 mod pool_epoch;

@@ -64,12 +64,16 @@ impl PoolCutter {
         self.open.lengths.extend_from_slice(lengths);
         self.open.blocks.end = end;
         let counted = |length: &u32| self.params.kept_tokens(*length).max(1);
-        self.tokens = lengths.iter().map(counted).fold(self.tokens, u64::saturating_add);
+        // So few documents have fewer than 2^64 tokens.
+        let counted = |lengths: &[u32]| lengths.iter().map(counted).fold(0, u64::wrapping_add);
+        self.tokens = lengths.chunks(1 << 16).map(counted).fold(self.tokens, u64::saturating_add);
         if self.tokens < self.pool_tokens {
             return Ok(None);
         }
         self.tokens = 0;
-        Ok(Some(std::mem::replace(&mut self.open, TokenPool { blocks: end..end, lengths: Vec::new() })))
+        // The next pool has about as many documents.
+        let next = Vec::with_capacity(self.open.lengths.len() + lengths.len() / 2);
+        Ok(Some(std::mem::replace(&mut self.open, TokenPool { blocks: end..end, lengths: next })))
     }
 
     /// Returns the blocks after the last pool, which are a smaller one, if there are any.

@@ -52,16 +52,16 @@ impl SequenceFill {
         })
     }
 
-    /// Counts a document; `None` if a sum does not fit into 64 bits.
-    pub(crate) fn count(&mut self, params: &SequenceParams, length: u32) -> Option<()> {
-        let (all, kept) = (params.all_tokens(length), params.kept_tokens(length));
-        self.documents += 1;
-        self.empty_documents += u64::from(all == 0);
-        self.tokens = self.tokens.checked_add(kept)?;
+    /// Counts so many documents of one length; `None` if a sum does not fit into 64 bits.
+    pub(crate) fn count(&mut self, params: &SequenceParams, (length, documents): (u32, u32)) -> Option<()> {
+        let (all, kept, documents) = (params.all_tokens(length), params.kept_tokens(length), u64::from(documents));
+        self.documents += documents;
+        self.empty_documents += if all == 0 { documents } else { 0 };
+        self.tokens = self.tokens.checked_add(kept.checked_mul(documents)?)?;
         if kept < all {
-            self.lost_tokens = self.lost_tokens.checked_add(all - kept)?;
-            self.cut_documents += u64::from(kept > 0);
-            self.lost_documents += u64::from(kept == 0);
+            self.lost_tokens = self.lost_tokens.checked_add((all - kept).checked_mul(documents)?)?;
+            self.cut_documents += if kept > 0 { documents } else { 0 };
+            self.lost_documents += if kept == 0 { documents } else { 0 };
         }
         Some(())
     }
@@ -74,6 +74,38 @@ impl SequenceFill {
         self.lost_tokens = all - self.tokens;
         if self.sequences == 0 {
             self.lost_documents = self.documents - self.empty_documents;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{LongDocument, PackMethod};
+
+    #[test]
+    fn documents_of_one_length_are_counted_as_one_after_the_other_up_to_64_bits() {
+        let of = |long, added_tokens| {
+            let method = PackMethod::BestFit { align: 1, max_documents: None, long };
+            SequenceParams { version: 1, seq_len: 8, added_tokens, method }
+        };
+        for long in [LongDocument::Split, LongDocument::Truncate, LongDocument::Drop] {
+            let [mut together, mut apart] = [SequenceFill::default(); 2];
+            for length in [0, 1, 8, 9, u32::MAX] {
+                together.count(&of(long, 1), (length, 3)).unwrap();
+                (0..3).for_each(|_| apart.count(&of(long, 1), (length, 1)).unwrap());
+            }
+            assert_eq!(together, apart, "{long:?}");
+        }
+        // Each has 2^33 - 2 tokens, which are kept or lost.
+        for (long, expected) in [(LongDocument::Split, (u64::MAX << 32, 0)), (LongDocument::Drop, (0, u64::MAX << 32))]
+        {
+            let params = of(long, u32::MAX);
+            let mut fill = SequenceFill::default();
+            fill.count(&params, (u32::MAX, 1 << 31)).unwrap();
+            assert_eq!((fill.tokens, fill.lost_tokens), expected);
+            assert_eq!(fill.count(&params, (u32::MAX, 1)), None);
+            assert_eq!(SequenceFill::default().count(&params, (u32::MAX, u32::MAX)), None);
         }
     }
 }
