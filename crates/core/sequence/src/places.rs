@@ -18,9 +18,16 @@ pub fn fill_places(width: usize, number: i64, places: &mut [u8]) {
 /// # Panics
 /// If `width` is not 4 or 8.
 pub fn count_places(width: usize, places: &mut [u8]) {
+    // A range without an end is checked for overflow at each number, where overflow is checked at all: that makes no vectors.
     match width {
-        4 => (0_i32..).zip(places.as_chunks_mut::<4>().0).for_each(|(number, place)| *place = number.to_le_bytes()),
-        8 => (0_i64..).zip(places.as_chunks_mut::<8>().0).for_each(|(number, place)| *place = number.to_le_bytes()),
+        4 => {
+            let places = places.as_chunks_mut::<4>().0;
+            (0..places.len() as i32).zip(places).for_each(|(number, place)| *place = number.to_le_bytes());
+        }
+        8 => {
+            let places = places.as_chunks_mut::<8>().0;
+            (0..places.len() as i64).zip(places).for_each(|(number, place)| *place = number.to_le_bytes());
+        }
         _ => panic!("a number of {width} bytes"),
     }
 }
