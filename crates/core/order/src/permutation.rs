@@ -67,6 +67,20 @@ impl Key {
     pub fn permute(self, n: u64, x: u64) -> u64 {
         permute(self, n, x, rounds(n))
     }
+
+    /// Returns like [`permute`](Self::permute) the place that an element of each of four permutations moves to: key, n, and x of each.
+    ///
+    /// # Panics
+    /// If an x is not below its n.
+    #[must_use]
+    pub fn permute_four(of: [(Self, u64, u64); 4]) -> [u64; 4] {
+        assert!(of.iter().all(|(_, n, x)| x < n), "elements of permutations: {of:?}");
+        let of_first = rounds(of[0].1);
+        if of.iter().all(|(_, n, _)| rounds(*n) == of_first) {
+            return permute_four(of, of_first);
+        }
+        of.map(|(key, n, x)| if n == 1 { x } else { key.permute(n, x) })
+    }
 }
 
 /// Maps 64 random bits to `0..n` by their high bits: a multiplication instead of a division.
@@ -74,15 +88,19 @@ const fn scale(bits: u64, n: u64) -> u64 {
     ((bits as u128 * n as u128) >> 64) as u64
 }
 
+/// Returns the network on `n` elements: the bits of b, and a. b is a power of two near the square root of n, and a * b exceeds n by less
+/// than b. So splitting needs no division, and the cycle walk rarely takes more than one step.
+const fn network(n: u64) -> (u32, u64) {
+    let b_bits = (u64::BITS - (n - 1).leading_zeros()).div_ceil(2);
+    (b_bits, ((n - 1) >> b_bits) + 1)
+}
+
 /// Computes the permutation with an even number of rounds.
 #[inline]
 pub(super) fn permute(key: Key, n: u64, x: u64, rounds: u32) -> u64 {
     assert!(x < n, "element {x} of a permutation of {n}");
-    // b is a power of two near the square root of n, and a * b exceeds n by less than b. So splitting needs no
-    // division, and the cycle walk rarely takes more than one step.
-    let b_bits = (u64::BITS - (n - 1).leading_zeros()).div_ceil(2);
+    let (b_bits, a) = network(n);
     let b_mask = (1_u64 << b_bits) - 1;
-    let a = ((n - 1) >> b_bits) + 1;
     let mut y = x;
     loop {
         let (mut left, mut right) = (y >> b_bits, y & b_mask);
@@ -99,4 +117,47 @@ pub(super) fn permute(key: Key, n: u64, x: u64, rounds: u32) -> u64 {
             return y;
         }
     }
+}
+
+/// An element on its way through a permutation.
+#[derive(Clone, Copy)]
+struct CycleWalk {
+    key: Key,
+    n: u64,
+    b_bits: u32,
+    a: u64,
+    y: u64,
+    left: u64,
+    right: u64,
+    round_key: u64,
+}
+
+/// Computes four permutations side by side: each round waits for the one before it, and those of the others fill the time.
+fn permute_four(of: [(Key, u64, u64); 4], rounds: u32) -> [u64; 4] {
+    let mut walks = of.map(|(key, n, x)| {
+        let (b_bits, a) = network(n);
+        CycleWalk { key, n, b_bits, a, y: x, left: 0, right: 0, round_key: 0 }
+    });
+    let mut has_arrived = [false; 4];
+    while has_arrived != [true; 4] {
+        for walk in &mut walks {
+            (walk.left, walk.right) = (walk.y >> walk.b_bits, walk.y & ((1 << walk.b_bits) - 1));
+            walk.round_key = walk.key.0;
+        }
+        for _ in 0..rounds / 2 {
+            for walk in &mut walks {
+                walk.round_key = walk.round_key.wrapping_add(GAMMA);
+                let left = walk.left + scale(mix(walk.right.wrapping_add(walk.round_key)), walk.a);
+                walk.left = left - if left >= walk.a { walk.a } else { 0 };
+                walk.round_key = walk.round_key.wrapping_add(GAMMA);
+                let right = walk.right + scale(mix(walk.left.wrapping_add(walk.round_key)), 1 << walk.b_bits);
+                walk.right = right & ((1 << walk.b_bits) - 1);
+            }
+        }
+        for (walk, has_arrived) in walks.iter_mut().zip(&mut has_arrived).filter(|(_, has_arrived)| !**has_arrived) {
+            walk.y = walk.left << walk.b_bits | walk.right;
+            *has_arrived = walk.y < walk.n;
+        }
+    }
+    walks.map(|walk| walk.y)
 }

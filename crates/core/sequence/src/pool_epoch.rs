@@ -96,15 +96,27 @@ impl PoolEpoch {
         let number = (sequence - whole) as usize;
         let places = &layout.places[layout.starts[number] as usize..layout.starts[number + 1] as usize];
         let mut at = 0;
-        pieces.extend(places.iter().map(|&place| {
-            let (RoomStart { room, first }, end) = layout.of_room(place);
-            let document = layout.documents[(first + self.exchange(room, end - first, place - first)) as usize];
-            // It is what is left behind the pieces that take a sequence each.
-            let tokens = self.layout.params.all_tokens(self.layout.lengths[document as usize]);
-            let piece = self.piece(document, tokens - tokens % u64::from(seq_len), at);
-            at += room;
-            piece
-        }));
+        for four in places.chunks(4) {
+            let mut rooms = [RoomStart::default(); 4];
+            // The only permutation of one is found as such: rare rooms are many.
+            let mut exchanged = [(self.key, 1, 0); 4];
+            for ((place, room), exchanged) in four.iter().zip(&mut rooms).zip(&mut exchanged) {
+                let (start, end) = layout.of_room(*place);
+                *room = start;
+                let (count, place) = (u64::from(end - start.first), u64::from(place - start.first));
+                *exchanged = (self.key.with(u64::from(start.room)), count, place);
+            }
+            let exchanged =
+                if exchanged.iter().any(|(_, count, _)| *count > 1) { Key::permute_four(exchanged) } else { [0; 4] };
+            pieces.extend(rooms.iter().zip(exchanged).take(four.len()).map(|(RoomStart { room, first }, number)| {
+                let document = layout.documents[(first + number as u32) as usize];
+                // It is what is left behind the pieces that take a sequence each.
+                let tokens = self.layout.params.all_tokens(self.layout.lengths[document as usize]);
+                let piece = self.piece(document, tokens - tokens % u64::from(seq_len), at);
+                at += room;
+                piece
+            }));
+        }
     }
 
     /// Returns the piece that is at a place, both as numbers among the `count` of this room.
