@@ -14,6 +14,7 @@ use spdl_shard::{
     manifest::{Block, Manifest},
     store::DatasetStore,
 };
+use spdl_store::in_task;
 use spdl_types::SampleId;
 use tokio::sync::OnceCell;
 
@@ -87,7 +88,11 @@ pub(crate) fn open_blocks<'m>(
     manifest: &'m Arc<Manifest>,
 ) -> impl Stream<Item = Result<OpenBlock, DatasetError>> + 'm {
     stream::iter(0..manifest.shard_count())
-        .map(move |shard| async move { Ok::<_, DatasetError>((shard, at.index(&manifest.shard(shard)).await?)) })
+        .map(move |shard| {
+            let (at, manifest) = (at.clone(), manifest.clone());
+            // A long index takes a while to be checked: the blocks of the one before are measured meanwhile.
+            in_task(async move { Ok::<_, DatasetError>((shard, at.index(&manifest.shard(shard)).await?)) })
+        })
         .buffered(SHARDS_AT_ONCE)
         .map_ok(move |(shard, index)| {
             let reads = Arc::<SharedReads>::default();

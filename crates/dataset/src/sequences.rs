@@ -10,7 +10,7 @@ use spdl_sequence::{PoolCutter, SequenceError, SequenceFill, SequenceParams, Tok
 use spdl_shard::{
     format::{FieldValue, Record, ShardIndex},
     manifest::Manifest,
-    sequences::{LearnedTokens, MadeSequences, SequenceTable, SequenceTableBuilder},
+    sequences::{CountedPool, LearnedTokens, MadeSequences, SequenceTable, SequenceTableBuilder},
     store::DatasetStore,
 };
 use spdl_store::{StoreError, blocking};
@@ -139,8 +139,14 @@ pub async fn evaluate_sequences(
     });
     let mut measured = std::pin::pin!(measured.try_buffered(BLOCKS_AT_ONCE));
     let mut packing = FuturesOrdered::new();
-    let pack = |(pool, learned): (TokenPool, Vec<u32>)| blocking(move || (pool.count(&params), pool, learned));
-    let mut tally = SequenceTally { has_masks: request.loss.is_some(), ..SequenceTally::default() };
+    let has_masks = request.loss.is_some();
+    let pack = |(pool, learned): (TokenPool, Vec<u32>)| {
+        blocking(move || {
+            let fill = pool.count(&params)?;
+            Ok(CountedPool::new(pool, fill, has_masks.then_some(learned)))
+        })
+    };
+    let mut tally = SequenceTally { has_masks, ..SequenceTally::default() };
     let documents = request.view.as_ref().map_or_else(|| manifest.samples(), |view| view.len());
     tally.table.reserve(documents, manifest.block_count());
     let mut learned = Vec::new();
@@ -166,14 +172,14 @@ pub async fn evaluate_sequences(
         }
         while packing.len() >= at_once {
             let packed = packing.next().await.expect("some are packed");
-            tally.add(packed).map_err(sequence)?;
+            tally.table.push(packed.map_err(sequence)?);
         }
         let (records, bytes, total_records) = (tally.records, tally.bytes, Some(manifest.records()));
         progress(DatasetProgress { records, bytes, total_records, ..DatasetProgress::default() });
     }
     packing.extend(cutter.finish().map(|pool| pack((pool, learned))));
     while let Some(packed) = packing.next().await {
-        tally.add(packed).map_err(sequence)?;
+        tally.table.push(packed.map_err(sequence)?);
     }
     let SequenceTally { table, unread, bytes, first_unlearned, long, .. } = tally;
     let wrong =
@@ -214,16 +220,6 @@ struct SequenceTally {
     has_masks: bool,
     first_unlearned: Option<String>,
     long: LongDocuments,
-}
-
-/// A pool that was packed, and the learned tokens of its pieces.
-type PackedPool = (Result<SequenceFill, SequenceError>, TokenPool, Vec<u32>);
-
-impl SequenceTally {
-    fn add(&mut self, (fill, pool, learned): PackedPool) -> Result<(), SequenceError> {
-        self.table.push(&pool, fill?, self.has_masks.then_some(&learned));
-        Ok(())
-    }
 }
 
 impl LongDocuments {
@@ -276,10 +272,12 @@ impl SequenceRequest {
     fn of_lengths(&self, block: &OpenBlock, name: &str) -> BlockDocuments {
         let lengths = block.index.array_lengths(block.records(), name).expect("it knows that of the first record");
         let mut found = BlockDocuments { records: block.block.records, ..BlockDocuments::default() };
-        for (number, length) in block.records().zip(&lengths) {
-            let tokens = self.params.all_tokens(*length);
-            if tokens > u64::from(self.params.seq_len) {
-                found.long.add(LongDocuments { documents: 1, longest: tokens, first: None });
+        let is_long = |length: u32| self.params.all_tokens(length) > u64::from(self.params.seq_len);
+        // In most blocks none is.
+        if lengths.iter().copied().max().is_some_and(is_long) {
+            for (number, length) in block.records().zip(lengths.iter().copied()).filter(|(_, length)| is_long(*length))
+            {
+                found.long.add(LongDocuments { documents: 1, longest: self.params.all_tokens(length), first: None });
                 found.long.first.get_or_insert_with(|| block.place_of(&block.index.record(number)));
             }
         }

@@ -2,10 +2,24 @@
 
 use std::{future, panic};
 
+use tokio::task::{JoinError, JoinSet};
+
 /// Runs `work` on a thread of the runtime that may be blocked. If the work panics, so does the caller. If the runtime
 /// shuts down before the work begins, this call never returns: the runtime drops the caller.
 pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
-    match tokio::task::spawn_blocking(work).await {
+    result_of(tokio::task::spawn_blocking(work).await).await
+}
+
+/// Runs `work` as a task of its own, which goes on while the caller is busy, and ends when the caller is dropped. If the work panics, so
+/// does the caller.
+pub async fn in_task<T: Send + 'static>(work: impl Future<Output = T> + Send + 'static) -> T {
+    let mut task = JoinSet::new();
+    task.spawn(work);
+    result_of(task.join_next().await.expect("it has one task")).await
+}
+
+async fn result_of<T>(ended: Result<T, JoinError>) -> T {
+    match ended {
         Ok(result) => result,
         Err(error) => match error.try_into_panic() {
             Ok(panicked) => panic::resume_unwind(panicked),

@@ -18,7 +18,7 @@ mod stores;
 mod temporary;
 mod tls;
 
-pub use blocking::blocking;
+pub use blocking::{blocking, in_task};
 pub use cause::{cause, is_refusal};
 pub use error::{ContentError, StoreError};
 pub use folder::StoreFolder;

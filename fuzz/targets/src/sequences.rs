@@ -8,7 +8,7 @@ use spdl_sequence::{LongDocument, PackMethod, PoolEpoch, PoolLayout, SequencePar
 use spdl_shard::{
     manifest::{BlockFacts, Manifest, ManifestBuilder, ShardFacts},
     samples::JobSamples,
-    sequences::{LearnedTokens, MadeSequences, PoolDocuments, SequenceTable, SequenceTableBuilder},
+    sequences::{CountedPool, LearnedTokens, MadeSequences, PoolDocuments, SequenceTable, SequenceTableBuilder},
     store::DatasetStore,
 };
 use spdl_types::Fingerprint;
@@ -120,7 +120,8 @@ fn seed(pools: &[&[&[u32]]], has_masks: bool) -> Vec<u8> {
         if has_masks {
             builder.add_learned(LearnedTokens { tokens: pieces, unlearned_documents: 0 });
         }
-        builder.push(&pool, pool.count(&params).expect("a few documents"), has_masks.then_some(&learned));
+        let fill = pool.count(&params).expect("a few documents");
+        builder.push(CountedPool::new(pool, fill, has_masks.then_some(learned)));
     }
     let made = builder.finish().expect("pools in order");
     [&[blocks.len() as u8], &blocks[..], &made.file].concat()

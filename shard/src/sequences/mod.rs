@@ -3,13 +3,14 @@
 //!
 //! The table of pools is read whole. What is known of a pool's documents follows it, and is read when the pool is used.
 
+mod builder;
 mod form;
 
 use std::{ops::Range, sync::Arc};
 
 use bytes::Bytes;
 use spdl_order::{DatasetFacts, view::SampleSet};
-use spdl_sequence::{PoolLayout, Pools, SequenceFill, SequenceParams, TokenPool};
+use spdl_sequence::{PoolLayout, Pools, SequenceFill, SequenceParams};
 use spdl_store::{ContentError, StoreError, blocking};
 use spdl_types::{Fingerprint, SampleId};
 
@@ -20,6 +21,7 @@ use crate::{
     store::DatasetStore,
 };
 
+pub use builder::{CountedPool, SequenceTableBuilder};
 use form::{COUNTS_AT, KIND, TableForm};
 
 const PREFIX: &str = "sequences-";
@@ -65,15 +67,6 @@ pub struct PoolDocuments {
     pub learned: Option<Box<[u32]>>,
 }
 
-/// Collects pools in order.
-#[derive(Debug, Default)]
-pub struct SequenceTableBuilder {
-    rows: Vec<u8>,
-    documents: Vec<u8>,
-    pools: Vec<(u32, SequenceFill)>,
-    learned: Option<LearnedTokens>,
-}
-
 /// A table of sequences that was made, and its fingerprint.
 #[derive(Clone, Debug)]
 pub struct MadeSequences {
@@ -100,62 +93,6 @@ pub struct SequenceTable {
     file: Option<Bytes>,
     /// The samples that are documents; `None` for all.
     view: Option<Arc<SampleSet>>,
-}
-
-impl SequenceTableBuilder {
-    /// Makes room for so many documents and pools, so that the table is not copied as it grows.
-    pub fn reserve(&mut self, documents: u64, pools: u32) {
-        let form = TableForm { has_learned: true };
-        let bytes = documents * NUMBER_BYTES + (form.table_at() + pools as usize * form.row_bytes()) as u64;
-        self.documents.reserve_exact(usize::try_from(bytes).unwrap_or(0));
-    }
-
-    /// Adds to what the documents of all pools have together. Called before the first pool, it makes a table of documents with masks.
-    pub fn add_learned(&mut self, more: LearnedTokens) {
-        let learned = self.learned.get_or_insert_default();
-        learned.tokens += more.tokens;
-        learned.unlearned_documents += more.unlearned_documents;
-    }
-
-    /// Adds the next pool, whose documents were counted; `learned` are the [learned tokens](PoolDocuments::learned) of their pieces, if they
-    /// have masks.
-    ///
-    /// # Panics
-    /// If some pools have masks, and others have none.
-    pub fn push(&mut self, pool: &TokenPool, fill: SequenceFill, learned: Option<&[u32]>) {
-        assert_eq!(learned.is_some(), self.learned.is_some(), "all documents have masks, or none");
-        let begin = self.documents.len();
-        let numbers = pool.lengths.iter().chain(learned.unwrap_or_default());
-        self.documents.extend(numbers.flat_map(|number| number.to_le_bytes()));
-        let sequences = u32::try_from(fill.sequences).expect("a pool has fewer than 2^32 sequences");
-        let documents = u32::try_from(pool.lengths.len()).expect("a pool has fewer than 2^32 documents");
-        let row = [pool.blocks.end, documents, sequences, crc32c::crc32c(&self.documents[begin..])];
-        let pieces = learned.map(|pieces| u32::try_from(pieces.len()).expect("a pool has fewer than 2^32 pieces"));
-        self.rows.extend(row.into_iter().chain(pieces).flat_map(u32::to_le_bytes));
-        self.pools.push((pool.blocks.end, fill));
-    }
-
-    /// Returns the file.
-    ///
-    /// # Errors
-    /// If the pools do not follow each other, or have too many tokens.
-    pub fn finish(self) -> Result<MadeSequences, FormatError> {
-        let unwritable = |error: spdl_sequence::SequenceError| FormatError::Unwritable(error.to_string());
-        let count = u32::try_from(self.pools.len()).expect("no more pools than blocks");
-        let fill = Pools::new(self.pools).map_err(unwritable)?.fill();
-        let mut file = vec![0; HEAD_BYTES];
-        file.extend(count.to_le_bytes());
-        file.extend(0_u32.to_le_bytes());
-        file.extend(numbers_of(fill).into_iter().flat_map(u64::to_le_bytes));
-        let form = TableForm { has_learned: self.learned.is_some() };
-        let learned = self.learned.map(|LearnedTokens { tokens, unlearned_documents }| [tokens, unlearned_documents]);
-        file.extend(learned.into_iter().flatten().flat_map(u64::to_le_bytes));
-        file.extend(self.rows);
-        envelope::seal(&KIND, form.version(), &mut file);
-        let (fingerprint, mut whole) = (Fingerprint::of(&file), self.documents);
-        drop(whole.splice(0..0, file));
-        Ok(MadeSequences { file: whole.into(), fingerprint })
-    }
 }
 
 /// Returns counts in the order of the file.

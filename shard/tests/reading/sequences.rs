@@ -8,7 +8,7 @@ use spdl_shard::{
     manifest::{BlockFacts, Manifest, ManifestBuilder, ShardFacts},
     samples::JobSamples,
     sequences::{
-        LearnedTokens, MadeSequences, PoolDocuments, SequenceTable, SequenceTableBuilder, open_sequences,
+        CountedPool, LearnedTokens, MadeSequences, PoolDocuments, SequenceTable, SequenceTableBuilder, open_sequences,
         save_sequences,
     },
     store::DatasetStore,
@@ -64,7 +64,8 @@ fn made(pools: impl IntoIterator<Item = (Range<u32>, Vec<u32>)>) -> MadeSequence
     let mut builder = SequenceTableBuilder::default();
     for (blocks, lengths) in pools {
         let pool = TokenPool { blocks, lengths };
-        builder.push(&pool, pool.count(&params()).unwrap(), None);
+        let fill = pool.count(&params()).unwrap();
+        builder.push(CountedPool::new(pool, fill, None));
     }
     builder.finish().unwrap()
 }
@@ -86,14 +87,19 @@ fn learned(pool: usize) -> Vec<u32> {
 
 /// The example, of documents with masks.
 fn masked_example() -> MadeSequences {
-    let mut builder = SequenceTableBuilder::default();
+    push_masked(SequenceTableBuilder::default()).finish().unwrap()
+}
+
+/// Adds the pools of the example, of documents with masks.
+fn push_masked(mut builder: SequenceTableBuilder) -> SequenceTableBuilder {
     for (pool, blocks) in POOLS.into_iter().enumerate() {
         let tokens = learned(pool).iter().sum::<u32>().into();
         builder.add_learned(LearnedTokens { tokens, unlearned_documents: 1 });
         let documents = TokenPool { blocks, lengths: lengths(pool) };
-        builder.push(&documents, documents.count(&params()).unwrap(), Some(&learned(pool)));
+        let fill = documents.count(&params()).unwrap();
+        builder.push(CountedPool::new(documents, fill, Some(learned(pool))));
     }
-    builder.finish().unwrap()
+    builder
 }
 
 /// A folder with a table of sequences.
@@ -205,6 +211,17 @@ async fn a_table_of_documents_with_masks_has_the_learned_tokens_of_their_pieces(
         lie[24..40].copy_from_slice(&checksum.to_le_bytes());
         let error = folder.refused(&lie, Fingerprint::of(&lie[..end])).await;
         assert!(error.contains(against), "count {count} is {value}: {error}");
+    }
+}
+
+#[test]
+fn a_table_is_the_same_whatever_room_was_made_for_it() {
+    let expected = masked_example();
+    for (documents, pools) in [(0, 0), (17, 5), (1000, 3)] {
+        let mut builder = SequenceTableBuilder::default();
+        builder.reserve(documents, pools);
+        let made = push_masked(builder).finish().unwrap();
+        assert_eq!((made.fingerprint, &made.file), (expected.fingerprint, &expected.file), "{documents} {pools}");
     }
 }
 
