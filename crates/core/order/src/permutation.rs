@@ -161,3 +161,25 @@ fn permute_four(of: [(Key, u64, u64); 4], rounds: u32) -> [u64; 4] {
     }
     walks.map(|walk| walk.y)
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn four_permutations_are_those_of_each(
+            few in prop::array::uniform4((any::<u64>(), prop_oneof![1_u64..30, 1_u64..300], any::<u64>())),
+            many in prop::array::uniform4((any::<u64>(), 256_u64..=u64::MAX, any::<u64>())),
+            are_many in any::<[bool; 4]>(),
+        ) {
+            let element = |(key, n, x): (u64, u64, u64)| (Key(key), n, x % n);
+            let mixed = std::array::from_fn(|lane| if are_many[lane] { many[lane] } else { few[lane] });
+            for of in [few, many, mixed].map(|of| of.map(element)) {
+                prop_assert_eq!(Key::permute_four(of), of.map(|(key, n, x)| key.permute(n, x)));
+            }
+        }
+    }
+}
