@@ -77,32 +77,29 @@ impl TokenIndex {
     /// Checks that documents, their modes and the blocks follow each other, and lie in the file.
     fn check(&self) -> Result<(), FormatError> {
         let width = self.token_bytes();
-        let mut end = 0;
-        for (document, next) in self.table(self.ends..self.mode_ends).enumerate() {
-            if next < end || u64::from(next - end) * width > u32::MAX.into() {
-                return Err(wrong(&format!("document {document} ends before it begins, or has 4 GiB or more")));
-            }
-            end = next;
+        let most = (u64::from(u32::MAX) / width) as u32;
+        if let Some(document) = first_wrong(self.numbers(self.ends..self.mode_ends), most) {
+            return Err(wrong(&format!("document {document} ends before it begins, or has 4 GiB or more")));
         }
-        let file_end = self.offset().checked_add(u64::from(end) * width);
+        let end = self.tokens_before(self.documents);
+        let file_end = self.offset().checked_add(end * width);
         if file_end.is_none_or(|end| end > self.file_bytes()) {
             return Err(wrong("its documents end behind the file"));
         }
         if self.first_document().checked_add(self.documents.into()).is_none() {
             return Err(wrong("its documents have numbers of more than 64 bits"));
         }
-        let mut mode_end = 0;
-        for (document, next) in self.table(self.mode_ends..self.modes).enumerate() {
-            if next < mode_end {
-                return Err(wrong(&format!("the modes of document {document} end before they begin")));
-            }
-            mode_end = next;
+        let mode_ends = self.numbers(self.mode_ends..self.modes);
+        if let Some(document) = first_wrong(mode_ends, u32::MAX) {
+            return Err(wrong(&format!("the modes of document {document} end before they begin")));
         }
+        let mode_end = mode_ends.last().map_or(0, |end| u32::from_le_bytes(*end));
         if mode_end as usize != self.blocks - self.modes {
             return Err(wrong("it has modes of no document"));
         }
         let mut before = None;
-        for first in self.table(self.blocks..self.prefix) {
+        for first in self.numbers(self.blocks..self.prefix) {
+            let first = u32::from_le_bytes(*first);
             let follows = before.map_or(first == 0, |before| first > before);
             if !follows || first >= self.documents {
                 return Err(wrong("its blocks are out of order"));
@@ -118,9 +115,9 @@ impl TokenIndex {
         Ok(())
     }
 
-    /// Iterates over the numbers of a table.
-    fn table(&self, range: Range<usize>) -> impl Iterator<Item = u32> + '_ {
-        self.bytes[range].chunks_exact(4).map(|number| u32_at(number, 0))
+    /// Returns the numbers of a table.
+    fn numbers(&self, range: Range<usize>) -> &[[u8; 4]] {
+        self.bytes[range].as_chunks().0
     }
 
     fn file_bytes(&self) -> u64 {
@@ -231,11 +228,17 @@ impl ShardIndex for TokenIndex {
     fn array_lengths(&self, records: Range<u32>, name: &str) -> Option<Vec<u32>> {
         let Range { start, end } = records;
         assert!(start <= end && end <= self.documents, "records {start} to {end} of {}", self.documents);
-        let [from, to] = [start, end].map(|record| self.ends + 4 * record as usize);
+        let ends = &self.numbers(self.ends..self.mode_ends)[start as usize..end as usize];
         // The index was checked: no document ends before it begins, and all in 32 bits.
-        let mut before = self.tokens_before(start) as u32;
-        let lengths = self.table(from..to).map(|end| end - std::mem::replace(&mut before, end));
-        (name == TOKENS).then(|| lengths.collect())
+        let mut lengths = Vec::with_capacity(ends.len());
+        if let Some((first, others)) = ends.split_first() {
+            lengths.push(u32::from_le_bytes(*first) - self.tokens_before(start) as u32);
+            let length = |(before, end): (&[u8; 4], &[u8; 4])| {
+                u32::from_le_bytes(*end).wrapping_sub(u32::from_le_bytes(*before))
+            };
+            lengths.extend(ends.iter().zip(others).map(length));
+        }
+        (name == TOKENS).then_some(lengths)
     }
 
     fn object(&self, shard: &Shard<'_>) -> Option<StoredObject> {
@@ -293,6 +296,22 @@ impl ShardIndex for TokenIndex {
         let shape = vec![elements.len() as u64 / dtype.bytes() as u64];
         Ok(Array { dtype, shape, elements }.into())
     }
+}
+
+/// Returns the number of the first entry of a table of ends that is less than the one before, or by more than `most` greater.
+fn first_wrong(ends: &[[u8; 4]], most: u32) -> Option<usize> {
+    let is_wrong = |before: u32, end: &[u8; 4]| {
+        let end = u32::from_le_bytes(*end);
+        end < before || end.wrapping_sub(before) > most
+    };
+    let (first, others) = ends.split_first()?;
+    if is_wrong(0, first) {
+        return Some(0);
+    }
+    let pairs = || ends.iter().zip(others).map(|(before, end)| is_wrong(u32::from_le_bytes(*before), end));
+    // All are looked at, so that the loop has no branch for each.
+    let is_any = pairs().fold(false, |any, is_wrong| any | is_wrong);
+    if is_any { pairs().position(|is_wrong| is_wrong).map(|pair| pair + 1) } else { None }
 }
 
 impl std::fmt::Debug for TokenIndex {
