@@ -11,9 +11,9 @@ use super::{
     reused::{LentMemory, ReusedMemory},
 };
 
-/// Parts of a range that is longer than this are put together. When lowered, blocks of short records are copied once more when they are
-/// read; when raised, records that are nearly as long are copied once more for each use.
-pub(super) const JOINED_BYTES: u64 = 16 << 20;
+/// The parts of a range that is longer than this are put together, in memory that is used again. When lowered, what comes of a web server
+/// in one piece is copied once more; when raised, shorter blocks are read into new pages, which costs more than reading them.
+pub(super) const JOINED_BYTES: u64 = 1 << 20;
 
 /// The place of a part in the memory of its range. One request at a time has it; others have to write elsewhere.
 #[derive(Debug)]
@@ -88,10 +88,11 @@ impl PartPlaces {
             let length = usize::try_from(bytes).ok().filter(|_| bytes > JOINED_BYTES);
             self.left = length.map(|length| self.memory.take(length));
         }
-        let memory = self.left.as_mut()?.split_to((part.end - part.start) as usize);
-        if part.end == range.end {
-            self.left = None;
-        }
+        let memory = match part.end == range.end {
+            // The last part has the spare room behind it.
+            true => self.left.take()?,
+            false => self.left.as_mut()?.split_to((part.end - part.start) as usize),
+        };
         Some(PartPlace(Mutex::new(Some(memory))))
     }
 }
@@ -142,7 +143,7 @@ impl PartCollector {
 mod tests {
     use super::*;
 
-    const PART_BYTES: u64 = 5 << 20;
+    const PART_BYTES: u64 = JOINED_BYTES / 16 * 5;
 
     /// Collects the parts of a range, of which `is_placed` says whether they come in their places and `is_lost` whether these are lost.
     fn collected(

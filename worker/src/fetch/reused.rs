@@ -28,7 +28,7 @@ struct ReusedState {
     other_bytes: u64,
     /// Ranks that read.
     readers: usize,
-    /// Memory without a use, in the order in which it came back; each of full length.
+    /// Memory without a use, in the order in which it came back.
     idle: Vec<BytesMut>,
 }
 
@@ -71,16 +71,15 @@ impl ReusedMemory {
         let idle = {
             let mut state = self.0.lock();
             state.lent_bytes += length as u64;
-            // The shortest that is long enough, or else the longest.
-            let order = |idle: &BytesMut| if idle.len() < length { usize::MAX - idle.len() } else { idle.len() };
+            // The smallest that has room, or else the largest.
+            let order = |idle: &BytesMut| match idle.capacity() {
+                room if room < length => usize::MAX - room,
+                room => room,
+            };
             let nearest = (0..state.idle.len()).min_by_key(|at| order(&state.idle[*at]));
             nearest.map(|at| state.idle.remove(at))
         };
-        let bytes = match idle {
-            Some(idle) if idle.len() == length => idle,
-            Some(idle) => resized(idle, length),
-            None => resized(BytesMut::new(), length),
-        };
+        let bytes = resized(idle.unwrap_or_default(), length);
         // What was taken may have been shorter.
         self.change(|_| ());
         let lent = LentBytes { memory: self.clone(), bytes: length as u64 };
@@ -102,7 +101,7 @@ impl ReusedMemory {
             let mut idle_bytes = state.idle_bytes();
             let given_back = state.idle.iter().take_while(|idle| {
                 let exceeds = idle_bytes > free_bytes;
-                idle_bytes -= idle.len() as u64;
+                idle_bytes -= idle.capacity() as u64;
                 exceeds
             });
             let given_back = given_back.count();
@@ -122,7 +121,7 @@ impl ReusedMemory {
 
 impl ReusedState {
     fn idle_bytes(&self) -> u64 {
-        self.idle.iter().map(|idle| idle.len() as u64).sum()
+        self.idle.iter().map(|idle| idle.capacity() as u64).sum()
     }
 }
 
@@ -206,8 +205,13 @@ impl Drop for FrozenMemory {
     }
 }
 
-/// Returns memory of this length, with the pages of `idle` as far as they go.
+/// Returns memory of this length, with the pages of `idle` as far as they go. At most an eighth is spare, so that blocks of nearly one
+/// length keep their pages.
 fn resized(mut idle: BytesMut, length: usize) -> BytesMut {
+    if (length..=length + length / 8).contains(&idle.capacity()) {
+        idle.resize(length, 0);
+        return idle;
+    }
     let written = idle.len().min(length);
     if written == 0 {
         let mut new = BytesMut::zeroed(length);
@@ -277,6 +281,20 @@ mod tests {
             drop(lent.freeze());
             drop(filled(&memory, length, 1));
         }
+    }
+
+    #[test]
+    fn memory_of_nearly_the_same_length_keeps_its_pages() {
+        let memory = memory(100);
+        drop(filled(&memory, 8 * MIB, 1));
+        for length in [8 * MIB - 100, 8 * MIB, 7 * MIB + MIB / 4, 8 * MIB] {
+            let lent = memory.take(length);
+            assert_eq!((lent.len(), lent.bytes.capacity()), (length, 8 * MIB));
+            drop(lent.freeze());
+            assert_eq!(mib(memory.bytes()), (8, 0));
+        }
+        // So much would be spare that others could need it.
+        assert_eq!(memory.take(7 * MIB).bytes.capacity(), 7 * MIB);
     }
 
     #[test]
