@@ -187,6 +187,9 @@ def test_all_frames_those_at_times_and_those_from_key_frames_on(ffmpeg: str, tmp
     }
     columns = [{**video(**clip), "name": name} for name, clip in wanted.items()]
     columns.append({"name": "mask", "from": FROM, "decode": "video_mask", "follows": "at"})
+    for follows in ("all", "every"):
+        columns.append({"name": f"{follows}-times", "from": FROM, "decode": "video_times", "follows": follows})
+        columns.append({"name": f"{follows}-mask", "from": FROM, "decode": "video_mask", "follows": follows})
     packets = run("ffprobe", "-v", "error", "-select_streams", "v", "-show_entries", "packet=pts,flags", "-of", "csv=p=0", files / "one.mp4")
     shown = sorted((int(pts), flags) for pts, flags in (line.split(",")[:2] for line in packets.decode().split()))
     keys = [number for number, (_, flags) in enumerate(shown) if flags.startswith("K")]
@@ -197,6 +200,9 @@ def test_all_frames_those_at_times_and_those_from_key_frames_on(ffmpeg: str, tmp
     for one in epochs:
         assert frames_of(one["all"], theirs) == list(range(30))
         assert frames_of(one["every"], theirs) == list(range(0, 30, 2))
+        for follows, step in (("all", 1), ("every", 2)):
+            assert numpy.allclose(one[f"{follows}-times"], [number / RATE for number in range(0, 30, step)])
+            assert one[f"{follows}-mask"].tolist() == [True] * (30 // step)
         assert frames_of(one["at"], theirs) == [28, 5, 17, 17] and one["mask"].tolist() == [True, True, True, False]
         assert frames_of(one["uniform"], theirs) == [max(key for key in keys if key <= middle) for middle in (3, 9, 15, 21, 27)]
         first = frames_of(one["random"], theirs)

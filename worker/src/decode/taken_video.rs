@@ -152,13 +152,15 @@ impl TakenVideo {
         (0..self.numbers.len()).map(|nth| nth < self.real)
     }
 
-    /// Returns when the frames are shown that have to be decoded, ascending and without doubles; and for each frame of the value its
-    /// number among them.
-    pub(super) fn wanted(&self) -> (Vec<i64>, Vec<usize>) {
+    /// Returns when the frames are shown that have to be decoded, ascending and without doubles; and the number among them of each frame
+    /// of the value, with its place there, ascending.
+    pub(super) fn wanted(&self) -> (Vec<i64>, Vec<(usize, usize)>) {
         let mut wanted: Vec<i64> = self.times().collect();
         wanted.sort_unstable();
         wanted.dedup();
-        let places = self.times().map(|time| wanted.binary_search(&time).expect("the time of the frame")).collect();
+        let number = |time: i64| wanted.binary_search(&time).expect("the time of the frame");
+        let mut places: Vec<_> = self.times().enumerate().map(|(place, time)| (number(time), place)).collect();
+        places.sort_unstable();
         (wanted, places)
     }
 

@@ -54,7 +54,8 @@ struct ClipWriter<'a> {
     decoder: &'a VideoDecoder,
     field: &'a str,
     track: &'a VideoTrack,
-    clip: &'a [usize],
+    /// Numbers of wanted frames, each with a place of it in the value, in order.
+    places: &'a [(usize, usize)],
     orientation: Orientation,
     resources: &'a DecodeResources,
     scratch: &'a mut DecodeScratch,
@@ -261,7 +262,7 @@ impl VideoDecoder {
             decoder: self,
             field,
             track: &taken.track,
-            clip: &places,
+            places: &places,
             orientation,
             resources,
             scratch,
@@ -293,7 +294,13 @@ impl VideoDecoder {
     }
 }
 
-impl ClipWriter<'_> {
+impl<'a> ClipWriter<'a> {
+    /// Returns the places of wanted frame number `number`. They are found, not looked for: clips have up to 65,536.
+    fn places_of(&self, number: usize) -> impl Iterator<Item = usize> + use<'a> {
+        let first = self.places.partition_point(|(other, _)| *other < number);
+        self.places[first..].iter().take_while(move |(other, _)| *other == number).map(|(_, place)| *place)
+    }
+
     /// Writes wanted frame number `number` to each of its places.
     fn write(
         &mut self,
@@ -336,7 +343,7 @@ impl ClipWriter<'_> {
         converted.map_err(|error| problem(reason(error)))?;
         let frame = RgbFrame { field, rgb: &rgb, stored, orientation: self.orientation };
         let bytes = self.decoder.each.bytes();
-        let mut places = (0..self.clip.len()).filter(|nth| self.clip[*nth] == number);
+        let mut places = self.places_of(number);
         let Some(place) = places.next() else { return Ok(()) };
         let place = place * bytes..(place + 1) * bytes;
         let scratch = (self.resources, &mut *self.scratch);

@@ -119,12 +119,20 @@ impl VideoFactDecoder {
     }
 
     fn write(&self, values: &[f64], target: &mut FieldTarget<'_>) {
-        for (value, place) in values.iter().zip(target.fixed().chunks_exact_mut(self.dtype.bytes())) {
-            match self.dtype {
-                DType::F64 => place.copy_from_slice(&value.to_le_bytes()),
-                DType::F32 => place.copy_from_slice(&(*value as f32).to_le_bytes()),
-                _ => place.copy_from_slice(&[u8::from(*value > 0.0)]),
+        let write_all = |bytes: &mut [u8]| {
+            for (value, place) in values.iter().zip(bytes.chunks_exact_mut(self.dtype.bytes())) {
+                match self.dtype {
+                    DType::F64 => place.copy_from_slice(&value.to_le_bytes()),
+                    DType::F32 => place.copy_from_slice(&(*value as f32).to_le_bytes()),
+                    _ => place.copy_from_slice(&[u8::from(*value > 0.0)]),
+                }
             }
+        };
+        if !self.clip.is_all() {
+            return write_all(target.fixed());
         }
+        let mut made = vec![0; values.len() * self.dtype.bytes()];
+        write_all(&mut made);
+        *target.ragged() = made.into();
     }
 }

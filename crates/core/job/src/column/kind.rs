@@ -189,11 +189,11 @@ macro_rules! unit_kind {
 pub(super) use unit_kind;
 
 /// Defines a kind whose columns follow a column of the kind `$of`: its keys in a job file, and the column. `$take` checks the column
-/// that is followed; what it returns is kept if the column has `seq_len`.
+/// that is followed; what it returns is kept if the column has `seq_len`, and whether values differ in length if it has `is_ragged`.
 macro_rules! follower {
     (
         $(#[$doc:meta])*
-        $name:literal: $Keys:ident => $Column:ident follows $of:literal, $follows:literal, $take:path $(=> $seq_len:ident)?;
+        $name:literal: $Keys:ident => $Column:ident follows $of:literal, $follows:literal, $take:path $(=> $seq_len:ident $(or less $is_ragged:ident)?)?;
         reads_field = $reads_field:literal;
         dtypes = [$($dtype:ident),+];
         shape = $shape:expr;
@@ -218,6 +218,11 @@ macro_rules! follower {
             $(
                 /// The length of a value: that of the column that it follows, such as the tokens of a sequence.
                 pub $seq_len: u32,
+                $(
+                    /// Whether values differ in length, and that is the most.
+                    #[serde(default, skip_serializing_if = "super::kind::is_left_out")]
+                    pub $is_ragged: bool,
+                )?
             )?
         }
 
@@ -231,7 +236,7 @@ macro_rules! follower {
                 let $Keys { follows, $($key),* } = keys.clone();
                 let missing = concat!("is missing; write the name of the ", $of, " column that it is of");
                 let follows = follows.ok_or_else(|| ("follows", missing.to_owned()))?;
-                Ok(Self { follows, $($key: $read($key),)* $($seq_len: 0)? })
+                Ok(Self { follows, $($key: $read($key),)* $($seq_len: 0, $($is_ragged: false)?)? })
             }
 
             fn follows(&self) -> Option<&str> {
@@ -239,7 +244,7 @@ macro_rules! follower {
             }
 
             fn follow(&mut self, followed: &super::ColumnKind) -> Result<(), crate::KeyProblem> {
-                $(self.$seq_len =)? $take(&self.follows, followed)?;
+                $((self.$seq_len $(, self.$is_ragged)?) =)? $take(&self.follows, followed)?;
                 Ok(())
             }
 

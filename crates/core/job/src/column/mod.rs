@@ -418,14 +418,14 @@ column_kinds! {
     ///
     /// - Field: the video of the column that it follows.
     /// - Result: for each frame of the `video` column's value its time, in seconds from the beginning of the video.
-    /// - Shape: `[frames]`.
+    /// - Shape: `[frames]`; with `pick = "all"` a ragged column of rows of `[]`.
     /// - Types: `f64`, `f32`.
     video_times::VideoTimes(VideoTimesColumn),
     /// Which frames of a clip the video has.
     ///
     /// - Field: the video of the column that it follows.
     /// - Result: for each frame of the `video` column's value 1, and 0 if it is behind the end of the video, which repeats its last frame.
-    /// - Shape: `[frames]`.
+    /// - Shape: `[frames]`; with `pick = "all"` a ragged column of rows of `[]`.
     /// - Types: `bool`, `u8`, `f32`.
     video_mask::VideoMask(VideoMaskColumn),
     /// Which values of a column with `deltas` are padding.

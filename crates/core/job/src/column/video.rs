@@ -100,23 +100,28 @@ impl Kind for VideoColumn {
     }
 }
 
-/// Returns the frames of a clip of the `video` column `name`, which a column follows.
+/// Returns the frames of a clip of the `video` column `name`, which a column follows, and whether they are the most of it.
 ///
 /// # Errors
 /// The problem of a column that follows another kind.
-pub(super) fn followed_video(name: &str, followed: &ColumnKind) -> Result<u32, KeyProblem> {
+pub(super) fn followed_video(name: &str, followed: &ColumnKind) -> Result<(u32, bool), KeyProblem> {
     let ColumnKind::Video(video) = followed else {
         return Err(not_of_kind(name, followed, "video"));
     };
     match &video.clip {
-        Some(clip) if clip.is_all() => {
-            Err(("follows", format!("is `{name}`, whose samples have all frames of their videos; it needs a clip of a number")))
-        }
-        Some(clip) => Ok(clip.frames),
+        Some(clip) => Ok((clip.frames, clip.is_all())),
         None => {
             let problem = "which has no `clip`; `is_pad` and `timestamp` say the same of frames of records";
             Err(("follows", format!("is `{name}`, {problem}")))
         }
+    }
+}
+
+/// Returns the shape of a number for each frame of a clip, or of a clip of at most so many frames.
+pub(super) fn numbers_of_frames(frames: u32, is_all: bool) -> SampleShape {
+    match is_all {
+        true => SampleShape::Rows { row: Vec::new(), max_rows: frames },
+        false => SampleShape::Fixed(vec![frames]),
     }
 }
 
@@ -185,8 +190,10 @@ mod tests {
             assert_eq!((job.columns[1].sample_shape(), job.columns[1].dtype), (Some(vec![7]), dtype));
             let error = job_with(&more.replace("decode = \"video\"\nclip = { frames = 7 }", "decode = \"image\"")).unwrap_err();
             assert!(error.to_string().contains("it has to be of decode = \"video\""), "{error}");
-            let error = job_with(&more.replace("frames = 7", "frames = 7, pick = \"all\"")).unwrap_err();
-            assert!(error.to_string().contains("`follows` is `c`, whose samples have all frames"), "{error}");
+            let all = job_with(&more.replace("frames = 7", "frames = 7, pick = \"all\"")).unwrap();
+            assert_eq!(all.columns[1].shape(), SampleShape::Rows { row: Vec::new(), max_rows: 7 });
+            let back: crate::Job = serde_json::from_slice(&serde_json::to_vec(&all).unwrap()).unwrap();
+            assert!(back == all && all.fingerprint() != job.fingerprint(), "{kind}");
             let error = job_with(&more.replace("clip = { frames = 7 }\n", "")).unwrap_err();
             assert!(error.to_string().contains("`follows` is `c`, which has no `clip`"), "{error}");
         }

@@ -178,9 +178,11 @@ fn kind() -> impl Strategy<Value = ColumnKind> {
             .prop_map(|(follows, places)| ColumnKind::IsPad(IsPadColumn { follows, places })),
         text().prop_map(|follows| ColumnKind::AudioRate(AudioRateColumn { follows })),
         video().prop_map(ColumnKind::Video),
-        (text(), any::<u32>())
-            .prop_map(|(follows, frames)| ColumnKind::VideoTimes(VideoTimesColumn { follows, frames })),
-        (text(), any::<u32>()).prop_map(|(follows, frames)| ColumnKind::VideoMask(VideoMaskColumn { follows, frames })),
+        (text(), any::<u32>(), any::<bool>()).prop_map(|(follows, frames, is_all)| {
+            ColumnKind::VideoTimes(VideoTimesColumn { follows, frames, is_all })
+        }),
+        (text(), any::<u32>(), any::<bool>())
+            .prop_map(|(follows, frames, is_all)| ColumnKind::VideoMask(VideoMaskColumn { follows, frames, is_all })),
         (text(), any::<u16>(), any::<[u32; 2]>())
             .prop_map(|(follows, ignore_index, size)| { ColumnKind::Mask(MaskColumn { follows, ignore_index, size }) }),
         (function_call(), any::<u32>())
