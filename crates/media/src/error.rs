@@ -26,6 +26,9 @@ pub enum MediaError {
     /// The file of a still breaks the rules of its format.
     #[error("is a damaged AVIF or HEIC file: {problem}")]
     DamagedStill { problem: &'static str },
+    /// The video has no sound.
+    #[error("has no track of sound")]
+    NoSound,
     /// A value that is no number, or infinite.
     #[error("has a sample that is not a finite number, in frame {frame}")]
     NotFinite { frame: u64 },

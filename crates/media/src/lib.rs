@@ -11,6 +11,7 @@
 //!   where each packet lies, when it is decoded and shown, and whether decoding can begin there.
 //! - [`encode_video_table`] keeps these packets in some 2 to 4 bytes each, in blocks. A [`VideoTable`] says which block has a frame, by
 //!   its number or its time, and [`VideoBlocks`] which packets decoding it takes.
+//! - [`VideoSound`] is the sound of a video file in memory, as a file that [`Sound`] opens, and when it begins.
 //! - [`Still`] says of an AVIF or HEIC file how its picture is coded, and where.
 //! - [`OpenVideo`] is a video file in memory, or an excerpt with the packets that some frames need ([`encode_video_excerpt`]).
 //!
@@ -38,6 +39,7 @@ mod sound_table;
 mod still;
 mod track;
 mod video;
+mod video_sound;
 mod wav;
 mod write;
 
@@ -53,4 +55,5 @@ pub use video::{
     VideoRotation, VideoTable, VideoTrack, encode_stored_video, encode_video_excerpt, encode_video_table, is_reference,
     is_whole_key,
 };
+pub use video_sound::VideoSound;
 pub use write::{SampleForm, SampleWriter};

@@ -74,3 +74,9 @@ impl PcmSample {
         }
     }
 }
+
+/// Returns a sample rate that is stored as a fraction: 0 if it is none.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is within the limits")]
+pub(crate) fn whole_hertz(rate: f64) -> u32 {
+    if (1.0..=1e9).contains(&rate) { rate.round() as u32 } else { 0 }
+}

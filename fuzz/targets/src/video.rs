@@ -1,8 +1,14 @@
 //! Video files: tables that come in parts, and tables of packets.
 
-use spdl_media::{MediaError, StoredVideo, Video, VideoReader, VideoTable, encode_stored_video, encode_video_table};
+use spdl_media::{
+    ChannelMix, MediaError, Sound, SoundScratch, StoredVideo, Video, VideoReader, VideoSound, VideoTable,
+    encode_stored_video, encode_video_table,
+};
 
 use crate::input::FuzzInput;
+
+/// More frames of sound than the packets that fit into an input need.
+const MAX_SOUND_FRAMES: u64 = 1 << 16;
 
 /// Checks that a video is the same whether it is in memory or comes in parts, that its packets lie in the file, and that their table has
 /// them all.
@@ -10,6 +16,7 @@ pub(crate) fn read(data: &[u8]) {
     let mut input = FuzzInput(data);
     let nth = usize::from(input.byte() & 1);
     let file = input.0;
+    read_sound(file);
     let in_parts = read_in_parts(file, nth);
     let mut reader = VideoReader::with_track(file.len() as u64, nth);
     let in_memory = loop {
@@ -26,6 +33,16 @@ pub(crate) fn read(data: &[u8]) {
         assert!(packet.bytes > 0 && end.is_some_and(|end| end <= file.len() as u64), "{packet:?}");
     }
     check_table(&video);
+}
+
+/// Reads the sound of a video, which is not larger than the heads of its packets allow, and decodes its beginning.
+fn read_sound(file: &[u8]) {
+    let Ok(video) = VideoSound::open(file) else { return };
+    // A packet of one byte is a page of Ogg of 29, or of 93 with the most bytes that were left out of each.
+    assert!(video.file.len() <= 100 * file.len() + (1 << 16), "{} of {} bytes", video.file.len(), file.len());
+    let mut scratch = SoundScratch::default();
+    let Ok(sound) = Sound::open(&video.file, &mut scratch) else { return };
+    _ = sound.decode(0..sound.frames().min(MAX_SOUND_FRAMES), ChannelMix::Mean, &mut scratch, |_| ());
 }
 
 /// Reads a video from the parts that it asks for.

@@ -28,7 +28,7 @@ impl ElementHead {
     }
 
     /// Reads a head at the beginning of `bytes`.
-    fn parse(bytes: &[u8]) -> Option<Self> {
+    pub(crate) fn parse(bytes: &[u8]) -> Option<Self> {
         let id_bytes = bytes.first()?.leading_zeros() as usize + 1;
         if id_bytes > 4 {
             return None;

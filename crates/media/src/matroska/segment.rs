@@ -11,15 +11,15 @@ use crate::{
 };
 
 const EBML: u32 = 0x1a45_dfa3;
-const SEGMENT: u32 = 0x1853_8067;
-const INFO: u32 = 0x1549_a966;
-const TIMESTAMP_SCALE: u32 = 0x2a_d7b1;
-const TRACKS: u32 = 0x1654_ae6b;
-const CLUSTER: u32 = 0x1f43_b675;
-const TIMESTAMP: u32 = 0xe7;
-const SIMPLE_BLOCK: u32 = 0xa3;
-const BLOCK_GROUP: u32 = 0xa0;
-const BLOCK: u32 = 0xa1;
+pub(super) const SEGMENT: u32 = 0x1853_8067;
+pub(super) const INFO: u32 = 0x1549_a966;
+pub(super) const TIMESTAMP_SCALE: u32 = 0x2a_d7b1;
+pub(super) const TRACKS: u32 = 0x1654_ae6b;
+pub(super) const CLUSTER: u32 = 0x1f43_b675;
+pub(super) const TIMESTAMP: u32 = 0xe7;
+pub(super) const SIMPLE_BLOCK: u32 = 0xa3;
+pub(super) const BLOCK_GROUP: u32 = 0xa0;
+pub(super) const BLOCK: u32 = 0xa1;
 const BLOCK_DURATION: u32 = 0x9b;
 const REFERENCE: u32 = 0xfb;
 /// Elements of a segment that are passed. One of them ends a cluster whose length is not known.
@@ -30,8 +30,8 @@ const MAX_HEAD_BYTES: u64 = 1 << 24;
 /// The bytes of a block before its packet, which are the number of the track, a time and flags, and the first byte of that.
 const MAX_BLOCK_HEAD_BYTES: u64 = 12;
 /// Nanoseconds in a unit of time, if the file does not say it.
-const DEFAULT_SCALE: u64 = 1_000_000;
-const NANOS_PER_SECOND: u64 = 1_000_000_000;
+pub(super) const DEFAULT_SCALE: u64 = 1_000_000;
+pub(super) const NANOS_PER_SECOND: u64 = 1_000_000_000;
 
 /// What the file ends within.
 const WHAT: &str = "its elements";

@@ -11,13 +11,13 @@ pub(crate) struct MatroskaTrack {
     pub(crate) picture_nanos: u64,
 }
 
-const TRACK_ENTRY: u32 = 0xae;
-const TRACK_NUMBER: u32 = 0xd7;
-const TRACK_TYPE: u32 = 0x83;
+pub(super) const TRACK_ENTRY: u32 = 0xae;
+pub(super) const TRACK_NUMBER: u32 = 0xd7;
+pub(super) const TRACK_TYPE: u32 = 0x83;
 const DEFAULT_DURATION: u32 = 0x23_e383;
 const TRACK_TIMESTAMP_SCALE: u32 = 0x23_314f;
-const CODEC_ID: u32 = 0x86;
-const CODEC_PRIVATE: u32 = 0x63a2;
+pub(super) const CODEC_ID: u32 = 0x86;
+pub(super) const CODEC_PRIVATE: u32 = 0x63a2;
 const VIDEO: u32 = 0xe0;
 const PIXEL_WIDTH: u32 = 0xb0;
 const PIXEL_HEIGHT: u32 = 0xba;
@@ -115,7 +115,7 @@ fn codec<'b>(id: &[u8], private: &'b [u8]) -> (VideoCodec, &'b [u8]) {
 }
 
 /// Returns the bytes that were left out at the beginning of each packet.
-fn packet_prefix(entry: &[u8]) -> Result<Vec<u8>, &'static str> {
+pub(super) fn packet_prefix(entry: &[u8]) -> Result<Vec<u8>, &'static str> {
     let Some(encodings) = element(entry, ENCODINGS) else { return Ok(Vec::new()) };
     let mut prefix = Vec::new();
     for (_, encoding) in elements(encodings).filter(|(id, _)| *id == ENCODING) {

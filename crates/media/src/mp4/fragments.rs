@@ -1,9 +1,6 @@
 //! Fragments of MP4 (ISO/IEC 14496-12, 8.8): boxes `moof`, each with the packets that follow it.
 
-use super::{
-    PlacedPacket,
-    boxes::{BoxHead, boxes, find, long_number, number},
-};
+use super::boxes::{BoxHead, boxes, find, long_number, number};
 use crate::{
     MediaError, VideoPacket,
     input::{Cursor, Input},
@@ -180,8 +177,8 @@ impl Fragments {
     }
 }
 
-/// Returns where the packets of a track lie in the fragments of a file that is in memory; `mvex` is the content of that box.
-pub(crate) fn fragment_places(mvex: &[u8], id: u32, file: &[u8]) -> Result<Vec<PlacedPacket>, MediaError> {
+/// Returns the packets of a track in the fragments of a file that is in memory; `mvex` is the content of that box.
+pub(crate) fn fragment_packets(mvex: &[u8], id: u32, file: &[u8]) -> Result<Vec<VideoPacket>, MediaError> {
     let (mut fragments, mut packets) = (Fragments::new(mvex, id.into()), Vec::new());
     let mut cursor = Cursor::new(file.len() as u64, 0);
     let mut input = Input::new(&mut cursor, file);
@@ -195,7 +192,7 @@ pub(crate) fn fragment_places(mvex: &[u8], id: u32, file: &[u8]) -> Result<Vec<P
         }
         input.skip(head.bytes);
     }
-    Ok(packets.iter().map(|packet| PlacedPacket { offset: packet.offset, bytes: packet.bytes }).collect())
+    Ok(packets)
 }
 
 /// Where a run of packets lies, and what its packets have.

@@ -10,7 +10,7 @@ mod track;
 
 pub(crate) use descriptors::decoder_config;
 pub(crate) use edits::{Edit, edits};
-pub(crate) use fragments::fragment_places;
-pub(crate) use movie::MovieReader;
+pub(crate) use fragments::fragment_packets;
+pub(crate) use movie::{MovieReader, movie};
 pub(crate) use samples::{PlacedPacket, SamplePlaces};
 pub(crate) use track::{coded_color, track_id};

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     MediaError, VideoPacket, VideoTrack,
-    input::Input,
+    input::{Cursor, Input},
     video::{MAX_PACKETS, MAX_TIME, Video},
 };
 
@@ -110,6 +110,23 @@ impl MovieReader {
             input.skip(head.bytes);
         }
     }
+}
+
+/// Returns the content of the box `moov` of a file that is in memory, and the byte where it begins.
+pub(crate) fn movie(file: &[u8]) -> Result<(&[u8], u64), MediaError> {
+    let mut cursor = Cursor::new(file.len() as u64, 0);
+    let mut input = Input::new(&mut cursor, file);
+    for _ in 0..MAX_BOXES {
+        // All bytes are there.
+        let Some(head) = BoxHead::read(&mut input, MOOV)? else { break };
+        if &head.kind == b"moov"
+            && let Some(content) = head.content(&mut input, MOOV)?
+        {
+            return Ok((content, input.at() + head.head_bytes));
+        }
+        input.skip(head.bytes);
+    }
+    Err(input.malformed("more than 65,536 boxes come before the box `moov`"))
 }
 
 /// Why a movie cannot be read.

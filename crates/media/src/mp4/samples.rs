@@ -140,6 +140,19 @@ impl<'b> SamplePlaces<'b> {
     }
 }
 
+impl SamplePlaces<'_> {
+    /// Passes the samples behind the last one up to the end of its chunk, if all are equally long. Returns their bytes.
+    pub(crate) fn pass_chunk(&mut self) -> u64 {
+        let SampleSizes::Equal(bytes) = self.sizes else { return 0 };
+        let count = self.left.min(self.count - self.next);
+        let bytes = u64::from(count) * u64::from(bytes);
+        (self.next, self.left) = (self.next + count, self.left - count);
+        self.at = self.at.saturating_add(bytes);
+        self.passed = self.passed.saturating_add(bytes);
+        bytes
+    }
+}
+
 impl<'b> SampleSizes<'b> {
     /// Reads the lengths, and the number of samples, for all of which there are lengths.
     fn read(stbl: &'b [u8]) -> Option<(Self, u32)> {

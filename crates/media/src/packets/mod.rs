@@ -10,6 +10,7 @@ mod mp4;
 mod mpeg;
 mod ogg;
 mod ogg_checksum;
+mod ogg_pages;
 mod opus;
 mod part;
 mod setup;
@@ -20,20 +21,21 @@ use std::ops::Range;
 pub(crate) use aac::AacForm;
 pub(crate) use adts::{is_adts, read_head as read_adts_head};
 pub(crate) use mp3::Mp3Head;
-pub(crate) use mp4::Mp4Head;
+pub(crate) use mp4::{Mp4Head, Mp4Sound, Mp4SoundPackets, sound_track};
 pub(crate) use ogg::OggHead;
-pub(crate) use opus::{DelimitedPacket, OpusForm, opus_frames};
+pub(crate) use ogg_pages::OggPageWriter;
+pub(crate) use opus::{DelimitedPacket, OpusForm, RATE as OPUS_RATE, opus_frames};
 pub(crate) use part::{ExcerptBytes, PacketFacts, PacketStretch};
 pub(crate) use setup::CodecSetup;
+pub(crate) use vorbis::VorbisBlocks;
 
 use crate::{MediaError, SoundCodec, Track};
 use aac::{HE_AAC, PACKET_FRAMES, may_be_he_aac};
 use adts::AdtsPackets;
 use listed::ListedPackets;
 use mp3::Mp3Packets;
-use mp4::{Mp4Codec, Mp4Packets, Mp4Sound};
+use mp4::{Mp4Codec, Mp4Packets};
 use ogg::{OggContent, OggPackets};
-use vorbis::VorbisBlocks;
 
 /// A packet, and the number of frames that are decoded of it.
 pub(crate) struct CodedPacket<'p> {

@@ -14,12 +14,13 @@ use crate::{
     mp4::{
         Edit, PlacedPacket, SamplePlaces,
         boxes::{BoxHead, MAX_MOOV_BYTES, boxes, find, handler, number, table, time_scale},
-        decoder_config, edits, fragment_places, track_id,
+        decoder_config, edits, fragment_packets, track_id,
     },
 };
 
 /// More boxes at the top than files have.
 const MAX_BOXES: u32 = 1 << 16;
+const NANOS_PER_SECOND: u32 = 1_000_000_000;
 
 /// Finds the box `moov`.
 #[derive(Clone, Debug, Default)]
@@ -34,6 +35,18 @@ pub(crate) struct Mp4Sound<'b> {
     /// The first frame of the sound, and the frame up to which an edit takes packets.
     start: u64,
     end: Option<u64>,
+    /// When its first frame is heard, in nanoseconds from the beginning of the movie.
+    pub(crate) begin_nanos: i64,
+    packets: Mp4Packets<'b>,
+}
+
+/// The packets of a track of another codec.
+#[derive(Clone, Debug)]
+pub(crate) struct Mp4SoundPackets<'b> {
+    /// When the sound begins, in nanoseconds from the beginning of the movie.
+    pub(crate) begin_nanos: i64,
+    /// How long the packets are that come before, in nanoseconds.
+    pub(crate) unheard_nanos: i64,
     packets: Mp4Packets<'b>,
 }
 
@@ -60,7 +73,7 @@ pub(crate) struct Mp4Packets<'b> {
 impl Mp4Head {
     /// Returns whether a file with these first bytes is one of MP4.
     pub(crate) fn recognise(begins: &[u8]) -> bool {
-        matches!(begins.get(4..8), Some(b"ftyp" | b"moov" | b"wide"))
+        matches!(begins.get(4..8), Some(b"ftyp" | b"moov" | b"wide" | b"free" | b"skip" | b"mdat"))
     }
 
     /// Reads what is there; returns the track when the box `moov` has been found.
@@ -97,18 +110,11 @@ impl<'b> Mp4Sound<'b> {
     pub(crate) fn read(moov: &'b [u8], file: &'b [u8], byte: u64) -> Result<Self, MediaError> {
         let damaged = |problem| MediaError::Malformed { byte, problem };
         let unsupported = |what: &str| MediaError::Unsupported { what: what.to_owned() };
-        let mut tracks = boxes(moov).filter(|(kind, _)| kind == b"trak").map(|(_, track)| track);
-        let track = tracks.find(|track| handler(track) == Some(*b"soun"));
-        let track = track.ok_or_else(|| unsupported("no track of sound"))?;
+        let track = sound_track(moov).ok_or_else(|| unsupported("no track of sound"))?;
         let stbl = find(track, &[b"mdia", b"minf", b"stbl"]).ok_or_else(|| damaged("a track has no tables"))?;
         let codec = codec(stbl).map_err(|problem| problem.error(byte, "the head of the sound is not valid"))?;
-        let tables = SamplePlaces::read(stbl, file.len() as u64);
-        let tables = tables.ok_or_else(|| damaged("the tables of the sound are not valid"))?;
-        let fragments: Arc<[PlacedPacket]> =
-            match find(track, &[b"tkhd"]).and_then(track_id).zip(find(moov, &[b"mvex"])) {
-                Some((id, mvex)) => fragment_places(mvex, id, file)?.into(),
-                None => Arc::default(),
-            };
+        let Mp4SoundPackets { begin_nanos, mut packets, .. } = Mp4SoundPackets::read(moov, track, file, byte)?;
+        let fragments = &packets.fragments;
         let (start, end) = match codec {
             Mp4Codec::Aac(form) => {
                 let (start, end) = edit(moov, track, form.rate).unwrap_or_else(|| (gapless(moov).unwrap_or(0), None));
@@ -123,9 +129,11 @@ impl<'b> Mp4Sound<'b> {
                 (start, end.into_iter().chain(durations).min())
             }
         };
-        let is_opus = matches!(codec, Mp4Codec::Opus(_));
-        let packets = Mp4Packets { file, tables, fragments, next: 0, is_opus };
-        Ok(Self { codec, start, end, packets })
+        // Without an edit, the first frames are decoded, and not heard.
+        let (rate, is_edited) = (codec.rate(), edit(moov, track, 1).is_some());
+        let unheard = if is_edited { 0 } else { nanos(start, rate) };
+        packets.is_opus = matches!(codec, Mp4Codec::Opus(_));
+        Ok(Self { codec, start, end, begin_nanos: begin_nanos.saturating_add(unheard), packets })
     }
 
     pub(crate) fn packets(&self) -> Mp4Packets<'b> {
@@ -137,6 +145,74 @@ impl<'b> Mp4Sound<'b> {
         let end = self.end.map_or(frames, |end| end.min(frames));
         self.start.min(end)..end
     }
+}
+
+impl Mp4Codec {
+    const fn rate(self) -> u32 {
+        match self {
+            Self::Aac(form) => form.rate,
+            Self::Opus(_) => RATE,
+        }
+    }
+}
+
+impl<'b> Mp4SoundPackets<'b> {
+    /// Reads the tables of a track in the content of the box `moov`, which begins at `byte` of the file.
+    pub(crate) fn read(moov: &'b [u8], track: &'b [u8], file: &'b [u8], byte: u64) -> Result<Self, MediaError> {
+        let damaged = |problem| MediaError::Malformed { byte, problem };
+        let stbl = find(track, &[b"mdia", b"minf", b"stbl"]).ok_or_else(|| damaged("a track has no tables"))?;
+        let tables = SamplePlaces::read(stbl, file.len() as u64);
+        let tables = tables.ok_or_else(|| damaged("the tables of the sound are not valid"))?;
+        let fragments = match find(track, &[b"tkhd"]).and_then(track_id).zip(find(moov, &[b"mvex"])) {
+            Some((id, mvex)) => fragment_packets(mvex, id, file)?,
+            None => Vec::new(),
+        };
+        let mut begin_nanos = pause_nanos(moov, track);
+        if tables.count() == 0
+            && let Some((first, scale)) = fragments.first().zip(find(track, &[b"mdia", b"mdhd"]).and_then(time_scale))
+        {
+            begin_nanos = begin_nanos.saturating_add(nanos(first.dts.max(0).cast_unsigned(), scale));
+        }
+        let fragments = fragments.iter().map(|packet| PlacedPacket { offset: packet.offset, bytes: packet.bytes });
+        let packets = Mp4Packets { file, tables, fragments: fragments.collect(), next: 0, is_opus: false };
+        let unheard = edit(moov, track, NANOS_PER_SECOND).map_or(0, |(start, _)| start);
+        let unheard_nanos = i64::try_from(unheard).unwrap_or(i64::MAX);
+        Ok(Self { begin_nanos, unheard_nanos, packets })
+    }
+
+    /// Returns the bytes of all packets.
+    pub(crate) fn bytes(self) -> Result<Vec<u8>, MediaError> {
+        let (mut packets, mut all) = (self.packets, Vec::new());
+        while let Some(PlacedPacket { offset, bytes }) = packets.next_place()? {
+            // Those of samples that are not coded are a frame each, and lie side by side.
+            let bytes = u64::from(bytes) + packets.tables.pass_chunk();
+            let place = usize::try_from(offset).ok().zip(usize::try_from(bytes).ok());
+            let bytes = place.and_then(|(from, bytes)| packets.file.get(from..from.checked_add(bytes)?));
+            let truncated = MediaError::Truncated { bytes: packets.file.len() as u64, what: "a packet" };
+            all.extend_from_slice(bytes.ok_or(truncated)?);
+        }
+        Ok(all)
+    }
+}
+
+/// Returns the content of the first box `trak` of sound.
+pub(crate) fn sound_track(moov: &[u8]) -> Option<&[u8]> {
+    let mut tracks = boxes(moov).filter(|(kind, _)| kind == b"trak").map(|(_, track)| track);
+    tracks.find(|track| handler(track) == Some(*b"soun"))
+}
+
+/// Returns how long nothing is heard before the first edit that has a sound, in nanoseconds.
+fn pause_nanos(moov: &[u8], track: &[u8]) -> i64 {
+    let Some(scale) = find(moov, &[b"mvhd"]).and_then(time_scale) else { return 0 };
+    let edits = edits(track).unwrap_or_default();
+    let pauses = edits.iter().take_while(|edit| edit.start < 0).map(|edit| edit.duration);
+    nanos(pauses.fold(0, u64::saturating_add), scale)
+}
+
+/// Returns a time of so many units of a second in nanoseconds.
+fn nanos(time: u64, scale: u32) -> i64 {
+    let nanos = u128::from(time) * u128::from(NANOS_PER_SECOND) / u128::from(scale);
+    i64::try_from(nanos).unwrap_or(i64::MAX)
 }
 
 /// Reads what the samples of the track are.

@@ -15,9 +15,9 @@ const MAX_PACKET_BYTES: usize = 125_829_120;
 /// Bytes of a page before the lengths of its segments.
 const HEADER_BYTES: usize = 27;
 
-const CONTINUES: u8 = 1;
-const BEGINS: u8 = 2;
-const ENDS: u8 = 4;
+pub(super) const CONTINUES: u8 = 1;
+pub(super) const BEGINS: u8 = 2;
+pub(super) const ENDS: u8 = 4;
 
 /// Finds the first stream of sound among those that begin a file.
 #[derive(Clone, Debug, Default)]

@@ -6,6 +6,7 @@ mod golden;
 mod hostile;
 #[path = "../programs/mod.rs"]
 mod programs;
+mod sound;
 mod table;
 
 use spdl_media::{MediaError, Video, VideoBlocks, VideoPacket, VideoReader, VideoTable, encode_video_table};
