@@ -104,7 +104,7 @@ class Column(_ColumnRequired, total=False):
     encoding: Literal["numpy", "raw"] | None
     #: For audio: features in place of samples, as `{ preset = "kaldi", mels = 80 }`: energies of bands in frames of some 25 ms, as models of speech take them. Needs `rate`, and one channel. Of a segment, the silence behind a short sound is part of it. Default: none; samples.
     features: Features | None
-    #: For mask: the name of the `image` column that the mask is of. Required. For boxes: the name of the `image` column that they are of. Required. For box_labels: the name of the `boxes` column. Required. For geometry and image_size: the name of the `image` column that it is of. Required. For labels, positions, document_lengths, document_ids, loss_mask and global_lengths: the name of the `tokens` column. Required. For audio_length and audio_rate: the name of the `audio` column that it is of. Required. For video_times: the name of the `video` column that they are of. Required. For video_mask: the name of the `video` column that it is of. Required. For is_pad: the name of the column with `deltas` that it is of. Required.
+    #: For mask: the name of the `image` column that the mask is of. Required. For boxes: the name of the `image` column that they are of. Required. For box_labels: the name of the `boxes` column. Required. For geometry and image_size: the name of the `image` column that it is of. Required. For labels, positions, document_lengths, document_ids, loss_mask and global_lengths: the name of the `tokens` column. Required. For audio: the name of a `video` column with a `clip`, whose sound it is: the first track of sound in the same file, from when the first frame of the clip is shown until its last one is no longer, or for the length of a `segment`. Default: none; files of sounds. For audio_length and audio_rate: the name of the `audio` column that it is of. Required. For video_times: the name of the `video` column that they are of. Required. For video_mask: the name of the `video` column that it is of. Required. For is_pad: the name of the column with `deltas` that it is of. Required.
     follows: str | None
     #: For boxes: the numbers that give a box in the batch. Default: `xyxy`.
     format: Literal["xyxy", "xywh", "cxcywh"] | None
@@ -790,7 +790,7 @@ class _SegmentRequired(TypedDict):
 class Segment(_SegmentRequired, total=False):
     """The `segment` of a job file."""
 
-    #: Where it begins: `random` draws a frame anew for each epoch, `start` is the first one, and `middle` leaves as much before as behind. Default: `random`.
+    #: Where it begins: `random` draws a frame anew for each epoch, `start` is the first one, and `middle` leaves as much before as behind. Default: `random`; the sound of a clip begins with the clip.
     pick: Literal["random", "start", "middle"] | None
 
 

@@ -407,7 +407,8 @@ def test_the_page_on_video_runs_as_it_is_written(ffmpeg: str, tmp_path: pathlib.
     for number in range(8):
         folder = tmp_path / "clips" / ["running", "waving"][number % 2]
         folder.mkdir(exist_ok=True)
-        write(ffmpeg, folder / f"{number}.mp4", KINDS["plain.mp4"], 70, "320x240")
+        sound = ["-f", "lavfi", "-i", "sine=sample_rate=16000", "-c:a", "aac", "-shortest"]
+        write(ffmpeg, folder / f"{number}.mp4", [*sound, *KINDS["plain.mp4"]], 70, "320x240")
     page = Recipe("../guide/video.md", tmp_path, temporary, {}, {})
     told = page.run("spdl-ctl index clips")
     assert "8 samples" in told and "H.264 320x240 x70" in told, told
@@ -427,5 +428,6 @@ def test_the_page_on_video_runs_as_it_is_written(ffmpeg: str, tmp_path: pathlib.
     told = page.run("spdl-ctl index frames --frames")
     assert "4 samples in 4 records" in told, told
     page.run("spdl-ctl replay frames.toml")
+    page.run("spdl-ctl replay sound.toml")
     page.end()
     assert ctl_json("replay", tmp_path / "clips.toml", "--all")["samples"] == 80

@@ -14,6 +14,8 @@ use crate::decode::{
     sample_clip::SampleClip,
 };
 
+const NANOS_PER_SECOND: i128 = 1_000_000_000;
+
 /// A video, and which of its frames are taken.
 pub(super) struct TakenVideo {
     pub(super) track: Arc<VideoTrack>,
@@ -23,6 +25,8 @@ pub(super) struct TakenVideo {
     numbers: Vec<u64>,
     /// How many of them, from the first one on, the video has where the clip wants them.
     real: usize,
+    /// When the clip begins and ends, in units of the track's time base; nothing if the frames are of no clip.
+    span: [i128; 2],
 }
 
 /// A packet that is needed.
@@ -87,7 +91,7 @@ impl TakenVideo {
     pub(super) fn of_frames(SeriesFrames { video, numbers }: &SeriesFrames) -> Self {
         let ReadVideo { track, blocks, .. } = video;
         let (numbers, real) = (numbers.clone(), numbers.len());
-        Self { track: Arc::clone(track), blocks: Arc::clone(blocks), numbers, real }
+        Self { track: Arc::clone(track), blocks: Arc::clone(blocks), numbers, real, span: [0, 0] }
     }
 
     /// Chooses the frames of a clip of a video, of which the blocks are all.
@@ -107,9 +111,11 @@ impl TakenVideo {
             |frame: &usize| blocks.packet_of(*frame as u64).is_some_and(|place| blocks.packets()[place].is_key);
         let keys = (!clip.clip.snap.is_exact()).then(|| (0..begins.len()).filter(is_key).collect::<Vec<usize>>());
         let shown = ShownTimes { begins: &begins, end, time_base: track.time_base, keys: keys.as_deref() };
-        let ClipFrames { numbers, real } = clip.frames(field, &shown, of)?;
+        let frames = clip.frames(field, &shown, of)?;
+        let span = clip.clip.span_of(&shown, &frames);
+        let ClipFrames { numbers, real } = frames;
         let numbers = numbers.into_iter().map(|frame| frame as u64).collect();
-        Ok(Self { track: Arc::clone(track), blocks: Arc::clone(blocks), numbers, real })
+        Ok(Self { track: Arc::clone(track), blocks: Arc::clone(blocks), numbers, real, span })
     }
 
     /// Chooses the frames of another clip of the same video.
@@ -139,6 +145,12 @@ impl TakenVideo {
     fn times(&self) -> impl Iterator<Item = i64> {
         let time = |frame: &u64| self.blocks.packet_of(*frame).map_or(0, |packet| self.blocks.packets()[packet].pts);
         self.numbers.iter().map(time)
+    }
+
+    /// Returns when the clip begins and ends, in nanoseconds from the beginning of the video.
+    pub(super) fn span_nanos(&self) -> [i128; 2] {
+        let [numerator, denominator] = self.track.time_base.map(i128::from);
+        self.span.map(|time| (time * numerator * NANOS_PER_SECOND).div_euclid(denominator))
     }
 
     /// Returns when the frames are shown, in seconds.

@@ -3,13 +3,17 @@
 use std::ops::Range;
 
 use bytes::Bytes;
-use spdl_job::{AudioChannels, AudioColumn, AudioFeatures, AudioSpan, DrawnSound, FeaturesKind, drawn_speed};
+use spdl_job::{
+    AudioChannels, AudioColumn, AudioFeatures, AudioSpan, DrawnSound, FeaturesKind, VideoClip, drawn_speed,
+};
 use spdl_media::{ChannelMix, MediaError, SampleForm, SampleWriter, Sound, SoundScratch, SoundTable};
+use spdl_pixels::PictureLimits;
 use spdl_sound::{FeaturePreset, MelFeatures, ResamplerCache, SoundError};
 use spdl_types::{DType, Draw};
 
 use super::{
-    ColumnDecoder, ColumnSample, FieldTarget, audio_ops, audio_span,
+    ColumnDecoder, ColumnSample, ColumnSetup, FieldTarget, audio_ops, audio_span,
+    clip_sound::{HeardFrames, SoundFile, followed_clip},
     dataset_sounds::{TakenDatasetSound, drawn},
     resampling::{Resampling, SoundHead, to_usize},
 };
@@ -29,6 +33,8 @@ const RESAMPLER_BYTES: usize = 8 << 20;
 /// Decodes sound files to samples, or to features of these.
 pub(super) struct AudioDecoder {
     column: AudioColumn,
+    /// The clip whose sound it is.
+    clip: Option<VideoClip>,
     dtype: DType,
     resamplers: ResamplerCache,
     features: Option<MelFeatures>,
@@ -51,6 +57,8 @@ pub(in crate::decode) struct HeardFile {
 pub(super) struct SoundPart {
     /// Sample rate of the result.
     pub(super) rate: u32,
+    /// The frames of silence before what is taken.
+    silence: u64,
     /// The first frame that is taken of the whole sound after resampling, and their number.
     first: u64,
     frames: u64,
@@ -61,46 +69,63 @@ pub(super) struct SoundPart {
 }
 
 impl AudioDecoder {
-    pub(super) fn new(column: &AudioColumn, dtype: DType) -> Self {
+    pub(super) fn new(column: &AudioColumn, dtype: DType, setup: &ColumnSetup<'_>) -> Self {
+        let clip = column.follows.as_deref().map(|follows| followed_clip(follows, setup.columns));
         let features = column
             .features
             .zip(column.rate)
             .map(|(features, rate)| MelFeatures::new(&preset(features), rate).expect("the features of a valid job"));
-        Self { column: column.clone(), dtype, resamplers: ResamplerCache::new(RESAMPLER_BYTES), features }
+        Self { column: column.clone(), clip, dtype, resamplers: ResamplerCache::new(RESAMPLER_BYTES), features }
+    }
+
+    /// Returns whether it is the sound of a clip.
+    pub(super) const fn is_of_clip(&self) -> bool {
+        self.clip.is_some()
+    }
+
+    /// Returns the sound in the file of a field.
+    pub(super) fn sound_file(
+        &self,
+        (field, file): (&str, Bytes),
+        of: (u64, SampleKey),
+        context: (&SampleRecord<'_>, PictureLimits),
+    ) -> Result<SoundFile, BadSampleProblem> {
+        SoundFile::of(field, file, self.clip.as_ref(), of, context)
     }
 
     /// Reads the head of the file, and chooses what is taken of it.
     fn open<'b>(
         &self,
-        (field, file): (&str, &'b Bytes),
+        (field, file): (&str, &'b SoundFile),
         record: &SampleRecord<'_>,
         seed: (u64, SampleKey),
         scratch: &mut DecodeScratch,
     ) -> Result<TakenSound<'b>, BadSampleProblem> {
-        let sound = opened(field, file, scratch)?;
+        let sound = opened(field, &file.bytes, scratch)?;
         let head = scratch.heard.as_ref().expect("the head of the file that was opened").head;
-        Ok(TakenSound { sound, part: self.part(field, head, record, seed)? })
+        Ok(TakenSound { sound, part: self.part(field, (head, file.clip), record, seed)? })
     }
 
     /// Chooses what is taken of a file. Its head is not read again if another column of the sample has read it.
     pub(super) fn part_of(
         &self,
-        (field, file): (&str, &Bytes),
+        (field, file): (&str, &SoundFile),
         record: &SampleRecord<'_>,
         seed: (u64, SampleKey),
         scratch: &mut DecodeScratch,
     ) -> Result<SoundPart, BadSampleProblem> {
-        if !scratch.heard.as_ref().is_some_and(|heard| heard.is(file)) {
-            opened(field, file, scratch)?;
+        if !scratch.heard.as_ref().is_some_and(|heard| heard.is(&file.bytes)) {
+            opened(field, &file.bytes, scratch)?;
         }
         let head = scratch.heard.as_ref().expect("the head of the file, which was opened if it was another").head;
-        self.part(field, head, record, seed)
+        self.part(field, (head, file.clip), record, seed)
     }
 
+    /// Chooses what is taken of a file with this head, and of the sound of a clip that begins and ends then.
     fn part(
         &self,
         field: &str,
-        head: SoundHead,
+        (head, clip): (SoundHead, Option<[i128; 2]>),
         record: &SampleRecord<'_>,
         (seed, key): (u64, SampleKey),
     ) -> Result<SoundPart, BadSampleProblem> {
@@ -122,23 +147,38 @@ impl AudioDecoder {
             Some(span) => audio_span::frames(span, record, all_frames, f64::from(rate) * 1000.0 / f64::from(speed))?,
             None => 0..all_frames,
         };
-        let has = sound_frames.end - sound_frames.start;
+        let of_clip =
+            clip.map(|span| HeardFrames::of(span, rate, all_frames, self.column.segment.map(|segment| segment.frames)));
+        let (silence, sound_frames) =
+            of_clip.map_or((0, sound_frames), |HeardFrames { silence, frames }| (silence, frames));
+        let has = silence + (sound_frames.end - sound_frames.start);
         let most = self.column.max_frames;
         if self.column.segment.is_none() && has > most.into() {
             let problem =
                 format!("has {has} frames of {rate} Hz; `max_seconds` allows {most}: raise it, or take a `segment`");
             return Err(BadSampleProblem::SoundTooLong { field: field.to_owned(), problem });
         }
-        let (first, frames) = self.column.part(has, || draw.bits());
-        if self.column.segment.is_none() && self.column.rows(frames) == 0 {
-            return Err(sound_problem(format!("has {frames} frames of {rate} Hz, which give no frame of `features`")));
+        let (first, frames) = match clip {
+            Some(_) => (0, has - silence),
+            None => self.column.part(has, || draw.bits()),
+        };
+        if clip.is_some() && self.column.segment.is_none() && has == 0 {
+            return Err(sound_problem("has no sound while the clip is shown".to_owned()));
         }
-        Ok(SoundPart { rate, first: sound_frames.start + first, frames, speed, draw })
+        if self.column.segment.is_none() && self.column.rows(silence + frames) == 0 {
+            return Err(sound_problem(format!("has {has} frames of {rate} Hz, which give no frame of `features`")));
+        }
+        Ok(SoundPart { rate, silence, first: sound_frames.start + first, frames, speed, draw })
     }
 
     /// Returns what changes the sample rate of a part of a file, if that has another one.
     fn resampling(&self, head: SoundHead, part: &SoundPart) -> Result<Option<Resampling>, SoundError> {
-        head.resampling(&self.resamplers, (part.rate, part.speed), part.taken())
+        // Nothing is taken of a sound that is not heard while a clip is shown.
+        if part.frames == 0 {
+            Ok(None)
+        } else {
+            head.resampling(&self.resamplers, (part.rate, part.speed), part.taken())
+        }
     }
 
     /// Writes the samples of what is taken, and the silence behind it.
@@ -149,9 +189,11 @@ impl AudioDecoder {
         scratch: &mut SoundScratch,
         out: &mut [u8],
     ) -> Result<(), MediaError> {
-        let sound_bytes = taken.part.frames * self.channels() * self.dtype.bytes() as u64;
-        let (out, silence) = out.split_at_mut(to_usize(sound_bytes));
-        silence.fill(0);
+        let bytes_of = |frames: u64| to_usize(frames * self.channels() * self.dtype.bytes() as u64);
+        let (before, out) = out.split_at_mut(bytes_of(taken.part.silence));
+        let (out, behind) = out.split_at_mut(bytes_of(taken.part.frames));
+        before.fill(0);
+        behind.fill(0);
         let mix = match self.column.channels {
             AudioChannels::Mean => ChannelMix::Mean,
             AudioChannels::First => ChannelMix::First,
@@ -179,7 +221,7 @@ impl AudioDecoder {
     ) -> Result<Vec<TakenDatasetSound<'s>>, BadSampleProblem> {
         let opened = drawn(&self.column.ops, seed).map(|drawn| {
             let name = self.column.ops[drawn.operation].name();
-            TakenDatasetSound::open((name, drawn), record, (part.rate, part.frames), &self.resamplers, scratch)
+            TakenDatasetSound::open((name, drawn), record, (part.rate, part.length()), &self.resamplers, scratch)
         });
         opened.collect()
     }
@@ -195,7 +237,7 @@ impl AudioDecoder {
         if !audio_ops::change_samples(&self.column.ops) {
             return Ok(());
         }
-        let out = &mut out[..to_usize(part.frames * self.channels()) * size_of::<f32>()];
+        let out = &mut out[..to_usize(part.length() * self.channels()) * size_of::<f32>()];
         let mut samples = samples_of(out);
         let channels = to_usize(self.channels());
         audio_ops::on_samples(&self.column.ops, (&mut samples, channels), &mut part.draw, recordings, scratch)?;
@@ -207,7 +249,7 @@ impl AudioDecoder {
 
     /// Returns the rows of the result that are sound.
     pub(super) fn rows(&self, part: &SoundPart) -> u64 {
-        self.column.rows(part.frames)
+        self.column.rows(part.length())
     }
 
     /// Returns the number of channels that are decoded.
@@ -255,11 +297,12 @@ impl AudioDecoder {
 
 impl ColumnDecoder for AudioDecoder {
     fn fields(&self) -> Vec<&str> {
-        self.column.span.iter().flat_map(AudioSpan::fields).collect()
+        let at = self.clip.iter().filter_map(|clip| clip.at.as_deref());
+        self.column.span.iter().flat_map(AudioSpan::fields).chain(at).collect()
     }
 
     fn reads_sound_parts(&self) -> bool {
-        self.column.segment.is_some() || self.column.span.is_some()
+        !self.is_of_clip() && (self.column.segment.is_some() || self.column.span.is_some())
     }
 
     fn sound_frames(
@@ -269,7 +312,7 @@ impl ColumnDecoder for AudioDecoder {
         record: &SampleRecord<'_>,
     ) -> Option<Range<u64>> {
         let head = SoundHead { rate: table.track().rate, channels: table.track().channels, frames: table.frames() };
-        let taken = match self.part(field, head, record, seed) {
+        let taken = match self.part(field, (head, None), record, seed) {
             Ok(part) => self.resampling(head, &part).map(|resampling| part.source(resampling.as_ref())).ok(),
             Err(BadSampleProblem::Missing { .. }) => return None,
             // The head is enough to say what is wrong.
@@ -285,17 +328,20 @@ impl ColumnDecoder for AudioDecoder {
     fn decode(&self, sample: ColumnSample<'_, '_>, target: &mut FieldTarget<'_>) -> ValueResult {
         let ColumnSample { field, content, seed, key, record, resources, scratch } = sample;
         let file = content.into_file();
+        let file_bytes = file.len() as u64;
+        let file = self.sound_file((field, file), (seed, key), (record, resources.limits))?;
         let mut taken = self.open((field, &file), record, (seed, key), scratch)?;
         let scratch = &mut scratch.sound;
         let recordings = self.recordings(&taken.part, record, (seed, key), scratch)?;
-        let frames = self.column.segment.map_or(taken.part.frames, |segment| segment.frames.into());
+        let frames = self.column.segment.map_or(taken.part.length(), |segment| segment.frames.into());
         let samples_bytes = frames * self.channels() * self.dtype.bytes() as u64;
         let resampling = self.resampling(head_of(&taken.sound), &taken.part);
         let resampling =
             resampling.map_err(|error| BadSampleProblem::Sound { field: field.to_owned(), problem: reason(error) })?;
         let read_bytes = taken.sound.bytes_of(&taken.part.source(resampling.as_ref()));
-        record.note_unread((file.len() as u64).saturating_sub(read_bytes));
-        let needed_bytes = self.memory_bytes(&taken, resampling.as_ref(), &recordings, samples_bytes);
+        record.note_unread(file_bytes.saturating_sub(read_bytes));
+        let copy_bytes = if file.is_copy { file.bytes.len() as u64 } else { 0 };
+        let needed_bytes = copy_bytes + self.memory_bytes(&taken, resampling.as_ref(), &recordings, samples_bytes);
         let _permit = resources.memory.take(needed_bytes).map_err(|NeverFits { max_bytes }| {
             BadSampleProblem::SoundMemory { field: field.to_owned(), needed_bytes, max_bytes }
         })?;
@@ -335,6 +381,11 @@ impl SoundPart {
     /// Returns the frames that are taken of the sound after resampling.
     const fn taken(&self) -> Range<u64> {
         self.first..self.first + self.frames
+    }
+
+    /// Returns the frames of the result before the silence behind them.
+    const fn length(&self) -> u64 {
+        self.silence + self.frames
     }
 
     /// Returns the frames of the file that are needed.

@@ -30,7 +30,7 @@ impl AudioFactDecoder {
     pub(super) fn new(follows: &str, fact: AudioFact, setup: &ColumnSetup<'_>) -> Self {
         let followed = setup.columns.iter().find_map(|column: &Column| match &column.kind {
             ColumnKind::Audio(audio) if column.name == follows => {
-                Some(AudioDecoder::new(audio, column.decoded_dtype()))
+                Some(AudioDecoder::new(audio, column.decoded_dtype(), setup))
             }
             _ => None,
         });
@@ -46,7 +46,7 @@ impl ColumnDecoder for AudioFactDecoder {
     }
 
     fn reads_sound_parts(&self) -> bool {
-        true
+        !self.audio.is_of_clip()
     }
 
     /// The head is enough.
@@ -60,10 +60,12 @@ impl ColumnDecoder for AudioFactDecoder {
     }
 
     fn decode(&self, sample: ColumnSample<'_, '_>, target: &mut FieldTarget<'_>) -> ValueResult {
-        let ColumnSample { field, content, seed, key, record, scratch, .. } = sample;
+        let ColumnSample { field, content, seed, key, record, resources, scratch } = sample;
         let file = content.into_file();
+        let file_bytes = file.len() as u64;
+        let file = self.audio.sound_file((field, file), (seed, key), (record, resources.limits))?;
         let part = self.audio.part_of((field, &file), record, (seed, key), scratch)?;
-        record.note_unread(file.len() as u64);
+        record.note_unread(file_bytes);
         let number = match self.fact {
             AudioFact::Length => i64::try_from(self.audio.rows(&part)).unwrap_or(i64::MAX),
             AudioFact::Rate => i64::from(part.rate),

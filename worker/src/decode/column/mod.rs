@@ -11,6 +11,7 @@ mod box_labels;
 mod boxes;
 mod bytes;
 mod category;
+mod clip_sound;
 mod clip_times;
 mod dataset_sounds;
 mod float;
@@ -83,7 +84,7 @@ pub(super) fn decoder(setup: &ColumnSetup<'_>) -> Result<Box<dyn ColumnDecoder>,
         ColumnKind::Bool(_) => Box::new(boolean::BoolDecoder),
         ColumnKind::Tokens(column) => Box::new(tokens::TokensDecoder::new(column, dtype)),
         ColumnKind::BoxClass(_) => Box::new(box_class::BoxClassDecoder::new(setup)?),
-        ColumnKind::Audio(column) => Box::new(audio::AudioDecoder::new(column, dtype)),
+        ColumnKind::Audio(column) => Box::new(audio::AudioDecoder::new(column, dtype, setup)),
         ColumnKind::AudioLength(column) => Box::new(AudioFactDecoder::new(&column.follows, AudioFact::Length, setup)),
         ColumnKind::AudioRate(column) => Box::new(AudioFactDecoder::new(&column.follows, AudioFact::Rate, setup)),
         ColumnKind::Video(column) => Box::new(video::VideoDecoder::new(column, setup)),

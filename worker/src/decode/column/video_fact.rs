@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use spdl_job::{Column, ColumnKind, VideoClip};
+use spdl_job::VideoClip;
 use spdl_media::{VideoBlocks, VideoTrack};
 use spdl_shard::format::FieldValue;
 use spdl_types::DType;
 
 use super::{
     ColumnDecoder, ColumnSample, ColumnSetup, FieldTarget,
+    clip_sound::followed_clip,
     clip_times::sample_clip,
     video_pictures::{self, VideoValue},
 };
@@ -35,11 +36,7 @@ pub(super) enum VideoFact {
 impl VideoFactDecoder {
     /// Finds the column that is followed, which a valid job has.
     pub(super) fn new(follows: &str, fact: VideoFact, setup: &ColumnSetup<'_>) -> Self {
-        let followed = setup.columns.iter().find_map(|column: &Column| match &column.kind {
-            ColumnKind::Video(video) if column.name == follows => video.clip.clone(),
-            _ => None,
-        });
-        let clip = followed.unwrap_or_else(|| panic!("a valid job has a video column `{follows}` that others follow"));
+        let clip = followed_clip(follows, setup.columns);
         Self { dtype: setup.column.decoded_dtype(), clip, fact }
     }
 }

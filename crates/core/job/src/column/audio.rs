@@ -7,7 +7,11 @@ use serde::{
     de::{Error, Unexpected, Visitor},
 };
 
-use super::{AudioFeatures, AudioSpan, ColumnKind, FeaturesFile, Kind, SpanFile, kind::{keys, not_of_kind}};
+use super::{
+    AudioFeatures, AudioSpan, ColumnKind, FeaturesFile, Kind, SpanFile,
+    kind::{keys, not_of_kind},
+    video::followed_video,
+};
 use crate::{
     KeyProblem, SoundOp, SoundStage, check::MAX_SAMPLE_BYTES, described::described, operation::step, sound_operation,
 };
@@ -30,6 +34,9 @@ keys! {
         /// For audio: the channels of the result: `mean` for one channel, the mean of those of the file; `first` for the first
         /// one; or their number, 1 to 64, which every file then has to have. Default: `mean`.
         channels: Option<AudioChannels>,
+        /// For audio: the name of a `video` column with a `clip`, whose sound it is: the first track of sound in the same file, from when the
+        /// first frame of the clip is shown until its last one is no longer, or for the length of a `segment`. Default: none; files of sounds.
+        follows: Option<String>,
         /// For audio: the part of each sound that is taken, as `{ seconds = 10.0, pick = "random" }`. Needs `rate`. Of a file of
         /// which only a part is wanted, only that part is decoded. Default: none; the whole sound.
         segment: Option<SegmentFile>,
@@ -58,7 +65,7 @@ pub struct SegmentFile {
     /// Its length, in seconds: rounded to frames of `rate`.
     pub seconds: f64,
     /// Where it begins: `random` draws a frame anew for each epoch, `start` is the first one, and `middle` leaves as much
-    /// before as behind. Default: `random`.
+    /// before as behind. Default: `random`; the sound of a clip begins with the clip.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pick: Option<SegmentPick>,
 }
@@ -96,6 +103,9 @@ pub struct AudioColumn {
     pub rate: Option<u32>,
     /// The channels.
     pub channels: AudioChannels,
+    /// Name of the `video` column of whose clips it is the sound.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub follows: Option<String>,
     /// The part that is taken; without it, everything.
     pub segment: Option<AudioSegment>,
     /// The part of the file that is the sound; without it, all of it.
@@ -170,7 +180,14 @@ impl Kind for AudioColumn {
     type Keys = AudioKeys;
 
     fn read(keys: &AudioKeys) -> Result<Self, KeyProblem> {
-        let AudioKeys { rate, channels, segment, span, max_seconds, ops, features } = keys.clone();
+        let AudioKeys { rate, channels, follows, segment, span, max_seconds, ops, features } = keys.clone();
+        if follows.is_some() && span.is_some() {
+            return Err((
+                "span",
+                "is for recordings, and the sound of a clip is as long as that; leave one out".to_owned(),
+            ));
+        }
+        let usual_pick = if follows.is_some() { SegmentPick::Start } else { SegmentPick::Random };
         let segment = match (segment, rate) {
             (None, _) => None,
             (Some(_), None) => {
@@ -187,7 +204,7 @@ impl Kind for AudioColumn {
                         format!("is {seconds} seconds; at least one frame of {rate} Hz and at most 2^32 are a segment"),
                     ));
                 }
-                Some(AudioSegment { frames: frames as u32, pick: pick.unwrap_or_default() })
+                Some(AudioSegment { frames: frames as u32, pick: pick.unwrap_or(usual_pick) })
             }
         };
         if segment.is_some() && max_seconds.is_some() {
@@ -202,7 +219,16 @@ impl Kind for AudioColumn {
         })?;
         let features = features.map(|features| AudioFeatures::read(&features, rate)).transpose()?;
         let span = span.map(AudioSpan::read).transpose()?;
-        Ok(Self { rate, channels: channels.unwrap_or_default(), segment, span, max_frames, ops, features })
+        let channels = channels.unwrap_or_default();
+        Ok(Self { rate, channels, follows, segment, span, max_frames, ops, features })
+    }
+
+    fn follows(&self) -> Option<&str> {
+        self.follows.as_deref()
+    }
+
+    fn follow(&mut self, followed: &ColumnKind) -> Result<(), KeyProblem> {
+        followed_video(self.follows.as_deref().unwrap_or_default(), followed).map(drop)
     }
 
     fn dtypes(&self) -> &'static [DType] {
@@ -227,6 +253,18 @@ impl Kind for AudioColumn {
             return Err(("channels", format!("is {channels}, not in 1..={MAX_CHANNELS}")));
         }
         self.span.as_ref().map_or(Ok(()), AudioSpan::check)?;
+        if self.follows.is_some() && self.segment.is_some_and(|segment| segment.pick != SegmentPick::Start) {
+            return Err((
+                "segment",
+                "has `pick`, and the sound of a clip begins with the clip; leave it out".to_owned(),
+            ));
+        }
+        if self.follows.is_some() && self.ops.iter().any(|op| op.stage() == SoundStage::Decoding) {
+            return Err((
+                "ops",
+                "have `speed`, and the sound of a clip is as fast as its frames; leave one out".to_owned(),
+            ));
+        }
         sound_operation::check_all(&self.ops, self.features.is_some())?;
         if let Some(op) = self.ops.iter().find(|op| op.stage() == SoundStage::Samples && dtype != DType::F32) {
             return Err(("ops", format!("have `{}`, which is for samples of f32; set dtype = \"f32\"", op.name())));
@@ -318,7 +356,7 @@ described!(AudioChannels, "AudioChannels", |_| schemars::json_schema!({
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::column::testing::job_of;
+    use crate::column::testing::{job_of, job_with};
 
     #[test]
     fn whole_sounds_are_ragged_and_segments_have_one_length() {
@@ -396,11 +434,50 @@ mod tests {
     }
 
     #[test]
+    fn the_sound_of_a_clip_follows_its_video() {
+        let job = |clip: &str, keys: &str| {
+            job_with(&format!(
+                "name = \"c\"\nfrom = \"mp4\"\ndecode = \"video\"\n{clip}\nops = [{{ center_crop = 8 }}]\n[[column]]\nname = \"d\"\n\
+                 from = \"mp4\"\ndecode = \"audio\"\nfollows = \"c\"\nrate = 16000\n{keys}"
+            ))
+        };
+        let clip = "clip = { frames = 7 }";
+        let whole = job(clip, "").unwrap();
+        assert_eq!(whole.columns[1].shape(), SampleShape::Rows { row: Vec::new(), max_rows: 60 * 16_000 });
+        let part = job(clip, "segment = { seconds = 0.5 }").unwrap();
+        assert_eq!(part.columns[1].sample_shape(), Some(vec![8000]));
+        for job in [&whole, &part] {
+            let back: crate::Job = serde_json::from_slice(&serde_json::to_vec(job).unwrap()).unwrap();
+            assert_eq!(back, *job);
+        }
+        for (clip, keys, expected) in [
+            (clip, "segment = { seconds = 1, pick = \"random\" }", "`segment` has `pick`, and the sound of a clip"),
+            (clip, "span = { start = \"a\" }", "`span` is for recordings"),
+            (clip, "ops = [{ speed = [0.9, 1.1] }]", "`ops` have `speed`, and the sound of a clip"),
+            ("", "", "`follows` is `c`, which has no `clip`"),
+        ] {
+            let error = job(clip, keys).unwrap_err().to_string();
+            assert!(error.contains(expected), "{keys}: {error}");
+        }
+        let error = job_of("audio", "follows = \"none\"").unwrap_err().to_string();
+        assert!(error.contains("`follows` is `none`, and the job has no such column"), "{error}");
+    }
+
+    #[test]
     fn a_segment_lies_within_the_sound_and_can_begin_anywhere_in_it() {
         let part = |pick, frames, drawn| {
             let segment = Some(AudioSegment { frames: 10, pick });
             let channels = AudioChannels::Mean;
-            let column = AudioColumn { rate: Some(1), channels, segment, span: None, max_frames: 60, ops: vec![], features: None };
+            let column = AudioColumn {
+                rate: Some(1),
+                channels,
+                follows: None,
+                segment,
+                span: None,
+                max_frames: 60,
+                ops: vec![],
+                features: None,
+            };
             column.part(frames, || drawn)
         };
         for frames in [0, 3, 9, 10] {

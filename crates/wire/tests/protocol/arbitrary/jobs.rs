@@ -151,8 +151,9 @@ fn kind() -> impl Strategy<Value = ColumnKind> {
             any::<u32>(),
             vec(sound_op(), 0..3),
             option::of((any::<[u32; 3]>(), any::<u8>(), any::<u32>())),
+            option::of(text()),
         )
-            .prop_map(|(rate, channels, segment, span, max_frames, ops, features)| {
+            .prop_map(|(rate, channels, segment, span, max_frames, ops, features, follows)| {
                 let pick = |nth: usize| [SegmentPick::Random, SegmentPick::Start, SegmentPick::Middle][nth];
                 let segment = segment.map(|(frames, nth)| AudioSegment { frames, pick: pick(nth) });
                 let channels = match channels {
@@ -171,7 +172,7 @@ fn kind() -> impl Strategy<Value = ColumnKind> {
                     mels,
                 });
                 let span = span.map(|(start, seconds)| AudioSpan { start, seconds });
-                ColumnKind::Audio(AudioColumn { rate, channels, segment, span, max_frames, ops, features })
+                ColumnKind::Audio(AudioColumn { rate, channels, follows, segment, span, max_frames, ops, features })
             }),
         text().prop_map(|follows| ColumnKind::AudioLength(AudioLengthColumn { follows })),
         (text(), vec(any::<i32>(), 0..3))

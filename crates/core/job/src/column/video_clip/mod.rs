@@ -227,6 +227,23 @@ impl VideoClip {
         Ok(ClipFrames { numbers, real: is_real.into_iter().filter(|is_real| *is_real).count() })
     }
 
+    /// Returns when a clip begins and ends, in units of time: from when its first frame is shown until its last one is no longer. That is when
+    /// the next frame of a longer clip would be shown, and with frames that do not follow one another when the next frame of the video is.
+    #[must_use]
+    pub fn span_of(&self, shown: &ShownTimes<'_>, frames: &ClipFrames) -> [i128; 2] {
+        let real = &frames.numbers[..frames.real.min(frames.numbers.len())];
+        let (Some(first), Some(last)) = (real.iter().min(), real.iter().max()) else { return [0, 0] };
+        let begin_of = |number: usize| shown.begins.get(number).map_or(shown.last_end(), |begin| i128::from(*begin));
+        let begin = begin_of(*first);
+        let end = match self.step {
+            _ if self.at.is_some() => begin_of(last + 1),
+            _ if self.pick == ClipPick::Uniform => return [begin_of(0), shown.last_end()],
+            ClipStep::Stride(stride) => begin_of(last.saturating_add(stride as usize)),
+            ClipStep::Millirate(rate) => begin + shown.units(u32::try_from(real.len()).unwrap_or(u32::MAX), rate),
+        };
+        [begin, end.min(shown.last_end()).max(begin)]
+    }
+
     /// Returns the frames that are shown at some seconds.
     fn frames_at(&self, shown: &ShownTimes<'_>, seconds: &[f64]) -> Result<ClipFrames, ClipMisfit> {
         let (wanted, real) = (self.frames as usize, seconds.len());

@@ -31,6 +31,30 @@ fn a_clip_begins_where_its_pick_says_and_has_every_so_many_frames() {
 }
 
 #[test]
+fn a_clip_lasts_until_its_next_frame_would_be_shown() {
+    // 30 frames of 40 units, of which some are left out.
+    let begins: Vec<i64> = (0..30).filter(|nth| nth % 10 != 9).map(|nth| 5000 + 40 * nth).collect();
+    let video = shown(&begins, 6200);
+    let span = |clip: VideoClip, at: Option<&[f64]>| {
+        let frames = clip.frames_of(&video, at, || 0).unwrap();
+        clip.span_of(&video, &frames)
+    };
+    let of = |frames, step, pick| span(VideoClip { short: ShortVideo::RepeatLast, ..clip(frames, step, pick) }, None);
+    assert_eq!(of(4, ClipStep::Stride(1), ClipPick::Start), [5000, 5160]);
+    assert_eq!(of(4, ClipStep::Stride(2), ClipPick::Start), [5000, 5320]);
+    // Its last frame is shown for longer.
+    assert_eq!(of(9, ClipStep::Stride(1), ClipPick::Start), [5000, 5400]);
+    assert_eq!(of(5, ClipStep::Millirate(10_000), ClipPick::Start), [5000, 5500]);
+    // It ends with the video.
+    assert_eq!(of(40, ClipStep::Stride(1), ClipPick::Start), [5000, 6200]);
+    assert_eq!(of(40, ClipStep::Millirate(10_000), ClipPick::Start), [5000, 6200]);
+    assert_eq!(of(40, ClipStep::Stride(3), ClipPick::All), [5000, 6200]);
+    assert_eq!(of(3, ClipStep::Stride(1), ClipPick::Uniform), [5000, 6200]);
+    let at = VideoClip { at: Some("t".to_owned()), ..clip(2, ClipStep::Stride(1), ClipPick::Random) };
+    assert_eq!(span(at, Some(&[5.5, 5.13])), [5120, 5520]);
+}
+
+#[test]
 fn a_rate_takes_the_frames_that_are_shown_and_rounded_times_do_not_matter() {
     let begins = rounded(90);
     let of = |frames, rate: f64, pick| {
