@@ -502,6 +502,7 @@ def pack(
     block_size: int | str,
     crop_ready: bool,
     scalable: bool,
+    gop: int | None,
     force: bool,
     exist_ok: bool,
     part: str | None,

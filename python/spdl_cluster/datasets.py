@@ -40,6 +40,7 @@ if TYPE_CHECKING:
         records_per_shard: int | None
         crop_ready: bool
         scalable: bool
+    gop: int | None
 
     class _PackTokenKeys(_PackKeys, total=False):
         """The options of a `pack` of tokens that may be left out."""
@@ -206,6 +207,7 @@ def pack(
     block_size: int | str = "8MiB",
     crop_ready: bool = False,
     scalable: bool = False,
+    gop: int | None = None,
     to: Literal["megatron"] | None = None,
     vocab: int | None = None,
     from_field: str = "tokens|input_ids",
@@ -234,6 +236,7 @@ def pack(
     block_size: bytes of a block, the unit of shuffle, fetch and cache, best 4 to 16 MiB.
     crop_ready: rewrite JPEGs without loss, so that random crops of them decode faster. They become about 1 % larger.
     scalable: pack JPEGs as scalable pictures, some 5 % smaller, of which workers read what a crop's area and scale need; `unpack` gives back the same files.
+    gop: code videos anew, with a key frame in every so many frames, 1 to 600, by the program `ffmpeg`: a clip decodes less then. Pixels change. Default: videos stay as they are.
     to: `"megatron"` packs the tokens of a dataset, of any format that has tokens, as pairs of `.bin` and `.idx`. Options of pictures are not for it.
     vocab: with `to`, the number of ids of the tokenizer; a document with another id is an error.
     from_field: with `to`, the field with the tokens; of several, with `|` between them, the first that a record has.
@@ -247,7 +250,7 @@ def pack(
     """
     if to is not None:
         given = {"fields": fields, "annotations": annotations, "annotations_beside": annotations_beside, "classes": classes}
-        given |= {"classes_file": classes_file, "classes_from": classes_from, "all_splits": all_splits, "crop_ready": crop_ready, "scalable": scalable}
+        given |= {"classes_file": classes_file, "classes_from": classes_from, "all_splits": all_splits, "crop_ready": crop_ready, "scalable": scalable, "gop": gop}
         return _pack_tokens(
             _one_dataset(source, to, [name for name, value in given.items() if value]),
             os.fspath(dataset),
@@ -286,6 +289,7 @@ def pack(
             block_size=block_size,
             crop_ready=crop_ready,
             scalable=scalable,
+            gop=gop,
             force=force,
             exist_ok=exist_ok,
             part=part,

@@ -420,7 +420,8 @@ def test_the_page_on_video_runs_as_it_is_written(ffmpeg: str, tmp_path: pathlib.
     assert looked.returncode == 0, looked.stderr
     assert looked.stdout.count("(4, 16, 3, 224, 224) float16") == 2, looked.stdout
     page.run("spdl-ctl replay clips.toml")
-    assert "8 samples in 8 records" in page.run("spdl-ctl pack clips packed")
+    assert "8 samples in 8 records" in page.run("spdl-ctl pack clips packed --fields mp4")
+    assert "8 videos coded anew, with other pixels than their files" in page.run("spdl-ctl pack clips packed-8")
     for number in range(4):
         folder = tmp_path / "frames" / ["running", "waving"][number % 2] / f"v{number}"
         folder.mkdir(parents=True)

@@ -63,6 +63,10 @@ pub(crate) struct PackArgs {
     /// those that would become larger, are stored unchanged.
     #[arg(long, conflicts_with = "crop_ready")]
     scalable: bool,
+    /// Codes videos anew with a key frame in every so many frames, as 8: of a clip, a worker then decodes few frames that it does not have. The
+    /// program `ffmpeg` does it, with H.264 or VP9 of high quality. Pixels change, and files become larger. Sound is copied.
+    #[arg(long, value_name = "FRAMES", value_parser = clap::value_parser!(u32).range(1..=600))]
+    gop: Option<u32>,
     /// Replaces an existing dataset when the new one is complete; until then, both need space. Also deletes what a
     /// killed `pack` has left.
     #[arg(long)]
@@ -107,6 +111,7 @@ pub(crate) fn run(args: PackArgs) -> CtlResult {
             (_, true) => Jpegs::Scalable,
             _ => Jpegs::AsTheyAre,
         },
+        gop: args.gop,
         overwrite: overwrite(args.force),
         ..PackOptions::new(source)
     };
@@ -220,6 +225,15 @@ pub(crate) fn print(made: &DatasetReport, json: bool) -> Result<(), CtlError> {
     rewritten(made.crop_ready_pictures, "crop-ready", crop_ready_bytes, tables)?;
     let scalable_bytes = [made.scalable_bytes, made.scalable_source_bytes];
     rewritten(made.scalable_pictures, "scalable", scalable_bytes, "")?;
+    if made.coded_videos > 0 {
+        outln!(
+            "{} coded anew, with other pixels than their files: {} instead of {}, {:+.2} %",
+            report::count(made.coded_videos, "video", "videos"),
+            report::bytes(made.coded_video_bytes),
+            report::bytes(made.coded_video_source_bytes),
+            (made.coded_video_bytes as f64 / made.coded_video_source_bytes as f64 - 1.0) * 100.0,
+        )?;
+    }
     for (why, pictures) in &made.jpegs_as_they_are {
         outln!("{} not scalable: {}", report::count(*pictures, "JPEG", "JPEGs"), why.text())?;
     }

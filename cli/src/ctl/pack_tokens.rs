@@ -17,7 +17,7 @@ use super::{
 };
 
 /// Options that are for pictures, and not for tokens.
-const OF_PICTURES: [&str; 9] = [
+const OF_PICTURES: [&str; 10] = [
     "fields",
     "annotations",
     "annotations_beside",
@@ -27,6 +27,7 @@ const OF_PICTURES: [&str; 9] = [
     "all_splits",
     "crop_ready",
     "scalable",
+    "gop",
 ];
 
 /// The formats that tokens are written in.

@@ -15,6 +15,7 @@ use super::{
     blocks::check_block_bytes,
     catalog::Catalog,
     classes::ClassOrder,
+    coded_anew::VideoCoder,
     folder::{Overwrite, add_shard, dataset_name, shard_name},
     record::{MEASURED_TOGETHER, MadeRecord, Members, RecordGroup, RecordMaker},
     replace::{NotCommitted, Replacement},
@@ -61,6 +62,9 @@ pub struct PackOptions {
     pub block_bytes: u64,
     /// Whether JPEGs are rewritten, without loss, so that crops are read fast. Default: they stay as they are.
     pub jpegs: Jpegs,
+    /// How many frames of a video, 1 to 600, are from one key frame to the next, at most: all videos are coded anew for that, by the program
+    /// `ffmpeg`, and their pixels change. A lower value gives larger files, of which a clip decodes less. Default: none; they stay as they are.
+    pub gop: Option<u32>,
     /// What happens if something exists where the dataset should go. Default: refuse.
     pub overwrite: Overwrite,
 }
@@ -109,6 +113,7 @@ impl PackOptions {
             shard_records: None,
             block_bytes: DEFAULT_BLOCK_BYTES,
             jpegs: Jpegs::AsTheyAre,
+            gop: None,
             overwrite: Overwrite::Refuse,
         }
     }
@@ -124,7 +129,10 @@ impl PackOptions {
                     "are those of annotations, whose names are no numbers: give the names in their order".to_owned();
                 Err(DatasetError::Option { option: "classes", problem })
             }
-            _ => self.shards().check(),
+            _ => {
+                self.gop.map_or(Ok(()), VideoCoder::check)?;
+                self.shards().check()
+            }
         }
     }
 
@@ -354,7 +362,7 @@ pub(super) fn stages(
     files: SourceFiles,
     records: impl Iterator<Item = Result<SourceRecord, DatasetError>> + Send + 'static,
 ) -> PipelinePlan<RecordGroup<Members>> {
-    let maker = Arc::new(RecordMaker::new(files, options.jpegs));
+    let maker = Arc::new(RecordMaker::new(files, options));
     let [measuring, admitting, reading, making] = [(); 4].map(|()| Arc::clone(&maker));
     let memory = MemoryBound::new();
     let admit = move |group| Arc::clone(&admitting).admit(group, memory.clone());

@@ -8,12 +8,13 @@ use std::{path::PathBuf, sync::Arc};
 use bytes::Bytes;
 
 use super::{
-    DatasetError, Jpegs,
+    DatasetError, Jpegs, PackOptions,
     catalog::SegmentsOf,
-    crop_ready::{CropReady, crop_ready},
+    coded_anew::{CodedVideo, VideoCoder},
+    members::MemberWriter,
     originals::is_jpeg,
-    report::{Growth, JpegTally},
-    scalable::{JpegAsItIs, PackingMemory, scalable},
+    report::JpegTally,
+    scalable::PackingMemory,
     source::{ANNOTATION_FIELD, FilePlace, LABEL_FIELD, SourceFiles, SourceRecord, missing_file},
     stages::{Memory, MemoryBound},
 };
@@ -25,8 +26,6 @@ use xxhash_rust::xxh3::Xxh3;
 const LARGE_FILE_BYTES: u64 = 8 << 20;
 /// Upper limit of the bytes of a record that are read into memory; its other files are copied in pieces.
 const MAX_RECORD_BYTES: u64 = 48 << 20;
-/// Size up to which a file is copied into the part of the members before it, in bytes, so that a record has few parts.
-const SMALL_FILE_BYTES: usize = 16 << 10;
 
 /// Number of records that are measured or planned together.
 pub(super) const MEASURED_TOGETHER: usize = 32;
@@ -38,13 +37,15 @@ pub(super) const GROUP_BYTES: u64 = 128 << 10;
 pub(super) struct RecordMaker {
     source: SourceFiles,
     jpegs: JpegRewriter,
+    /// What codes videos anew, if they are.
+    videos: Option<VideoCoder>,
 }
 
 /// Rewrites JPEGs while they are packed.
 #[derive(Debug)]
 pub(super) struct JpegRewriter {
-    jpegs: Jpegs,
-    packing: PackingMemory,
+    pub(super) jpegs: Jpegs,
+    pub(super) packing: PackingMemory,
 }
 
 impl JpegRewriter {
@@ -77,6 +78,8 @@ pub(super) struct MeasuredRecord {
 struct MeasuredFile {
     place: FilePlace,
     bytes: u64,
+    /// Whether it is coded anew.
+    is_coded: bool,
     /// Whether it is copied to the shard in pieces.
     is_large: bool,
 }
@@ -98,9 +101,17 @@ pub(super) struct ReadRecord {
     long_jpegs: Vec<PathBuf>,
 }
 
-enum FieldContent {
+pub(super) enum FieldContent {
     Memory(Vec<u8>),
-    File { place: FilePlace, bytes: u64 },
+    File {
+        place: FilePlace,
+        bytes: u64,
+    },
+    /// A video that is coded anew.
+    Video {
+        place: FilePlace,
+        bytes: u64,
+    },
 }
 
 /// The result of a step of [`RecordMaker`].
@@ -121,18 +132,30 @@ pub(super) struct Members {
     pub(super) tables: Vec<SegmentsOf>,
     /// The JPEGs that are too long to be rewritten.
     long_jpegs: Vec<PathBuf>,
-    /// Memory that is held until the parts are written.
+    notes: Vec<String>,
+    /// Memory and files that are held until the parts are written.
     _memory: Arc<Memory>,
+    _coded: Vec<CodedVideo>,
 }
 
 impl Members {
-    /// Returns a note for each JPEG that is too long to be rewritten.
+    pub(super) fn new(
+        parts: Vec<MemberPart>,
+        (bytes, jpegs, tables): (u64, JpegTally, Vec<SegmentsOf>),
+        (long_jpegs, notes): (Vec<PathBuf>, Vec<String>),
+        (memory, coded): (Arc<Memory>, Vec<CodedVideo>),
+    ) -> Self {
+        Self { parts, bytes, jpegs, tables, long_jpegs, notes, _memory: memory, _coded: coded }
+    }
+
+    /// Returns a note for each JPEG that is too long to be rewritten, and each video that was not coded anew.
     pub(super) fn notes(&self) -> impl Iterator<Item = String> {
-        self.long_jpegs.iter().map(|path| {
+        let of_jpegs = self.long_jpegs.iter().map(|path| {
             let (path, mib) = (path.display(), MAX_RECORD_BYTES >> 20);
             let why = format!("of each record at most {mib} MiB are in memory");
             format!("`{path}` was packed as it is and not rewritten: {why}")
-        })
+        });
+        of_jpegs.chain(self.notes.iter().cloned())
     }
 }
 
@@ -184,8 +207,8 @@ impl RecordGroup<Members> {
 }
 
 impl RecordMaker {
-    pub(super) fn new(source: SourceFiles, jpegs: Jpegs) -> Self {
-        Self { source, jpegs: JpegRewriter::new(jpegs) }
+    pub(super) fn new(source: SourceFiles, options: &PackOptions) -> Self {
+        Self { source, jpegs: JpegRewriter::new(options.jpegs), videos: options.gop.map(VideoCoder::new) }
     }
 
     /// Finds the files of records and their sizes, and groups the records.
@@ -196,7 +219,8 @@ impl RecordMaker {
         let (mut groups, mut bytes) = (Vec::<Vec<MadeRecord<MeasuredRecord>>>::new(), 0);
         for record in records {
             let record = self.measure_one(&record?)?;
-            let record_bytes = record.bytes();
+            // Coding a video takes so long that others wait for no more than one record.
+            let record_bytes = if record.is_coded() { GROUP_BYTES } else { record.bytes() };
             match groups.last_mut().filter(|_| bytes + record_bytes <= GROUP_BYTES) {
                 Some(group) => group.push(record),
                 None => {
@@ -224,6 +248,10 @@ impl RecordMaker {
     fn measure_one(&self, record: &SourceRecord) -> Result<MadeRecord<MeasuredRecord>, DatasetError> {
         let mut found = self.find(record)?;
         if let MadeRecord::Whole(record) = &mut found {
+            for (_, file) in record.files.iter_mut().filter(|_| self.videos.is_some()) {
+                file.is_coded = VideoCoder::takes(&file.place);
+                file.is_large = file.is_coded;
+            }
             self.bound(record)?;
         }
         Ok(found)
@@ -300,6 +328,10 @@ impl RecordMaker {
             let mut annotation = annotation;
             for (nth, (name, content)) in fields.into_iter().enumerate() {
                 match content {
+                    FieldContent::Video { place, bytes } => {
+                        let coder = self.videos.as_ref().expect("a file is a video only if these are coded");
+                        members.video(&name, place, bytes, coder)?;
+                    }
                     FieldContent::Memory(picture) if self.jpegs.rewrites() => {
                         members.picture(&name, picture, &self.jpegs);
                     }
@@ -326,6 +358,11 @@ impl MadeRecord<MeasuredRecord> {
             Self::Whole(record) => record.bytes(),
             Self::NoAnnotation(_) => 0,
         }
+    }
+
+    /// Returns whether a file of it is coded anew.
+    fn is_coded(&self) -> bool {
+        matches!(self, Self::Whole(record) if record.files.iter().any(|(_, file)| file.is_coded))
     }
 }
 
@@ -358,10 +395,13 @@ impl MeasuredRecord {
 impl MeasuredFile {
     /// Measures the file at `place`, if there is one; `listed` is its size in the source's list.
     fn at(place: FilePlace, listed: Option<u64>) -> Result<Option<Self>, DatasetError> {
-        Ok(place.packable_bytes(listed)?.map(|bytes| Self { place, bytes, is_large: false }))
+        Ok(place.packable_bytes(listed)?.map(|bytes| Self { place, bytes, is_coded: false, is_large: false }))
     }
 
     fn read(self) -> Result<FieldContent, DatasetError> {
+        if self.is_coded {
+            return Ok(FieldContent::Video { place: self.place, bytes: self.bytes });
+        }
         if self.is_large {
             return Ok(FieldContent::File { place: self.place, bytes: self.bytes });
         }
@@ -399,100 +439,4 @@ fn first_of(places: Vec<(FilePlace, Option<u64>)>) -> Result<Option<MeasuredFile
 fn begins_as_jpeg(place: &FilePlace, bytes: u64) -> Result<bool, DatasetError> {
     let begin = place.read_range(0..bytes.min(2))?;
     Ok(begin.is_some_and(|begin| is_jpeg(&begin)))
-}
-
-/// Writes the members of one record.
-struct MemberWriter {
-    key: String,
-    parts: Vec<MemberPart>,
-    /// The bytes after the last part.
-    open: Vec<u8>,
-    bytes: u64,
-    fields: u32,
-    jpegs: JpegTally,
-    tables: Vec<SegmentsOf>,
-}
-
-impl MemberWriter {
-    fn new(key: String) -> Self {
-        let (jpegs, tables) = (JpegTally::default(), Vec::new());
-        Self { key, parts: Vec::new(), open: Vec::new(), bytes: 0, fields: 0, jpegs, tables }
-    }
-
-    /// Appends a field, rewritten if it is a picture that can be.
-    fn picture(&mut self, name: &str, content: Vec<u8>, jpegs: &JpegRewriter) {
-        match jpegs.jpegs {
-            Jpegs::AsTheyAre => self.append(name, FieldContent::Memory(content)),
-            Jpegs::CropReady => self.crop_ready(name, content),
-            Jpegs::Scalable => self.scalable(name, content, &jpegs.packing),
-        }
-    }
-
-    fn scalable(&mut self, name: &str, content: Vec<u8>, memory: &PackingMemory) {
-        if !is_jpeg(&content) {
-            return self.append(name, FieldContent::Memory(content));
-        }
-        match scalable(&content, memory) {
-            Ok(packed) => {
-                self.jpegs.scalable.add(Growth::of(content.len(), packed.len(), None));
-                drop(content);
-                self.append(name, FieldContent::Memory(packed));
-            }
-            Err(why) => {
-                self.jpegs.stays(why, 1);
-                self.append(name, FieldContent::Memory(content));
-            }
-        }
-    }
-
-    fn crop_ready(&mut self, name: &str, content: Vec<u8>) {
-        let Some(CropReady { picture, segments }) = crop_ready(&content) else {
-            return self.append(name, FieldContent::Memory(content));
-        };
-        let table_entries = segments.as_ref().map(|(_, lengths)| lengths.len());
-        self.jpegs.crop_ready.add(Growth::of(content.len(), picture.len(), table_entries));
-        drop(content);
-        if let Some((step, lengths)) = segments {
-            self.tables.push(SegmentsOf { key: self.key.clone(), field: self.fields, step, lengths });
-        }
-        self.append(name, FieldContent::Memory(picture));
-    }
-
-    fn append(&mut self, name: &str, content: FieldContent) {
-        let path = format!("{}.{name}", self.key);
-        let bytes = match &content {
-            FieldContent::Memory(content) => content.len() as u64,
-            FieldContent::File { bytes, .. } => *bytes,
-        };
-        append_member_header(&mut self.open, &path, bytes);
-        match content {
-            FieldContent::Memory(content) if content.len() <= SMALL_FILE_BYTES => self.open.extend_from_slice(&content),
-            FieldContent::Memory(content) => self.part(MemberPart::Bytes(content.into()), bytes),
-            FieldContent::File { place, bytes } => self.part(MemberPart::File { place, bytes }, bytes),
-        }
-        self.open.resize(self.open.len() + padding_bytes(bytes) as usize, 0);
-        self.fields += 1;
-    }
-
-    fn part(&mut self, part: MemberPart, bytes: u64) {
-        self.close_part();
-        self.bytes += bytes;
-        self.parts.push(part);
-    }
-
-    fn close_part(&mut self) {
-        if !self.open.is_empty() {
-            self.bytes += self.open.len() as u64;
-            self.parts.push(MemberPart::Bytes(std::mem::take(&mut self.open).into()));
-        }
-    }
-
-    fn finish(mut self, long_jpegs: Vec<PathBuf>, rewriter: &JpegRewriter, memory: Arc<Memory>) -> Members {
-        self.close_part();
-        if rewriter.jpegs == Jpegs::Scalable {
-            self.jpegs.stays(JpegAsItIs::TooLarge, long_jpegs.len() as u64);
-        }
-        let Self { parts, bytes, jpegs, tables, .. } = self;
-        Members { parts, bytes, jpegs, tables, long_jpegs, _memory: memory }
-    }
 }

@@ -73,6 +73,12 @@ pub struct DatasetReport {
     pub scalable_source_bytes: u64,
     /// Bytes of these pictures after.
     pub scalable_bytes: u64,
+    /// Number of videos that were coded anew.
+    pub coded_videos: u64,
+    /// Bytes of these videos before.
+    pub coded_video_source_bytes: u64,
+    /// Bytes of these videos after.
+    pub coded_video_bytes: u64,
     /// Number of JPEGs that should have become scalable and stay as they are, by the reason.
     pub jpegs_as_they_are: BTreeMap<JpegAsItIs, u64>,
     /// The first hundred oddities, each with the name of what is odd.
@@ -240,6 +246,9 @@ impl DatasetTally {
             scalable_pictures: self.jpegs.scalable.pictures,
             scalable_source_bytes: self.jpegs.scalable.source_bytes,
             scalable_bytes: self.jpegs.scalable.bytes,
+            coded_videos: self.jpegs.coded_videos.pictures,
+            coded_video_source_bytes: self.jpegs.coded_videos.source_bytes,
+            coded_video_bytes: self.jpegs.coded_videos.bytes,
             jpegs_as_they_are: self.jpegs.as_they_are,
             notes: self.odd.notes,
         }
@@ -252,6 +261,9 @@ impl DatasetTally {
 pub(super) struct JpegTally {
     pub(super) crop_ready: Growth,
     pub(super) scalable: Growth,
+    /// The videos that were coded anew.
+    #[serde(default)]
+    pub(super) coded_videos: Growth,
     /// The JPEGs that should have become scalable and stay as they are, by the reason.
     pub(super) as_they_are: BTreeMap<JpegAsItIs, u64>,
 }
@@ -260,6 +272,7 @@ impl JpegTally {
     pub(super) fn add(&mut self, other: &Self) {
         self.crop_ready.add(other.crop_ready);
         self.scalable.add(other.scalable);
+        self.coded_videos.add(other.coded_videos);
         other.as_they_are.iter().for_each(|(why, pictures)| self.stays(*why, *pictures));
     }
 
@@ -285,6 +298,11 @@ impl Growth {
     pub(super) fn of(source_bytes: usize, bytes: usize, table_entries: Option<usize>) -> Self {
         let table_bytes = table_entries.map_or(0, Segments::index_bytes);
         Self { pictures: 1, source_bytes: source_bytes as u64, bytes: (bytes + table_bytes) as u64 }
+    }
+
+    /// Returns the growth of a video that was coded anew.
+    pub(super) const fn of_video(source_bytes: u64, bytes: u64) -> Self {
+        Self { pictures: 1, source_bytes, bytes }
     }
 
     pub(super) fn add(&mut self, other: Self) {

@@ -80,7 +80,7 @@ fn checked_part(py: Python<'_>, part: Option<String>, force: bool, exist_ok: boo
 /// Packs a source and returns the report as JSON. Takes what `spdl-ctl pack` takes.
 #[pyfunction]
 #[pyo3(signature = (source, dataset, *, name, fields, annotations, annotations_beside, classes, all_splits, seed, no_shuffle, shard_size,
-    records_per_shard, block_size, crop_ready, scalable, force, exist_ok, part, on_progress))]
+    records_per_shard, block_size, crop_ready, scalable, gop, force, exist_ok, part, on_progress))]
 #[allow(clippy::too_many_arguments, clippy::fn_params_excessive_bools, reason = "keyword arguments of Python")]
 pub(crate) fn pack(
     py: Python<'_>,
@@ -99,6 +99,7 @@ pub(crate) fn pack(
     block_size: ByteSize,
     crop_ready: bool,
     scalable: bool,
+    gop: Option<u32>,
     force: bool,
     exist_ok: bool,
     part: Option<String>,
@@ -121,6 +122,7 @@ pub(crate) fn pack(
         shard_records: records_per_shard,
         block_bytes: block_size.0,
         jpegs: jpegs(crop_ready, scalable).map_err(|problem| setting(problem.to_owned()))?,
+        gop,
         overwrite: overwrite(force),
         ..PackOptions::new(PackSource::open_all(&source).map_err(|error| of_dataset(py, &error))?)
     };

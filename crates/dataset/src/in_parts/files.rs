@@ -139,8 +139,9 @@ impl Agreement {
 
 /// Returns the options that decide the bytes of a dataset, by name.
 fn words_of(options: &PackOptions, name: &str) -> BTreeMap<String, String> {
-    let PackOptions { fields, annotations, classes, order, shard_bytes, shard_records, block_bytes, jpegs, .. } =
-        options;
+    let PackOptions {
+        fields, annotations, classes, order, shard_bytes, shard_records, block_bytes, jpegs, gop, ..
+    } = options;
     let annotations = match annotations {
         None => "none",
         Some(Annotations::Beside) => "beside",
@@ -170,6 +171,7 @@ fn words_of(options: &PackOptions, name: &str) -> BTreeMap<String, String> {
         ("records-per-shard", shard_records.map_or("any".to_owned(), |records| records.to_string())),
         ("block-size", format!("{block_bytes} bytes")),
         ("jpegs", jpegs.to_owned()),
+        ("gop", gop.map_or("as it is".to_owned(), |gop| gop.to_string())),
     ];
     words.into_iter().map(|(name, words)| (name.to_owned(), words)).collect()
 }

@@ -45,7 +45,7 @@ pub(super) struct PlannedShard {
 impl PackPlan {
     /// Plans the pack of the listed records.
     pub(super) async fn of(options: &PackOptions, source: &SourceRecords) -> Result<Self, DatasetError> {
-        let maker = Arc::new(RecordMaker::new(source.files.clone(), options.jpegs));
+        let maker = Arc::new(RecordMaker::new(source.files.clone(), options));
         let stages = Pipeline::builder()
             .source(source.records.iter()?)
             .aggregate(MEASURED_TOGETHER)
