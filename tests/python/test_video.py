@@ -50,6 +50,17 @@ KINDS = {
     # It has no key frame but the first one: points from which on pictures become whole are marked like some.
     "refreshed.mp4": [*X264[:-4], "-g", "10", "-x264-params", "intra-refresh=1", *YUV],
     "cut.mp4": [*X264, *YUV, "-ss", "0.3"],
+    "av1.mp4": ["-c:v", "libsvtav1", "-preset", "12", "-g", "8", *YUV],
+    "av1-ten.mkv": ["-c:v", "libsvtav1", "-preset", "12", "-g", "8", "-pix_fmt", "yuv420p10le"],
+    "hevc-ten.mkv": [*X265, "-pix_fmt", "yuv420p10le"],
+    "odd.webm": [*VP9, *YUV],
+    "odd.mp4": ["-c:v", "mpeg4", "-bf", "2", "-g", "10", *YUV],
+    # Their first frames are shown after 1.5 seconds.
+    "late.mp4": [*X264, *YUV, "-output_ts_offset", "1.5"],
+    "late.mkv": [*X264, *YUV, "-output_ts_offset", "1.5"],
+    # Their edit lists begin within a group of pictures.
+    "trimmed.mp4": [*X264, *YUV],
+    "trimmed-open.mp4": [*X264, *YUV, "-x264-params", "open-gop=1:b-pyramid=normal"],
 }
 
 
@@ -77,9 +88,9 @@ def write(ffmpeg: str, path: pathlib.Path, arguments: list[str], frames: int = 3
     run(ffmpeg, "-v", "error", "-f", "lavfi", "-i", source, *arguments, "-frames:v", frames, path)
 
 
-def original(ffmpeg: str, path: pathlib.Path, size: tuple[int, int] = (64, 96), colour: str = "") -> NDArray[Any]:
-    """Returns the frames that `ffmpeg` shows of a file."""
-    scale = f"{SCALE}{colour}"
+def original(ffmpeg: str, path: pathlib.Path, size: tuple[int, int] = (64, 96), colour: str = "", before: str = "") -> NDArray[Any]:
+    """Returns the frames that `ffmpeg` shows of a file, as they are behind a filter if there is one."""
+    scale = f"{before}{SCALE}{colour}"
     raw = run(ffmpeg, "-v", "error", "-i", path, "-vsync", "passthrough", "-vf", scale, "-f", "rawvideo", "-pix_fmt", "rgb24", "-")
     return numpy.frombuffer(raw, numpy.uint8).reshape(-1, *size, 3)
 
@@ -109,15 +120,22 @@ def frames_of(clip: NDArray[Any], theirs: NDArray[Any]) -> list[int]:
 @pytest.mark.parametrize("name", KINDS)
 def test_every_frame_is_what_ffmpeg_shows(ffmpeg: str, tmp_path: pathlib.Path, name: str) -> None:
     path = tmp_path / name
-    size = (64, 96)
-    write(ffmpeg, path, KINDS[name])
+    size = (63, 95) if name.startswith("odd") else (64, 96)
+    write(ffmpeg, path, KINDS[name], size=f"{size[1]}x{size[0]}")
+    if name.startswith("trimmed"):
+        run(ffmpeg, "-v", "error", "-ss", "0.3", "-i", path, "-c", "copy", tmp_path / "shorter.mp4")
+        (tmp_path / "shorter.mp4").rename(path)
     if name.startswith("rotated"):
         # This version sets it only of packets that it copies.
         degrees = name.removeprefix("rotated-").removesuffix(".mp4")
         run(ffmpeg, "-v", "error", "-i", path, "-c", "copy", "-metadata:s:v", f"rotate={degrees}", tmp_path / "turned.mp4")
         (tmp_path / "turned.mp4").rename(path)
         size = (64, 96) if degrees == "180" else (96, 64)
-    theirs = original(ffmpeg, path, size)
+    if name.startswith("odd"):
+        # It stretches the planes of colours of odd sizes.
+        theirs = original(ffmpeg, path, before="pad=96:64,")[:, :63, :95]
+    else:
+        theirs = original(ffmpeg, path, size)
     ctl("index", tmp_path)
     made = job(tmp_path, video(size, frames=len(theirs), pick="start", short="bad"), bad_samples="fail", epoch_end="partial")
     with spdl_cluster.local(made, tensors="numpy") as loader:
