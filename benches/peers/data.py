@@ -22,6 +22,7 @@ class Settings:
     seq_len: int = 0  # tokens of a sequence, in place of pictures with labels
     frames: int = 0  # of a clip, in place of pictures with labels
     clips: str = "random"  # which: of random videos, a `window` of several of each, or the `first` of one long video after the other
+    robot: str = ""  # where a robot's dataset is, `local` or `s3`, in place of pictures with labels
     sound: str = ""  # seconds of a segment, or `whole`, in place of pictures with labels
     arrays: str = ""  # workload whose arrays are read, in place of pictures with labels
 

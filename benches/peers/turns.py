@@ -1,5 +1,5 @@
 """Loaders of one kind of data in turns: the same cases, cores and rounds for each, and one table. `--rows`, `--tokens`,
-`--videos` and `--sounds` run it."""
+`--videos`, `--robots` and `--sounds` run it."""
 
 import argparse
 import collections.abc

@@ -64,7 +64,7 @@ def take(batches, settings: Settings, warm_s: float, seconds: float, step_ms: fl
 
 def check(batch, settings: Settings) -> None:
     """Checks that the peer does the same work as the others: a full batch of square pictures of bytes, with labels; of columns
-    of numbers or arrays; of sequences of tokens; of clips; or of sound."""
+    of numbers or arrays; of sequences of tokens; of clips; of a robot; or of sound."""
     if settings.columns:
         columns = {name: (column.shape, str(column.dtype)) for name, column in batch.items() if name[0] in "if"}
         kinds = sorted({kind for _, kind in columns.values()})
@@ -79,6 +79,17 @@ def check(batch, settings: Settings) -> None:
         shape, kind = tuple(batch.shape), str(batch.dtype).rsplit(".", 1)[-1]
         right = [(settings.batch, settings.frames, *frame) for frame in [(settings.size,) * 2 + (3,), (3,) + (settings.size,) * 2]]
         assert shape in right and kind == "uint8", f"a batch of {shape} {kind}"
+        return
+    if settings.robot:
+        from peer import robots
+
+        pictures = ((settings.batch, 3, robots.HEIGHT, robots.WIDTH), "float32")
+        right = {camera: pictures for camera in robots.CAMERAS} | {"observation.state": ((settings.batch, robots.STATE), "float32")}
+        right |= {"action": ((settings.batch, robots.ACTIONS, robots.STATE), "float32"), "action_is_pad": ((settings.batch, robots.ACTIONS), "bool")}
+        given = {name: (tuple(batch[name].shape), str(batch[name].dtype).rsplit(".", 1)[-1]) for name in right}
+        assert given == right and list(batch["task"]) == [robots.TASK] * settings.batch, f"a batch of {given}, {batch['task']}"
+        picture = batch[robots.CAMERAS[0]][0]
+        assert 0.1 < float(picture.mean()) < 0.9 and float(picture.max()) <= 1, "a picture of one colour"
         return
     if settings.sound == "whole":
         samples, lengths = batch

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
         records_per_shard: int | None
         crop_ready: bool
         scalable: bool
-    gop: int | None
+        gop: int | None
 
     class _PackTokenKeys(_PackKeys, total=False):
         """The options of a `pack` of tokens that may be left out."""

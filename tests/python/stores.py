@@ -7,6 +7,7 @@ import contextlib
 import json
 import pathlib
 import threading
+import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -20,16 +21,21 @@ class _Handler(BaseHTTPRequestHandler):
     """Answers requests for the files of a folder."""
 
     protocol_version = "HTTP/1.1"
+    # Without this, the body would wait for the acknowledgement of the header, which is a separate write.
+    disable_nagle_algorithm = True
     folder: pathlib.Path
     name: str
     #: The files of which something was sent, with the number of bytes.
     sent: list[tuple[str, int]]
+    #: How long it waits before each answer.
+    latency_s: float
 
     def log_message(self, format: str, *arguments: object) -> None:
         """Writes no log."""
 
     def answer(self, status: int, body: bytes = b"", **headers: str) -> None:
         """Sends an answer; to a `HEAD` without its body."""
+        time.sleep(self.latency_s)
         self.send_response(status)
         for name, value in {"Content-Length": str(len(body)), **headers}.items():
             self.send_header(name.replace("_", "-"), value)
@@ -45,6 +51,8 @@ class _Handler(BaseHTTPRequestHandler):
         headers = {"ETag": f'"{size:x}"', "Last-Modified": "Sat, 28 Nov 2026 12:00:00 GMT"}
         asked = self.headers.get("Range")
         if asked is None:
+            if self.command == "HEAD":
+                return self.answer(200, **{**headers, "Content-Length": str(size)})
             self.sent.append((path.name, size))
             return self.answer(200, path.read_bytes(), **headers)
         first, _, last = asked.removeprefix("bytes=").partition("-")
@@ -110,8 +118,11 @@ class _Hub(_Handler):
 
 
 @contextlib.contextmanager
-def _serve(kind: type[_Handler], name: str, folder: pathlib.Path, sent: list[tuple[str, int]] | None = None) -> Iterator[str]:
-    handler = type(kind.__name__, (kind,), {"folder": folder, "name": name, "sent": [] if sent is None else sent})
+def _serve(
+    kind: type[_Handler], name: str, folder: pathlib.Path, sent: list[tuple[str, int]] | None = None, latency_s: float = 0
+) -> Iterator[str]:
+    of_store = {"folder": folder, "name": name, "sent": [] if sent is None else sent, "latency_s": latency_s}
+    handler = type(kind.__name__, (kind,), of_store)
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         server.daemon_threads = True
         threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -120,10 +131,10 @@ def _serve(kind: type[_Handler], name: str, folder: pathlib.Path, sent: list[tup
 
 
 @contextlib.contextmanager
-def bucket(name: str, folder: pathlib.Path, sent: list[tuple[str, int]] | None = None) -> Iterator[dict[str, str]]:
+def bucket(name: str, folder: pathlib.Path, sent: list[tuple[str, int]] | None = None, latency_s: float = 0) -> Iterator[dict[str, str]]:
     """Serves a folder as a public bucket, and returns the variables that lead a process to it. The files and bytes that are sent are
-    added to a list."""
-    with _serve(_Bucket, name, folder, sent) as endpoint:
+    added to a list; each answer comes so many seconds late."""
+    with _serve(_Bucket, name, folder, sent, latency_s) as endpoint:
         yield {"AWS_ENDPOINT": endpoint, "AWS_ALLOW_HTTP": "true", "AWS_REGION": "us-east-1", "AWS_SKIP_SIGNATURE": "true"}
 
 

@@ -63,12 +63,12 @@ def test_the_benchmark_of_heavy_tails_measures_each_loader_and_compares_the_byte
         assert run["loader"] != "ours" or run["is_equal"], "with other slots and steps"
 
 
-@pytest.mark.parametrize("kind", ["rows", "tokens"])
+@pytest.mark.parametrize("kind", ["rows", "tokens", "robots"])
 def test_the_benchmarks_in_turns_report_every_loader_with_its_ratio(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(PEERS))
     turns: Any = importlib.import_module("turns")
     program: Any = importlib.import_module(kind)
-    of_kind = program.KIND if kind == "rows" else program.kind(0)
+    of_kind = program.kind(0) if kind == "tokens" else program.KIND
     good = {"cpu_s": 1, "peak_mb": 2, "first_batch_s": 3, "others_cores": 0.0}
     runs = [
         good | {"loader": "ours", "case": "2", "round": 0, "units_per_s": 3_000_000},
