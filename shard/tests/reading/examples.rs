@@ -90,6 +90,7 @@ fn with_every_key() -> JobFile {
         DecodeFile::Audio(AudioKeys {
             rate: Some(1),
             channels: Some(AudioChannels::First),
+            follows: Some(String::new()),
             segment: Some(SegmentFile { seconds: 1.0, pick: Some(SegmentPick::Random) }),
             span: Some(SpanFile { start: Some(String::new()), seconds: Some(String::new()) }),
             max_seconds: Some(1),
