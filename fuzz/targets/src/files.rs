@@ -136,7 +136,8 @@ pub(crate) fn index(data: &[u8]) {
         let stored: Vec<_> =
             stored.map(|field| (field.name, field.offset, field.bytes, field.crc32c.expect("a checksum"))).collect();
         let key = record.key.text();
-        let written = match stored == owned {
+        let is_sharing = stored == owned;
+        let written = match is_sharing {
             true => builder.record_sharing(&key, record.samples),
             false => builder.record(&key, record.samples, stored.iter().copied()),
         };
@@ -147,6 +148,9 @@ pub(crate) fn index(data: &[u8]) {
         for (number, field) in (0..).zip(record.fields()) {
             if let Some(segments) = record.segments(field.name) {
                 builder.segments(number, segments).expect("a table that was read can be written");
+            }
+            if let Some(table) = index.packet_table(&record, number).filter(|_| !is_sharing && field.value.is_none()) {
+                builder.packet_table(number, table).expect("a table that was read can be written");
             }
         }
     }
@@ -182,7 +186,13 @@ pub(crate) fn index_seeds() -> Vec<Vec<u8>> {
     builder.record_sharing("a@2", 1).expect("a record of the seed");
     builder.values("a@2", [("text", "two"), ("offset", "2")]).expect("values of the seed");
     let with_values = builder.finish(6000).expect("the seed's index").0;
-    [empty, filled, crop_ready, with_values].iter().map(|index| index.bytes().to_vec()).collect()
+    let mut builder = IndexBuilder::new();
+    builder.record("a@0", 1, [("json", 512, 9, 1), ("flac", 1536, 100, 1)]).expect("a record of the seed");
+    builder.packet_table(1, b"\x01\x02\x03").expect("a table of the seed");
+    builder.record_sharing("a@2", 1).expect("a record of the seed");
+    builder.values("a@2", [("offset", "2")]).expect("values of the seed");
+    let with_packets = builder.finish(6000).expect("the seed's index").0;
+    [empty, filled, crop_ready, with_values, with_packets].iter().map(|index| index.bytes().to_vec()).collect()
 }
 
 /// Checks that a file index that opens can be read from end to end, and that the plan of every field reads its bytes.

@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 
 use super::{
-    IndexError, KIND, MAX_NAMES, RecordIndex, Segments, VALUE, VERSION_WITHOUT_TABLES, VERSION_WITHOUT_VALUES,
+    IndexError, KIND, MAX_NAMES, RecordIndex, Segments, VALUE, VERSION_WITHOUT_PACKETS, VERSION_WITHOUT_TABLES,
+    VERSION_WITHOUT_VALUES,
 };
 use crate::index::{IndexFile, Spool};
 use spdl_types::Fingerprint;
@@ -32,6 +33,10 @@ pub struct IndexBuilder {
     table_count: u32,
     /// The first field that the next table can belong to.
     next_table: u32,
+    packet_entries: Spool,
+    packets: Spool,
+    /// The same for tables of packets.
+    next_packets: u32,
 }
 
 /// A field in the shard: its place, and its size, its checksum and the number of its name.
@@ -61,8 +66,8 @@ impl IndexBuilder {
     /// Creates an index without records that keeps at most some MiB in memory; the rest goes to `folder`.
     #[must_use]
     pub fn in_folder(folder: &spdl_store::TemporaryFolder) -> Self {
-        let [records, fields, keys, tables, lengths, values] = [(); 6].map(|()| Spool::in_folder(folder));
-        Self { records, fields, keys, tables, lengths, values, ..Self::default() }
+        let [records, fields, keys, tables, lengths, values, packets] = [(); 7].map(|()| Spool::in_folder(folder));
+        Self { records, fields, keys, tables, lengths, values, packets, ..Self::default() }
     }
 
     /// Returns the number of records so far.
@@ -195,6 +200,30 @@ impl IndexBuilder {
         Ok(())
     }
 
+    /// Adds the table of the packets in field number `field` of the last record, which has its fields from no other one. Tables have to be
+    /// added in the order of their fields.
+    ///
+    /// # Errors
+    /// If a table is empty or does not follow the one before it, or the tables would outgrow the format's 32-bit counts.
+    ///
+    /// # Panics
+    /// If the last record has no such field in the shard.
+    pub fn packet_table(&mut self, field: u32, table: &[u8]) -> Result<(), IndexError> {
+        let unwritable = |problem: &str| IndexError::Unwritable(problem.to_owned());
+        assert!((field as usize) < self.stored.len(), "the record has no field {field} in the shard");
+        let field = self.first_field + field;
+        if field < self.next_packets || table.is_empty() {
+            return Err(unwritable("a table of packets does not follow the one before it"));
+        }
+        self.next_packets = field + 1;
+        self.packets.append(table)?;
+        let end = u32::try_from(self.packets.len()).map_err(|_| unwritable("too many packets of sounds and videos"))?;
+        for number in [field, end] {
+            self.packet_entries.append(&number.to_le_bytes())?;
+        }
+        Ok(())
+    }
+
     /// Returns the key of a record.
     ///
     /// # Errors
@@ -240,7 +269,8 @@ impl IndexBuilder {
             counts.extend(number.to_le_bytes());
         }
         let version = match (table_count, self.has_values) {
-            (_, true) => KIND.version,
+            _ if !self.packets.is_empty() => KIND.version,
+            (_, true) => VERSION_WITHOUT_PACKETS,
             (0, false) => VERSION_WITHOUT_TABLES,
             (_, false) => VERSION_WITHOUT_VALUES,
         };
@@ -251,9 +281,14 @@ impl IndexBuilder {
         if version > VERSION_WITHOUT_VALUES {
             counts.extend(self.values.len().to_le_bytes());
         }
+        if version > VERSION_WITHOUT_PACKETS {
+            counts.extend((self.packet_entries.len() as u32 / super::PACKET_TABLE_BYTES as u32).to_le_bytes());
+            counts.extend((self.packets.len() as u32).to_le_bytes());
+        }
         let names = [names.ends.into(), names.text.into_bytes().into()];
         let content = [counts.into(), self.records, self.fields].into_iter().chain(names);
-        let content = content.chain([keys, self.tables, self.lengths, self.values]).collect();
+        let content =
+            content.chain([keys, self.tables, self.lengths, self.values, self.packet_entries, self.packets]).collect();
         Ok(IndexFile::sealed(&KIND, version, content)?)
     }
 }

@@ -1,5 +1,5 @@
-//! The record index of a shard: the offset, length and checksum of each record's fields, and where the restart segments
-//! of crop-ready pictures begin.
+//! The record index of a shard: the offset, length and checksum of each record's fields, where the restart segments of
+//! crop-ready pictures begin, and where the packets of long sounds and videos lie.
 //!
 //! The index of a shard lies with the manifest as `SHARD.idx`; a process reads it when it needs the shard's records.
 //! `docs/spec/formats/record-index.md` has the layout.
@@ -7,6 +7,7 @@
 mod build;
 mod file;
 mod open;
+mod packets;
 mod segments;
 mod spool;
 
@@ -37,17 +38,22 @@ pub fn is_index(name: &str) -> bool {
 }
 
 pub(crate) const KIND: FileKind =
-    FileKind { name: "record index", magic: *b"SPDLIDX\n", version: 3, header_bytes: HEADER_BYTES };
+    FileKind { name: "record index", magic: *b"SPDLIDX\n", version: 4, header_bytes: HEADER_BYTES };
 /// The version without tables of segments, which is written if there are no tables, values or shared fields.
 const VERSION_WITHOUT_TABLES: u32 = 1;
 /// The version without values and shared fields, which is written if there are tables and neither of these.
 const VERSION_WITHOUT_VALUES: u32 = 2;
+/// The version without tables of packets, which is written if there are values or shared fields and no such tables.
+const VERSION_WITHOUT_PACKETS: u32 = 3;
 const HEADER_BYTES: usize = 72;
 /// Size of what version 2 adds to the header.
 const TABLE_COUNT_BYTES: usize = 8;
 /// Size of what version 3 adds to the header.
 const VALUE_COUNT_BYTES: usize = 8;
+/// Size of what version 4 adds to the header.
+const PACKET_COUNT_BYTES: usize = 8;
 const TABLE_BYTES: usize = 12;
+const PACKET_TABLE_BYTES: usize = 8;
 const RECORD_BYTES: usize = 12;
 const FIELD_BYTES: usize = 20;
 const MAX_NAMES: u32 = 1 << 16;
@@ -74,6 +80,10 @@ pub struct RecordIndex {
     lengths: usize,
     /// Offset of the values.
     values: usize,
+    /// Number of tables of packets; `packet_table` and `packets` are the offsets of their entries and of the tables.
+    packet_tables: u32,
+    packet_table: usize,
+    packets: usize,
     /// Whether records share fields.
     has_shared: bool,
 }
@@ -102,15 +112,31 @@ impl RecordIndex {
         is_value(entry).then(|| &self.bytes[self.values + at..][..bytes])
     }
 
-    /// Returns the number of records that have the bytes of `record`, whose first field is `first_field`.
+    /// Returns the number of records that have the bytes of that whose first field is `first_field`.
     fn sharing(&self, first_field: u32) -> u32 {
         if !self.has_shared {
             return 1;
         }
         let offset = u64_at(self.field_entry(first_field), 0);
-        let place = |record| u64_at(self.field_entry(u32_at(self.record_entry(record), 0)), 0);
-        let before = partition_point(self.records, |other| place(other) < offset);
-        (partition_point(self.records, |other| place(other) <= offset) - before).max(1)
+        (partition_point(self.records, |other| self.place(other) <= offset) - self.first_at(offset)).max(1)
+    }
+
+    /// Returns the first field of the first record that has the bytes of that whose first field is `first_field`.
+    fn owner_of(&self, first_field: u32) -> u32 {
+        if !self.has_shared {
+            return first_field;
+        }
+        u32_at(self.record_entry(self.first_at(u64_at(self.field_entry(first_field), 0))), 0)
+    }
+
+    /// Returns the first record whose bytes begin at `offset` of the shard, or behind it.
+    fn first_at(&self, offset: u64) -> u32 {
+        partition_point(self.records, |record| self.place(record) < offset)
+    }
+
+    /// Returns where in the shard the bytes of a record begin.
+    fn place(&self, record: u32) -> u64 {
+        u64_at(self.field_entry(u32_at(self.record_entry(record), 0)), 0)
     }
 
     /// Returns name number `name` of the table of names.
@@ -180,6 +206,10 @@ impl ShardIndex for RecordIndex {
 
     fn segments(&self, record: &Record<'_>, nth: u32) -> Option<Segments<'_>> {
         self.table_of(record.first_field + nth)
+    }
+
+    fn packet_table(&self, record: &Record<'_>, nth: u32) -> Option<&[u8]> {
+        (self.packet_tables > 0).then(|| self.packets_of(self.owner_of(record.first_field) + nth)).flatten()
     }
 }
 

@@ -6,8 +6,9 @@ use bytes::Bytes;
 use spdl_types::Fingerprint;
 
 use super::{
-    FIELD_BYTES, HEADER_BYTES, IndexError, KIND, MAX_NAMES, RECORD_BYTES, RecordIndex, TABLE_BYTES, TABLE_COUNT_BYTES,
-    VALUE, VALUE_COUNT_BYTES, VERSION_WITHOUT_TABLES, VERSION_WITHOUT_VALUES, is_value,
+    FIELD_BYTES, HEADER_BYTES, IndexError, KIND, MAX_NAMES, PACKET_COUNT_BYTES, PACKET_TABLE_BYTES, RECORD_BYTES,
+    RecordIndex, TABLE_BYTES, TABLE_COUNT_BYTES, VALUE, VALUE_COUNT_BYTES, VERSION_WITHOUT_PACKETS,
+    VERSION_WITHOUT_TABLES, VERSION_WITHOUT_VALUES, is_value,
 };
 use crate::{
     envelope::{check_expected, sections_of, u32_at, u64_at, wrong},
@@ -28,18 +29,23 @@ impl RecordIndex {
         index.check_records()?;
         index.has_shared = index.check_fields()?;
         index.check_tables()?;
+        index.check_packets()?;
         Ok(index)
     }
 
     fn sections(bytes: Bytes) -> Result<Self, IndexError> {
         let version = u32_at(&bytes, 8);
         let (has_tables, has_values) = (version > VERSION_WITHOUT_TABLES, version > VERSION_WITHOUT_VALUES);
+        let has_packets = version > VERSION_WITHOUT_PACKETS;
         let header_bytes = HEADER_BYTES
             + if has_tables { TABLE_COUNT_BYTES } else { 0 }
-            + if has_values { VALUE_COUNT_BYTES } else { 0 };
+            + if has_values { VALUE_COUNT_BYTES } else { 0 }
+            + if has_packets { PACKET_COUNT_BYTES } else { 0 };
         if bytes.len() < header_bytes {
             return Err(wrong("it is shorter than a record index's header"));
         }
+        let (packet_tables, packets_bytes) =
+            if has_packets { (u32_at(&bytes, 88), u32_at(&bytes, 92)) } else { (0, 0) };
         let (tables, lengths) = if has_tables { (u32_at(&bytes, 72), u32_at(&bytes, 76)) } else { (0, 0) };
         let (records, fields, samples) = (u32_at(&bytes, 48), u32_at(&bytes, 52), u32_at(&bytes, 56));
         let (names, names_bytes, keys_bytes) = (u32_at(&bytes, 60), u32_at(&bytes, 64), u32_at(&bytes, 68));
@@ -55,8 +61,10 @@ impl RecordIndex {
             TABLE_BYTES as u64 * u64::from(tables),
             2 * u64::from(lengths),
             if has_values { u64_at(&bytes, 80) } else { 0 },
+            PACKET_TABLE_BYTES as u64 * u64::from(packet_tables),
+            u64::from(packets_bytes),
         ];
-        let [record_table, field_table, name_ends, names, keys, table_table, lengths, values] =
+        let [record_table, field_table, name_ends, names, keys, table_table, lengths, values, packet_table, packets] =
             sections_of(header_bytes, lengths_of_sections, &bytes)?;
         Ok(Self {
             records,
@@ -72,6 +80,9 @@ impl RecordIndex {
             table_table,
             lengths,
             values,
+            packet_tables,
+            packet_table,
+            packets,
             has_shared: false,
             bytes,
         })
@@ -146,7 +157,7 @@ impl RecordIndex {
                 }
             }
         }
-        if values_end == self.bytes.len() - self.values {
+        if values_end == self.packet_table - self.values {
             Ok(has_shared)
         } else {
             Err(wrong("its values have unused bytes"))
@@ -179,7 +190,7 @@ impl RecordIndex {
     /// Checks that these fields of a record are values, one after the other from byte `end` of the values on. Returns where they
     /// end.
     fn check_values(&self, number: u32, fields: Range<u32>, mut end: usize) -> Result<usize, IndexError> {
-        let values = &self.bytes[self.values..];
+        let values = &self.bytes[self.values..self.packet_table];
         for field in fields {
             let entry = self.field_entry(field);
             let next = end.saturating_add(u32_at(entry, 8) as usize);
@@ -216,6 +227,24 @@ impl RecordIndex {
             }
         }
         if start as usize == entries { Ok(()) } else { Err(wrong("its tables of segments have unused bytes")) }
+    }
+
+    /// Checks that the tables of packets follow the order of their fields, which lie in the shard.
+    fn check_packets(&self) -> Result<(), IndexError> {
+        let (mut next_field, mut start) = (0, 0);
+        for table in 0..self.packet_tables {
+            let [field, end] = self.packet_entry(table);
+            let is_one = next_field <= field && field < self.fields && !is_value(self.field_entry(field));
+            if !is_one || end <= start {
+                return Err(wrong(&format!("table {table} of packets does not follow the one before it")));
+            }
+            (next_field, start) = (field + 1, end);
+        }
+        if start as usize == self.bytes.len() - self.packets {
+            Ok(())
+        } else {
+            Err(wrong("its tables of packets have unused bytes"))
+        }
     }
 }
 

@@ -8,11 +8,12 @@ use spdl_shard::{
 use spdl_types::Fingerprint;
 use xxhash_rust::xxh3::xxh3_128;
 
-/// The golden files without tables of segments, with them, and with values and shared fields.
-const GOLDEN: [&[u8]; 3] = [
+/// The golden files without tables of segments, with them, with values and shared fields, and with tables of packets.
+const GOLDEN: [&[u8]; 4] = [
     include_bytes!("../golden/index-v1.idx"),
     include_bytes!("../golden/index-v2.idx"),
     include_bytes!("../golden/index-v3.idx"),
+    include_bytes!("../golden/index-v4.idx"),
 ];
 
 fn example() -> (RecordIndex, Fingerprint) {
@@ -46,6 +47,20 @@ fn example_with_values() -> (RecordIndex, Fingerprint) {
     builder.segments(0, Segments { step: 2, lengths: &[[5, 0]] }).unwrap();
     builder.values("one", [("text", "")]).unwrap();
     builder.record("two", 1, [("wav", 4096, 1000, 9)]).unwrap();
+    builder.finish(8192).unwrap()
+}
+
+/// Builds an index of a recording with two parts, and one of a record with two sounds.
+fn example_with_packets() -> (RecordIndex, Fingerprint) {
+    let mut builder = IndexBuilder::new();
+    builder.record("talk@0", 1, [("json", 512, 9, 8), ("flac", 1536, 900, 7)]).unwrap();
+    builder.packet_table(1, b"of the talk").unwrap();
+    builder.values("talk@0", [("offset", "0")]).unwrap();
+    builder.record_sharing("talk@2.5", 1).unwrap();
+    builder.values("talk@2.5", [("offset", "2.5"), ("text", "grüß Gott")]).unwrap();
+    builder.record("two", 1, [("a.wav", 2560, 300, 9), ("b.wav", 3584, 300, 9), ("c.wav", 4096, 300, 9)]).unwrap();
+    builder.packet_table(0, b"first").unwrap();
+    builder.packet_table(2, b"third").unwrap();
     builder.finish(8192).unwrap()
 }
 
@@ -112,7 +127,12 @@ fn a_sample_is_found_past_records_that_have_none() {
 
 #[test]
 fn indexes_with_and_without_tables_are_written_and_read_as_ever() {
-    let written = [(example(), "b/0003", 0), (example_with(TABLES), "b/0003", 2), (example_with_values(), "one", 1)];
+    let written = [
+        (example(), "b/0003", 0),
+        (example_with(TABLES), "b/0003", 2),
+        (example_with_values(), "one", 1),
+        (example_with_packets(), "two", 0),
+    ];
     for ((written, key, tables), golden) in written.into_iter().zip(GOLDEN) {
         assert_eq!(written.0.bytes(), golden);
         let index = RecordIndex::open(golden, Fingerprint::of(golden)).unwrap();
@@ -136,6 +156,26 @@ fn a_picture_has_the_table_of_segments_that_was_written() {
         let expected = tables.map(|table| table.map(|segments| (segments.step, segments.lengths.to_vec())));
         assert_eq!(found(tables), expected);
     }
+}
+
+#[test]
+fn a_sound_has_the_table_of_packets_that_was_written_also_where_records_share_it() {
+    let (index, _) = example_with_packets();
+    let of = |record: u32| {
+        let record = index.record(record);
+        let tables = (0..record.fields().count() as u32).map(|nth| index.packet_table(&record, nth));
+        tables.map(|table| table.map(|table| std::str::from_utf8(table).unwrap())).collect::<Vec<_>>()
+    };
+    assert_eq!(of(0), [None, Some("of the talk"), None]);
+    assert_eq!(of(1), [None, Some("of the talk"), None, None]);
+    assert_eq!(of(2), [Some("first"), None, Some("third")]);
+    let (without, _) = example_with_values();
+    assert!(without.records().all(|record| without.packet_table(&record, 0).is_none()));
+    let mut builder = IndexBuilder::new();
+    builder.record("a", 1, [("wav", 0, 10, 0)]).unwrap();
+    builder.packet_table(0, b"one").unwrap();
+    let twice = builder.packet_table(0, b"two").unwrap_err();
+    assert!(twice.to_string().contains("does not follow the one before it"), "{twice}");
 }
 
 #[test]
@@ -185,8 +225,9 @@ fn walk(bytes: Vec<u8>) {
     let Ok(index) = RecordIndex::open(bytes, hash) else { return };
     for record in index.records() {
         assert!(record.fields().filter_map(|field| field.range()).all(|range| range.end <= index.shard_bytes()));
-        for field in record.fields() {
+        for (nth, field) in (0..).zip(record.fields()) {
             assert!(field.value.is_none_or(|value| std::str::from_utf8(value).is_ok()));
+            assert!(index.packet_table(&record, nth).is_none_or(|table| !table.is_empty()));
             let Some(Segments { step, lengths }) = record.segments(field.name) else { continue };
             let bytes: u64 = lengths.iter().map(|length| u64::from(u16::from_le_bytes(*length))).sum();
             assert!(step > 0 && bytes <= u64::from(field.bytes));
@@ -201,7 +242,7 @@ fn walk(bytes: Vec<u8>) {
 #[test]
 fn counts_that_the_file_cannot_hold_are_refused() {
     for (golden, at) in
-        [48, 52, 60, 64, 68].map(|at| (GOLDEN[0], at)).into_iter().chain([72, 76, 80].map(|at| (GOLDEN[2], at)))
+        [48, 52, 60, 64, 68].map(|at| (GOLDEN[0], at)).into_iter().chain([72, 76, 80, 88, 92].map(|at| (GOLDEN[3], at)))
     {
         let mut bytes = golden.to_vec();
         bytes[at..at + 4].copy_from_slice(&u32::MAX.to_le_bytes());
