@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, ops::Range, sync::Arc};
 
-use spdl_job::{DrawnSound, VideoClip};
+use spdl_job::{DrawnSound, SoundDataset, VideoClip};
 use spdl_media::{SoundTable, VideoBlocks, VideoTrack};
 use spdl_pixels::{Parts, ScalableHead};
 
@@ -78,6 +78,28 @@ impl Decoder {
     /// Iterates over the recordings of other datasets that operations take for a sample.
     pub(crate) fn drawn_sounds(&self, key: SampleKey) -> impl Iterator<Item = DrawnSound<'_>> {
         self.inner.prepared().flat_map(move |(_, prepared)| prepared.decoder.drawn_sounds((self.inner.seed, key)))
+    }
+
+    /// Returns the frames of a recording of another dataset that operations may take for these samples, from the first to the last one;
+    /// `None` if one may take any.
+    pub(crate) fn drawn_frames(
+        &self,
+        samples: impl IntoIterator<Item = SampleKey>,
+        (dataset, sample): (&SoundDataset, u64),
+        table: &SoundTable<'_>,
+    ) -> Option<Range<u64>> {
+        let mut needed: Option<Range<u64>> = None;
+        for key in samples {
+            for (_, prepared) in self.inner.prepared() {
+                let drawn = prepared.decoder.drawn_sounds((self.inner.seed, key));
+                for drawn in drawn.iter().filter(|drawn| drawn.sample == sample && drawn.dataset == dataset) {
+                    let frames = prepared.decoder.drawn_frames(drawn, table)?;
+                    let before = needed.get_or_insert_with(|| frames.clone());
+                    *before = before.start.min(frames.start)..before.end.max(frames.end);
+                }
+            }
+        }
+        needed
     }
 
     /// Returns which frames columns decode whose fields are frames of videos.

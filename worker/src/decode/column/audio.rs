@@ -14,7 +14,7 @@ use spdl_types::{DType, Draw};
 use super::{
     ColumnDecoder, ColumnSample, ColumnSetup, FieldTarget, audio_ops, audio_span,
     clip_sound::{HeardFrames, SoundFile, followed_clip},
-    dataset_sounds::{TakenDatasetSound, drawn},
+    dataset_sounds::{TakenDatasetSound, drawn, may_take},
     resampling::{Resampling, SoundHead, to_usize},
 };
 use crate::decode::{
@@ -311,7 +311,7 @@ impl ColumnDecoder for AudioDecoder {
         seed: (u64, SampleKey),
         record: &SampleRecord<'_>,
     ) -> Option<Range<u64>> {
-        let head = SoundHead { rate: table.track().rate, channels: table.track().channels, frames: table.frames() };
+        let head = head_of_table(table);
         let taken = match self.part(field, (head, None), record, seed) {
             Ok(part) => self.resampling(head, &part).map(|resampling| part.source(resampling.as_ref())).ok(),
             Err(BadSampleProblem::Missing { .. }) => return None,
@@ -323,6 +323,11 @@ impl ColumnDecoder for AudioDecoder {
 
     fn drawn_sounds(&self, seed: (u64, SampleKey)) -> Vec<DrawnSound<'_>> {
         drawn(&self.column.ops, seed).collect()
+    }
+
+    fn drawn_frames(&self, drawn: &DrawnSound<'_>, table: &SoundTable<'_>) -> Option<Range<u64>> {
+        let most = self.column.segment.map_or(self.column.max_frames, |segment| segment.frames);
+        may_take(drawn, head_of_table(table), (self.column.rate?, most), &self.resamplers)
     }
 
     fn decode(&self, sample: ColumnSample<'_, '_>, target: &mut FieldTarget<'_>) -> ValueResult {
@@ -430,6 +435,10 @@ fn preset(AudioFeatures { kind, mels }: AudioFeatures) -> FeaturePreset {
 
 fn head_of(sound: &Sound<'_>) -> SoundHead {
     SoundHead { rate: sound.track().rate, channels: sound.track().channels, frames: sound.frames() }
+}
+
+fn head_of_table(table: &SoundTable<'_>) -> SoundHead {
+    SoundHead { rate: table.track().rate, channels: table.track().channels, frames: table.frames() }
 }
 
 /// Returns the problem of a sound in a field.

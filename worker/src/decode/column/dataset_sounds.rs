@@ -21,6 +21,27 @@ pub(super) fn drawn(ops: &[SoundOp], (seed, key): (u64, SampleKey)) -> impl Iter
     ops.iter().enumerate().filter_map(move |(number, op)| op.draw_sound(number, (seed, key.epoch, key.id.0)))
 }
 
+/// Returns the frames of a recording's file that an operation may take for a sample of at most so many frames of a rate; `None` if it takes
+/// all of them.
+///
+/// Of a shorter sample, noise begins later and ends earlier: so these frames have it, whatever the length of the sample is.
+pub(super) fn may_take(
+    drawn: &DrawnSound<'_>,
+    head: SoundHead,
+    (rate, most): (u32, u32),
+    resamplers: &ResamplerCache,
+) -> Option<Range<u64>> {
+    let (all, most) = (head.frames_at(rate, 1000), u64::from(most));
+    let SoundStep::Noise { .. } = drawn.step else { return None };
+    if all <= most {
+        return None;
+    }
+    let start = noise_start(to_usize(all), to_usize(most), &mut drawn.draw.clone()) as u64;
+    let taken = start..start + most;
+    let resampling = head.resampling(resamplers, (rate, 1000), taken.clone()).ok()?;
+    Some(resampling.map_or(taken, |resampling| resampling.frames()))
+}
+
 /// A recording that an operation takes, and what of it.
 pub(super) struct TakenDatasetSound<'s> {
     name: &'static str,

@@ -182,6 +182,11 @@ pub(super) trait ColumnDecoder: Send + Sync {
         Vec::new()
     }
 
+    /// Returns the frames of a recording that was drawn which its operation may take; `None` if it may be any.
+    fn drawn_frames(&self, _drawn: &DrawnSound<'_>, _table: &SoundTable<'_>) -> Option<Range<u64>> {
+        None
+    }
+
     /// Returns the frames of the sound in a field that decoding takes; `None` if fields that are not at hand say which.
     fn sound_frames(
         &self,

@@ -3,6 +3,7 @@
 use std::{ops::Range, sync::Arc};
 
 use bytes::Bytes;
+use futures::future::try_join;
 use smallvec::SmallVec;
 use spdl_job::SoundDataset;
 use spdl_shard::{
@@ -90,13 +91,25 @@ pub(super) async fn fetch(
         }
         fields.push(field);
     })?;
-    let sounds = dataset_sounds::fetch(&feed, &samples).await?;
+    let sounds = dataset_sounds::find(&feed, &samples).await?;
+    let (sounds, group) = try_join(sounds.read(&feed), fetch_own(&feed, block, index, samples, fields)).await?;
+    Ok(group.with_sounds(sounds))
+}
+
+/// Fetches these fields of the records of samples.
+async fn fetch_own(
+    feed: &Feed,
+    block: u32,
+    index: IndexHold,
+    samples: SampleGroup,
+    fields: Vec<WantedField>,
+) -> Result<FetchedGroup, FeedError> {
     // Their tables are read before there is memory for anything else, so that no group waits for memory while it has some.
-    let frames = series_frames::plan(&feed, &*index, &samples).await?;
+    let frames = series_frames::plan(feed, &*index, &samples).await?;
     if frames.is_none()
-        && let Some((bytes, cut)) = parts::fetch(&feed, &*index, &samples, &fields).await?
+        && let Some((bytes, cut)) = parts::fetch(feed, &*index, &samples, &fields).await?
     {
-        return Ok(FetchedGroup::new(&feed, bytes, index, samples).with_cut(cut).with_sounds(sounds));
+        return Ok(FetchedGroup::new(feed, bytes, index, samples).with_cut(cut));
     }
     let of_fields = fields.iter().map(|field| field.record);
     let mut records: Vec<u32> = samples.iter().map(|found| found.record).chain(of_fields).collect();
@@ -106,11 +119,11 @@ pub(super) async fn fetch(
     let (wanted, place) = (Wanted { ranges, records: records.into() }, feed.datasets.place(block));
     let Some(frames) = frames else {
         let bytes = feed.fetcher.fetch(&place, wanted).await?;
-        return Ok(FetchedGroup::new(&feed, bytes, index, samples).with_sounds(sounds));
+        return Ok(FetchedGroup::new(feed, bytes, index, samples));
     };
     let (bytes, transit) = feed.fetcher.fetch_beside(&place, wanted, frames.bytes()).await?;
-    let frames = frames.read(&feed, &place, transit).await?;
-    Ok(FetchedGroup::new(&feed, bytes, index, samples).with_frames(frames).with_sounds(sounds))
+    let frames = frames.read(feed, &place, transit).await?;
+    Ok(FetchedGroup::new(feed, bytes, index, samples).with_frames(frames))
 }
 
 /// Finds the records of a group in a decoded block. The size of the first sample's fields stands for all, as the fields

@@ -15,6 +15,9 @@ use super::{
 };
 use crate::{decode::FieldLookup, feed::open::Feed, fetch::Pieces};
 
+/// Segments with a gap of at most this many bytes are read by one request: they may have few bytes more, of Opus for speech.
+pub(super) const SOUND_GAP_BYTES: u64 = 4 << 10;
+
 /// A sound, and the segment of it to read.
 pub(super) struct SoundParts<'f> {
     field: &'f WantedField,
@@ -25,8 +28,7 @@ pub(super) struct SoundParts<'f> {
 }
 
 impl FieldParts for SoundParts<'_> {
-    /// Segments may have few bytes more, of Opus for speech.
-    const GAP_BYTES: u64 = 4 << 10;
+    const GAP_BYTES: u64 = SOUND_GAP_BYTES;
 
     fn field(&self) -> &WantedField {
         self.field

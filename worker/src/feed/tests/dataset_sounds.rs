@@ -34,7 +34,7 @@ fn speech(id: u64) -> Vec<f32> {
 
 /// Some noises are shorter than all samples, and most are longer.
 fn noise(id: u64) -> Vec<f32> {
-    random(2, id, if id.is_multiple_of(5) { 97 } else { 9_000 + id as usize })
+    random(2, id, if id.is_multiple_of(5) { 97 } else { 24_000 + id as usize })
 }
 
 /// Each begins at its first sample, which is the strongest.
@@ -52,10 +52,16 @@ struct Sounds {
 }
 
 fn sounds(ops: &str, bad: &[u64], more: &str) -> Sounds {
+    sounds_with(ops, bad, more, "", false)
+}
+
+/// Returns the same with `keys` of the column; the index of noises may have tables of their packets.
+fn sounds_with(ops: &str, bad: &[u64], more: &str, keys: &str, has_tables: bool) -> Sounds {
     let plain = "name = \"text\"\nfrom = \"txt\"\ndecode = \"bytes\"\nmax_bytes = 65536";
     let of = |value: &dyn Fn(u64) -> Vec<u8>| FeedFixture::of_values(value, TWO_EPOCHS, plain);
     let mut speech = of(&|id| wav(&self::speech(id)));
-    let noise = of(&|id| if bad.contains(&id) { b"no sound".to_vec() } else { wav(&self::noise(id)) });
+    let noise = |id| if bad.contains(&id) { b"no sound".to_vec() } else { wav(&self::noise(id)) };
+    let noise = if has_tables { FeedFixture::of_sounds(noise, TWO_EPOCHS, plain) } else { of(&noise) };
     let rooms = of(&|id| wav(&room(id)));
     let manifest = |fixture: &FeedFixture| {
         Manifest::open(fs::read(fixture.directory.path().join("manifest.spdl")).unwrap()).unwrap()
@@ -66,7 +72,7 @@ fn sounds(ops: &str, bad: &[u64], more: &str) -> Sounds {
     let file = format!(
         "name = \"train\"\ndataset = \"{}\"\nseed = 5\n{TWO_EPOCHS}\n{more}\n\
          [[column]]\nname = \"label\"\nfrom = \"cls\"\ndecode = \"int\"\n\
-         [[column]]\nname = \"wave\"\nfrom = \"txt\"\ndecode = \"audio\"\nrate = {RATE}\nops = [{ops}]\n",
+         [[column]]\nname = \"wave\"\nfrom = \"txt\"\ndecode = \"audio\"\nrate = {RATE}\n{keys}\nops = [{ops}]\n",
         speech.directory.path().display()
     );
     let mut file = JobFile::parse(&file, "job.toml").unwrap();
@@ -145,6 +151,30 @@ async fn a_small_dataset_of_noises_is_read_once_and_a_store_that_fails_changes_n
     run(&resources, &fixture.session(1), Position::START).await.unwrap();
     assert_eq!(store.bytes(), bytes, "the noises are in memory");
     drop(sounds);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_a_long_noise_the_part_is_read_that_it_may_come_from() {
+    let mut read = Vec::new();
+    for has_tables in [false, true] {
+        let ops = "{ noise = { snr = 10, dataset = \"NOISE\" } }";
+        let Sounds { speech: fixture, others: _others } = sounds_with(ops, &[], "", "max_seconds = 1", has_tables);
+        let (made, wrap) = flaky();
+        // The dataset of noises is too large for memory.
+        let resources = resources(MIN_MEMORY_BYTES, Some(wrap));
+        let sounds = resources.datasets.open_sounds(&fixture.job).await.unwrap();
+        let store = made.lock().clone().unwrap();
+        let before = store.bytes();
+        let (seen, _) = run(&resources, &fixture.session(1), Position::START).await.unwrap();
+        assert_eq!(seen.len() as u64, 2 * SAMPLES);
+        for ((at, _), Seen { id, text, .. }) in &seen {
+            assert!(samples(text) == expected(&fixture.job, at.epoch, *id), "sample {id} of epoch {}", at.epoch);
+        }
+        read.push(store.bytes() - before);
+        drop(sounds);
+    }
+    // The longest sample has a third of the frames of most noises.
+    assert!(0 < read[1] && read[1] * 2 < read[0], "{read:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

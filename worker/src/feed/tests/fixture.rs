@@ -11,6 +11,7 @@ use spdl_job::{
     BytesColumn, ColumnKind, Job, JobFile,
     layout::{Entry, Layout},
 };
+use spdl_media::encode_sound_table;
 use spdl_order::DatasetFacts;
 use spdl_shard::{
     format::{ShardIndex as _, format_called},
@@ -55,21 +56,21 @@ impl FeedFixture {
     /// the job file.
     pub(crate) fn new(bad: &[u64], more: &str) -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let facts = write_dataset(directory.path(), bad, text);
+        let facts = write_dataset(directory.path(), bad, false, text);
         Self::of(directory, &facts, more)
     }
 
     /// Creates such a dataset with other texts.
     pub(crate) fn of_other_texts(bad: &[u64], more: &str, text: impl Fn(u64) -> Vec<u8>) -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let facts = write_dataset(directory.path(), bad, text);
+        let facts = write_dataset(directory.path(), bad, false, text);
         Self::of(directory, &facts, more)
     }
 
     /// Creates a dataset whose samples have texts of these lengths, of which a job allows `max_bytes`.
     pub(crate) fn of_lengths(length: impl Fn(u64) -> usize, max_bytes: u32, more: &str) -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let facts = write_dataset(directory.path(), &[], |id| vec![id as u8; length(id)]);
+        let facts = write_dataset(directory.path(), &[], false, |id| vec![id as u8; length(id)]);
         let mut fixture = Self::of(directory, &facts, more);
         fixture.job.columns[1].kind = ColumnKind::Bytes(BytesColumn { max_bytes });
         fixture
@@ -78,7 +79,14 @@ impl FeedFixture {
     /// Creates a dataset whose samples have these bytes in their field `txt`, which the job's second column reads.
     pub(crate) fn of_values(value: impl Fn(u64) -> Vec<u8>, more: &str, column: &str) -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let facts = write_dataset(directory.path(), &[], value);
+        let facts = write_dataset(directory.path(), &[], false, value);
+        Self::of_column(directory, &facts, more, column)
+    }
+
+    /// Creates such a dataset of sounds, whose index has their tables of packets.
+    pub(crate) fn of_sounds(sound: impl Fn(u64) -> Vec<u8>, more: &str, column: &str) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let facts = write_dataset(directory.path(), &[], true, sound);
         Self::of_column(directory, &facts, more, column)
     }
 
@@ -128,7 +136,7 @@ impl FeedFixture {
     }
 }
 
-fn write_dataset(directory: &Path, bad: &[u64], text: impl Fn(u64) -> Vec<u8>) -> DatasetFacts {
+fn write_dataset(directory: &Path, bad: &[u64], has_tables: bool, text: impl Fn(u64) -> Vec<u8>) -> DatasetFacts {
     let mut manifest = ManifestBuilder::new("small");
     for shard in 0..SHARDS {
         let (mut tar, mut index, mut blocks) = (Vec::new(), IndexBuilder::new(), Vec::new());
@@ -141,8 +149,12 @@ fn write_dataset(directory: &Path, bad: &[u64], text: impl Fn(u64) -> Vec<u8>) -
                     let offset = append_member(&mut tar, &format!("{id:06}.{name}"), data);
                     (name, offset as u64, data.len() as u32, crc32c::crc32c(data))
                 };
-                let fields = [field("cls", label.as_bytes()), field("txt", &text(id))];
+                let value = text(id);
+                let fields = [field("cls", label.as_bytes()), field("txt", &value)];
                 index.record(&format!("{id:06}"), 1, fields).unwrap();
+                if has_tables {
+                    index.packet_table(1, &encode_sound_table(&value).unwrap().unwrap()).unwrap();
+                }
             }
             blocks.push(BlockFacts {
                 offset: offset as u64,
