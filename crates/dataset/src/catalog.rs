@@ -19,6 +19,7 @@ use super::{
 };
 use crate::{
     LeftOutReason, MemberTable,
+    passing_tables::PassingTables,
     tar::{KeyEnd, RecordReader, ScannedRecord, TarEnd},
 };
 
@@ -89,6 +90,13 @@ impl Catalog {
         self
     }
 
+    /// Makes tables of the packets of long sounds and videos, of which a worker then reads parts; until one is made, what it takes lies in
+    /// `temporary`.
+    pub(crate) fn packet_tables(mut self, temporary: &TemporaryFolder) -> Self {
+        self.reader = self.reader.packet_tables(Some(PassingTables::new(temporary)));
+        self
+    }
+
     /// Sets the table that says which records there are, and gives them values.
     pub(crate) fn table(mut self, table: Option<Arc<MemberTable>>) -> Self {
         self.records.odd.classes.extend(table.iter().flat_map(|table| table.classes()).cloned());
@@ -116,7 +124,8 @@ impl Catalog {
 
     /// Finishes the shard, whose object has `etag`.
     pub(crate) fn finish(mut self, etag: Option<String>) -> Result<ScannedShard, DatasetError> {
-        let TarEnd { record, bytes: shard_bytes, odd: members } = self.reader.finish()?;
+        let TarEnd { record, bytes: shard_bytes, odd: members, temporary_error } = self.reader.finish()?;
+        temporary_error.map_or(Ok(()), Err)?;
         if let Some(record) = record {
             self.records.record(&self.shard, record);
         }
@@ -144,6 +153,9 @@ impl Catalog {
     }
 
     fn check(&mut self) -> Result<(), DatasetError> {
+        if let Some(error) = self.reader.made_tables().and_then(PassingTables::error) {
+            return Err(error.into());
+        }
         self.records.error.take().map_or(Ok(()), Err)
     }
 }
@@ -225,6 +237,10 @@ impl Records {
         while let Some(table) = self.tables.pop_front_if(|table| table.key == record.key) {
             let segments = Segments { step: table.step, lengths: &table.lengths };
             added = added.and_then(|()| self.index.segments(table.field, segments));
+        }
+        for (field, table) in (0..).zip(record.fields.iter().map(|field| &field.packet_table)) {
+            let Some(table) = table else { continue };
+            added = added.and_then(|()| self.index.packet_table(field, table));
         }
         added.map_err(|source| DatasetError::Unwritable { url: shard.to_owned(), source })
     }

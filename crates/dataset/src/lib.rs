@@ -28,6 +28,7 @@ mod open_block;
 mod originals;
 mod pack;
 mod parts;
+mod passing_tables;
 mod patterns;
 mod progress;
 mod record;

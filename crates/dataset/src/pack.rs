@@ -175,7 +175,8 @@ impl ShardOptions<'_> {
 
     /// Returns the catalogue of a shard that will be written.
     pub(super) fn catalog(&self, shard: &str, to: &DatasetStore) -> Catalog {
-        Catalog::new(shard, self.boxes, self.block_bytes, &to.temporary_folder())
+        let temporary = to.temporary_folder();
+        Catalog::new(shard, self.boxes, self.block_bytes, &temporary).packet_tables(&temporary)
     }
 }
 

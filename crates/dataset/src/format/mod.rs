@@ -18,6 +18,7 @@ mod token_files;
 mod token_shards;
 
 pub use files::{FileTable, is_picture_file};
+pub(crate) use files::{LONG_BYTES, MAX_SOUND_BYTES, is_matroska};
 pub(crate) use members::MemberTable;
 
 use std::fmt;

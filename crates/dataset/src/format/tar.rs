@@ -53,7 +53,10 @@ impl FormatScan for TarScan {
         let catalog = {
             let table = table.clone();
             move |name: &str, block_bytes| {
-                Catalog::new(name, boxes.as_deref(), block_bytes, &temporary).key_end(key_end).table(table.clone())
+                let catalog = Catalog::new(name, boxes.as_deref(), block_bytes, &temporary).key_end(key_end);
+                let catalog = catalog.table(table.clone());
+                // Of a compressed tar, a worker reads all.
+                if is_compressed(name) { catalog } else { catalog.packet_tables(&temporary) }
             }
         };
         let shards = read_shards(scan, compression, catalog);

@@ -1,6 +1,8 @@
 //! Groups members into records: consecutive members with one key, with the checksum and offset of every field.
 
 use super::{Member, OddTally, TarAnomaly, TarError, TarEvent, TarFault, TarReader, read::padding};
+use crate::passing_tables::PassingTables;
+use spdl_store::TemporaryError;
 
 /// The place in a member's name where the key of its record ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -70,6 +72,8 @@ pub struct ScannedField {
     pub crc32c: u32,
     /// Its data, if the caller asked to keep this field and it is not too long.
     pub content: Option<Vec<u8>>,
+    /// The table of the packets of a long sound or video.
+    pub(crate) packet_table: Option<Vec<u8>>,
 }
 
 /// What a reader returns at the end of a shard.
@@ -80,6 +84,8 @@ pub struct TarEnd {
     /// Number of bytes that were read.
     pub bytes: u64,
     pub(crate) odd: OddTally,
+    /// What went wrong with the table of the last field.
+    pub(crate) temporary_error: Option<TemporaryError>,
 }
 
 /// Reads the records of a shard that arrives in chunks.
@@ -89,6 +95,7 @@ pub struct RecordReader {
     shard: String,
     key_end: KeyEnd,
     keep: Option<(String, usize)>,
+    packet_tables: Option<PassingTables>,
     record: Option<ScannedRecord>,
     /// The paths of its members.
     paths: Vec<String>,
@@ -101,7 +108,8 @@ impl RecordReader {
     #[must_use]
     pub fn new(shard: &str) -> Self {
         let (tar, shard) = (TarReader::new(shard), shard.to_owned());
-        Self { tar, shard, key_end: KeyEnd::default(), keep: None, record: None, paths: Vec::new(), in_field: false }
+        let (key_end, keep, packet_tables) = (KeyEnd::default(), None, None);
+        Self { tar, shard, key_end, keep, packet_tables, record: None, paths: Vec::new(), in_field: false }
     }
 
     /// Sets where keys end. Default: at the first dot.
@@ -116,6 +124,17 @@ impl RecordReader {
     pub fn keep(mut self, field: &str, max_bytes: usize) -> Self {
         self.keep = Some((field.to_owned(), max_bytes));
         self
+    }
+
+    /// Also makes tables of the packets of long sounds and videos.
+    pub(crate) fn packet_tables(mut self, tables: Option<PassingTables>) -> Self {
+        self.packet_tables = tables;
+        self
+    }
+
+    /// Returns what makes the tables of packets.
+    pub(crate) const fn made_tables(&mut self) -> Option<&mut PassingTables> {
+        self.packet_tables.as_mut()
     }
 
     /// Reads the next chunk and passes each complete record to `found`.
@@ -142,11 +161,14 @@ impl RecordReader {
     /// If the tar has not ended.
     pub fn finish(mut self) -> Result<TarEnd, TarError> {
         let bytes = self.tar.finish()?;
-        Ok(TarEnd { record: self.record, bytes, odd: std::mem::take(self.tar.odd()) })
+        self.end_field();
+        let temporary_error = self.packet_tables.as_mut().and_then(PassingTables::error);
+        Ok(TarEnd { record: self.record, bytes, odd: std::mem::take(self.tar.odd()), temporary_error })
     }
 
     /// Starts a member; returns the record before it if the member belongs to another record.
     fn member(&mut self, member: Member) -> Result<Option<ScannedRecord>, TarError> {
+        self.end_field();
         let Some((key, name)) = self.key_end.split(&member.path) else {
             self.tar.odd().add(TarAnomaly::NoField, &self.shard, &member.path);
             self.in_field = false;
@@ -172,7 +194,10 @@ impl RecordReader {
         let kept = self.keep.as_ref().is_some_and(|(field, max_bytes)| *field == name && bytes as usize <= *max_bytes);
         let content = kept.then(Vec::new);
         record.end = member.offset + member.bytes + padding(member.bytes);
-        record.fields.push(ScannedField { name, offset: member.offset, bytes, crc32c: 0, content });
+        if let Some(tables) = &mut self.packet_tables {
+            tables.begin(&name, bytes.into());
+        }
+        record.fields.push(ScannedField { name, offset: member.offset, bytes, crc32c: 0, content, packet_table: None });
         self.paths.push(member.path);
         self.in_field = true;
         Ok(complete)
@@ -185,6 +210,18 @@ impl RecordReader {
             if let Some(content) = &mut field.content {
                 content.extend_from_slice(data);
             }
+            if let Some(tables) = &mut self.packet_tables {
+                tables.data(data);
+            }
+        }
+    }
+
+    /// Ends the field that began last, if it has not ended.
+    fn end_field(&mut self) {
+        if let Some(table) = self.packet_tables.as_mut().and_then(PassingTables::end)
+            && let Some(field) = self.record.as_mut().and_then(|record| record.fields.last_mut())
+        {
+            field.packet_table = Some(table);
         }
     }
 }

@@ -1,14 +1,18 @@
-//! The tables of long sounds and videos in the indexes of loose files.
+//! The tables of long sounds and videos in the indexes of loose files and of tars.
 
-use std::{collections::BTreeMap, fs, path::Path};
+use std::{collections::BTreeMap, fs, io::Write as _, path::Path, sync::Arc};
 
-use spdl_dataset::IndexOptions;
+use flate2::{Compression, write::GzEncoder};
+use spdl_dataset::{
+    FieldChoice, FileTable, IndexOptions, Overwrite, PackOptions, PackSource, pack,
+    tar::{TAR_END, append_member},
+};
 use spdl_media::{SoundTable, StoredVideo, VideoTable};
-use spdl_shard::{format::format_called, manifest::Manifest};
+use spdl_shard::manifest::Manifest;
 
 use crate::{
     corpora::{check_changed, check_plans, with_table},
-    files::{indexed, write},
+    files::{at, faults, indexed, quiet, write},
 };
 
 /// The index of a recording with two segments, and of a short one: version 3.
@@ -33,11 +37,22 @@ fn wav(bytes: usize) -> Vec<u8> {
 
 /// Returns the number of frames that the table of each record's first file tells.
 fn frames(folder: &Path, of_table: impl Fn(&[u8]) -> u64) -> BTreeMap<String, Option<u64>> {
-    let read = |name: &str| fs::read(folder.join(".spdl").join(name)).unwrap();
+    let folder = [folder.join(".spdl"), folder.to_owned()].into_iter().find(|folder| folder.exists()).unwrap();
+    let read = |name: &str| fs::read(folder.join(name)).unwrap();
     let manifest = Manifest::open(read("manifest.spdl")).unwrap();
-    let hash = manifest.shard(0).index_hash;
-    let index = format_called("files").unwrap().open_index(read("files-000000.idx").into(), hash).unwrap();
+    let shard = manifest.shard(0);
+    let index = read(&format!("{}.idx", shard.url)).into();
+    let index = manifest.format().open_index(index, shard.index_hash).unwrap();
     index.records().map(|record| (record.key.to_string(), index.packet_table(&record, 0).map(&of_table))).collect()
+}
+
+/// Returns a tar of these members.
+fn tar(members: &[(&str, &[u8])]) -> Vec<u8> {
+    let mut tar = Vec::new();
+    for (name, content) in members {
+        append_member(&mut tar, name, content);
+    }
+    [&tar[..], &TAR_END].concat()
 }
 
 fn of_sound(table: &[u8]) -> u64 {
@@ -101,6 +116,74 @@ async fn of_which_videos_there_is_a_table() {
     assert_eq!(found.len(), 6, "{found:?}");
     assert!(found.iter().all(|(key, frames)| frames.is_some() == has_table(key)), "{found:?}");
     assert_eq!(found["long"], Some(40));
+}
+
+#[tokio::test]
+async fn of_which_members_of_tars_there_is_a_table() {
+    let folder = tempfile::tempdir().unwrap();
+    let shards = folder.path().join("shards");
+    let (pcm, talk) = (wav(LONG_BYTES), ADTS.repeat(LONG_BYTES / ADTS.len() + 1));
+    let torn = [&talk[..], b"no packet"].concat();
+    let video = [MATROSKA, &[0; LONG_BYTES]].concat();
+    let members: [(&str, &[u8]); 8] = [
+        ("long.wav", &pcm),
+        ("none.flac", &[7; LONG_BYTES]),
+        ("picture.jpg", &talk),
+        ("short.wav", &wav(5000)),
+        ("talk.aac", &talk),
+        ("talk.json", b"{}"),
+        ("torn.aac", &torn),
+        ("video.mkv", &video),
+    ];
+    write(shards.join("talks.tar"), tar(&members));
+    indexed(&shards, &IndexOptions::default()).await.unwrap();
+    let of_table = |table: &[u8]| match StoredVideo::read(table) {
+        Ok(stored) => VideoTable::read(stored.table).unwrap().frames(),
+        Err(_) => of_sound(table),
+    };
+    let long = LONG_BYTES as u64 / 2;
+    let found = frames(&shards, of_table);
+    // All of a tar is read, so a sound needs no segments for a table.
+    let expected = [("long", Some(long)), ("none", None), ("picture", None), ("short", None), ("talk", found["talk"])];
+    let expected = expected.into_iter().chain([("torn", None), ("video", Some(40))]);
+    assert_eq!(found, expected.map(|(key, frames)| (key.to_owned(), frames)).collect());
+    assert!(found["talk"].is_some_and(|frames| frames > 1_000_000), "{found:?}");
+    assert!(faults(&shards).await.is_empty());
+    // Of a compressed tar, all is read.
+    let packed = folder.path().join("compressed");
+    let mut compressed = GzEncoder::new(Vec::new(), Compression::fast());
+    compressed.write_all(&tar(&members)).unwrap();
+    write(packed.join("talks.tar.gz"), compressed.finish().unwrap());
+    indexed(&packed, &IndexOptions::default()).await.unwrap();
+    assert!(frames(&packed, of_table).values().all(Option::is_none));
+    // Each segment has the table of its recording.
+    write(folder.path().join("list.csv"), "file,offset\ntalk.aac,0\ntalk.aac,7.5\nlong.wav,0\nshort.wav,0\n");
+    let table = FileTable::read(&folder.path().join("list.csv"), shards.to_str().unwrap()).unwrap();
+    let options =
+        IndexOptions { table: Some(Arc::new(table)), overwrite: Overwrite::Replace, ..IndexOptions::default() };
+    indexed(&shards, &options).await.unwrap();
+    let of_segments = frames(&shards, of_table);
+    assert_eq!(of_segments.len(), 4);
+    assert!(of_segments["talk@0"] == found["talk"] && of_segments["talk@7.5"] == found["talk"], "{of_segments:?}");
+    assert_eq!((of_segments["long"], of_segments["short"]), (Some(long), None));
+}
+
+#[tokio::test]
+async fn what_is_packed_has_the_tables_that_its_index_would_have() {
+    let folder = tempfile::tempdir().unwrap();
+    let [sounds, packed] = ["sounds", "packed"].map(|name| folder.path().join(name));
+    write(sounds.join("a/long.wav"), wav(LONG_BYTES));
+    write(sounds.join("a/short.wav"), wav(5000));
+    write(sounds.join("b/talk.aac"), ADTS.repeat(LONG_BYTES / ADTS.len() + 1));
+    let fields = Some(FieldChoice::parse("wav,aac").unwrap());
+    let options = PackOptions { fields, ..PackOptions::new(PackSource::ImageFolder(sounds)) };
+    pack(&at(&packed), &options, &quiet).await.unwrap();
+    let written = frames(&packed, of_sound);
+    let has_table = ["a/long", "a/short", "b/talk"].map(|key| written[key].is_some());
+    assert_eq!(has_table, [true, false, true], "{written:?}");
+    let options = IndexOptions { overwrite: Overwrite::Replace, ..IndexOptions::default() };
+    indexed(&packed, &options).await.unwrap();
+    assert_eq!(frames(&packed, of_sound), written);
 }
 
 #[tokio::test]

@@ -12,6 +12,7 @@ mod shar;
 mod table;
 mod transcripts;
 
+pub(crate) use packet_tables::{LONG_BYTES, MAX_SOUND_BYTES, is_matroska};
 pub use records::is_picture_file;
 use records::{is_sound_file, is_video_file};
 pub(super) use scan::numbers as class_numbers;

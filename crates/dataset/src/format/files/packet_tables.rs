@@ -19,11 +19,11 @@ use super::records::{is_sound_file, last_dot};
 use crate::{DatasetError, Listing, format::footer_files::FooterFile};
 
 /// Files of at least this many bytes get a table. Shorter ones are read whole: a second request costs as much.
-const LONG_BYTES: u64 = 4 << 20;
+pub(crate) const LONG_BYTES: u64 = 4 << 20;
 /// The extensions of videos whose tables lie between their packets.
 const MATROSKA: [&str; 2] = ["mkv", "webm"];
 /// Sounds of more bytes are not read whole when they are indexed, as they are in memory for that: 10 hours of FLAC of 16 kHz.
-const MAX_SOUND_BYTES: u64 = 1 << 30;
+pub(crate) const MAX_SOUND_BYTES: u64 = 1 << 30;
 /// Number of sounds that are read at once. When raised, indexing is faster from a store, and takes more memory.
 const READS_AT_ONCE: usize = 2;
 /// Number of heads, and of videos, that are read at once: of these a MiB at a time.
@@ -34,7 +34,10 @@ const HEADS_AT_ONCE: usize = 16;
 enum TableSource {
     Head,
     WholeSound,
-    Video,
+    /// Pictures, or else sounds if there are several samples of it.
+    Video {
+        has_segments: bool,
+    },
 }
 
 /// The tables of long sounds and videos, by the numbers of files in a listing, in their order.
@@ -54,8 +57,10 @@ impl<'s> PacketTables<'s> {
             if file.bytes < LONG_BYTES {
                 continue;
             }
-            let source = match (is_matroska(file.name), is_sound_file(file.name), samples(file.name)) {
-                (true, _, 1..) => TableSource::Video,
+            let source = match (is_matroska_file(file.name), is_sound_file(file.name), samples(file.name)) {
+                (true, _, samples @ 1..) => {
+                    TableSource::Video { has_segments: samples > 1 && file.bytes <= MAX_SOUND_BYTES }
+                }
                 (_, true, 2..) if file.bytes <= MAX_SOUND_BYTES => TableSource::WholeSound,
                 (_, true, 1..) => TableSource::Head,
                 _ => continue,
@@ -63,14 +68,14 @@ impl<'s> PacketTables<'s> {
             wanted.push((number, FooterFile::new(from, &file), source));
         }
         let left = wanted.iter().map(|(number, ..)| *number).collect();
-        let at_once = if wanted.iter().any(|(.., source)| *source == TableSource::WholeSound) {
-            READS_AT_ONCE
-        } else {
-            HEADS_AT_ONCE
-        };
+        let is_whole = |source| matches!(source, TableSource::WholeSound | TableSource::Video { has_segments: true });
+        let at_once = if wanted.iter().any(|(.., source)| is_whole(*source)) { READS_AT_ONCE } else { HEADS_AT_ONCE };
         let read = |(number, file, source)| async move {
             let table = match source {
-                TableSource::Video => read_video_table(&file).await?,
+                TableSource::Video { has_segments } => match read_video_table(&file).await? {
+                    None if has_segments => read_sound_table(&file, true).await?,
+                    table => table,
+                },
                 source => read_sound_table(&file, source == TableSource::WholeSound).await?,
             };
             Ok((number, table))
@@ -92,8 +97,13 @@ impl<'s> PacketTables<'s> {
 }
 
 /// Returns whether a file with this path is a video whose tables lie between its packets, by its extension.
-fn is_matroska(path: &str) -> bool {
-    last_dot(path).is_some_and(|dot| MATROSKA.iter().any(|extension| path[dot + 1..].eq_ignore_ascii_case(extension)))
+fn is_matroska_file(path: &str) -> bool {
+    last_dot(path).is_some_and(|dot| is_matroska(&path[dot + 1..]))
+}
+
+/// Returns whether files with this extension are videos whose tables lie between their packets.
+pub(crate) fn is_matroska(extension: &str) -> bool {
+    MATROSKA.iter().any(|matroska| extension.eq_ignore_ascii_case(matroska))
 }
 
 /// Reads the table of a video in one pass over its file; `None` if it has its tables in one place, or cannot be read.
