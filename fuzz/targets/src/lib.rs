@@ -63,6 +63,10 @@ const fn target(name: &'static str, read: fn(&[u8]), seeds: fn() -> Vec<Vec<u8>>
     FuzzTarget { name, read, seeds, max_bytes: 4 << 20, max_bytes_per_byte: 128 }
 }
 
+const fn sound_target(name: &'static str, seeds: fn() -> Vec<Vec<u8>>) -> FuzzTarget {
+    FuzzTarget { max_bytes: 16 << 20, ..target(name, sound::read, seeds) }
+}
+
 /// Makes seeds of files that earlier versions wrote.
 macro_rules! golden {
     ($($file:literal),+) => {
@@ -122,7 +126,16 @@ pub const ALL: &[FuzzTarget] = &[
     target("operations", operations::read, operations::seeds),
     // A resampler between odd rates has weights of up to 16 MiB, and a packet of FLAC up to 2 MiB of samples.
     FuzzTarget { max_bytes: 64 << 20, ..target("decode", decode::read, decode::seeds) },
-    FuzzTarget { max_bytes: 16 << 20, ..target("sound", sound::read, sound::seeds) },
+    sound_target("sound", sound::seeds),
+    // The same for each format, from its files alone.
+    sound_target("sound_wav", sound::wav),
+    sound_target("sound_flac", sound::flac),
+    sound_target("sound_mp3", sound::mp3),
+    sound_target("sound_vorbis", sound::vorbis),
+    sound_target("sound_opus", sound::opus),
+    sound_target("sound_adts", sound::adts),
+    sound_target("sound_m4a", sound::m4a),
+    sound_target("sound_matroska", sound::matroska),
     // A packet may have one byte, and 40 bytes tell of it; the target has them several times.
     FuzzTarget { max_bytes_per_byte: 512, ..target("video", video::read, video::seeds) },
     target("still", still::read, still::seeds),

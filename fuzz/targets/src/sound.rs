@@ -111,36 +111,60 @@ fn head(file: &[u8]) -> Result<Track, MediaError> {
     }
 }
 
-/// Returns small files: PCM of all forms, FLAC, and the codecs of others.
+/// Returns small files of all formats, and excerpts of them.
 pub(crate) fn seeds() -> Vec<Vec<u8>> {
-    let wav = |tag: u16, channels: u16, bits: u16| {
-        let frame_bytes = channels * bits / 8;
-        let data: Vec<u8> = (0..u8::MAX).collect();
-        let mut file = vec![5, 3, 2, 1];
-        file.extend(b"RIFF\0\0\0\0WAVEfmt \x10\0\0\0");
-        file.extend([tag, channels, 8000, 0, 0, 0, frame_bytes, bits].map(u16::to_le_bytes).as_flattened());
-        file.extend(b"data\xff\0\0\0");
-        file.extend(data);
-        file
+    let formats: [fn() -> Vec<Vec<u8>>; 8] = [wav, flac, mp3, vorbis, opus, adts, m4a, matroska];
+    let files: Vec<Vec<u8>> = formats.iter().flat_map(|of_format| of_format()).collect();
+    // Behind the numbers that choose frames.
+    let excerpts = files.iter().filter_map(|file| excerpt(&file[4..], 300..900));
+    let excerpts: Vec<_> = excerpts.map(|excerpt| [&[1, 44, 3, 0], &excerpt[..]].concat()).collect();
+    files.into_iter().chain(excerpts).collect()
+}
+
+/// Returns WAV of all forms, RF64 and Wave64.
+pub(crate) fn wav() -> Vec<Vec<u8>> {
+    let data: Vec<u8> = (0..u8::MAX).collect();
+    let form = |tag: u16, channels: u16, bits: u16| {
+        [tag, channels, 8000, 0, 0, 0, channels * bits / 8, bits].map(u16::to_le_bytes).concat()
+    };
+    let riff = |tag, channels, bits| {
+        let head = b"RIFF\0\0\0\0WAVEfmt \x10\0\0\0";
+        [&[5, 3, 2, 1], &head[..], &form(tag, channels, bits), b"data\xff\0\0\0", &data].concat()
     };
     let forms = [(1, 8), (1, 16), (1, 24), (1, 32), (3, 32), (3, 64), (6, 8), (7, 8)];
-    let mut seeds: Vec<Vec<u8>> =
-        forms.into_iter().flat_map(|(tag, bits)| [1, 2].map(|channels| wav(tag, channels, bits))).collect();
-    let files: [&[u8]; 11] = [
-        include_bytes!("../../../crates/media/tests/stereo.flac"),
-        include_bytes!("../../../crates/media/tests/mono.mp3"),
-        include_bytes!("../../../crates/media/tests/stereo.ogg"),
-        include_bytes!("../../../crates/media/tests/stereo.m4a"),
-        include_bytes!("../../../crates/media/tests/stereo-fragments.m4a"),
-        include_bytes!("../../../crates/media/tests/mono.aac"),
-        include_bytes!("../../../crates/media/tests/mono.opus"),
-        include_bytes!("../../../crates/media/tests/stereo.opus"),
-        include_bytes!("../../../crates/media/tests/modes.opus"),
-        include_bytes!("../../../crates/media/tests/six.opus"),
-        include_bytes!("../../../crates/media/tests/mono.mp4"),
-    ];
-    seeds.extend(files.map(|file| [&[1, 2, 3, 0], file].concat()));
-    let excerpts = files.iter().filter_map(|file| excerpt(file, 300..900));
-    seeds.extend(excerpts.map(|excerpt| [&[1, 44, 3, 0], &excerpt[..]].concat()));
+    let mut seeds: Vec<_> =
+        forms.into_iter().flat_map(|(tag, bits)| [1, 2].map(|channels| riff(tag, channels, bits))).collect();
+    let sizes = [300_u64, 255, 255].map(u64::to_le_bytes).concat();
+    let rf64 = [&[5, 3, 2, 1], &b"RF64\xff\xff\xff\xffWAVEds64\x1c\0\0\0"[..], &sizes, &[0; 4], b"fmt \x10\0\0\0"];
+    seeds.push([&rf64.concat(), &form(1, 1, 8)[..], b"data\xff\xff\xff\xff", &data].concat());
+    let guid = |name: &[u8; 4]| [&name[..], b"\xf3\xac\xd3\x11\x8c\xd1\x00\xc0\x4f\x8e\xdb\x8a"].concat();
+    let chunk = |name: &[u8; 4], body: &[u8]| {
+        let mut chunk = [&guid(name)[..], &(24 + body.len() as u64).to_le_bytes(), body].concat();
+        chunk.resize(chunk.len().next_multiple_of(8), 0);
+        chunk
+    };
+    let riff = b"riff\x2e\x91\xcf\x11\xa5\xd6\x28\xdb\x04\xc1\x00\x00";
+    let chunks = [chunk(b"fmt ", &form(1, 2, 16)), chunk(b"data", &data)].concat();
+    seeds.push([&[5, 3, 2, 1], &riff[..], &400_u64.to_le_bytes(), &guid(b"wave"), &chunks].concat());
     seeds
+}
+
+/// Returns the files behind the numbers that choose frames.
+macro_rules! files {
+    ($($name:ident: $($file:literal),+;)+) => {$(
+        pub(crate) fn $name() -> Vec<Vec<u8>> {
+            let files: &[&[u8]] = &[$(include_bytes!(concat!("../../../crates/media/tests/", $file))),+];
+            files.iter().map(|file| [&[1, 2, 3, 0], *file].concat()).collect()
+        }
+    )+};
+}
+
+files! {
+    flac: "stereo.flac", "tones.oga";
+    mp3: "mono.mp3";
+    vorbis: "stereo.ogg";
+    opus: "mono.opus", "stereo.opus", "modes.opus", "six.opus";
+    adts: "mono.aac";
+    m4a: "stereo.m4a", "stereo-fragments.m4a", "mono.mp4", "tones.mp4";
+    matroska: "laced.mka", "stereo.webm", "stereo.mka", "mono.mka", "tones.mka";
 }
