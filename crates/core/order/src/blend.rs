@@ -25,6 +25,13 @@ pub struct BlendSource<'a> {
     pub order: OrderParams,
 }
 
+/// Returns the seed of source number `number`, counted from 0, of a stream of several sources with this seed. The source's samples come in the
+/// order of a stream of its dataset alone that has it.
+#[must_use]
+pub fn source_seed(seed: u64, number: usize) -> u64 {
+    Key::new(seed, Purpose::Source).with(number as u64).0
+}
+
 /// The streams of several sources, and the tables that blend them.
 pub(super) struct Blend {
     tables: BlendTables,
@@ -79,7 +86,7 @@ impl Blend {
         let mut streams = Vec::with_capacity(sources.len());
         for (number, source) in sources.iter().enumerate() {
             let &BlendSource { block_samples, view, order, .. } = source;
-            let seed = Key::new(seed, Purpose::Source).with(number as u64).0;
+            let seed = source_seed(seed, number);
             let of_source = |problem| PlanError::Source { number: number + 1, problem: Box::new(problem) };
             let stream = DatasetStream::new(block_samples, view, seed, order).map_err(of_source)?;
             streams.push(SourceStream::new(stream, first_block, first_sample));

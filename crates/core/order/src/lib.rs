@@ -29,7 +29,7 @@ mod weights;
 
 pub use balance::{BalancedBatch, CostSpread, deal_by_cost};
 pub use batch::{Item, ItemKind};
-pub use blend::BlendSource;
+pub use blend::{BlendSource, source_seed};
 pub use buckets::{BucketParams, SizeOfSample};
 pub use defaults::DatasetFacts;
 pub use limits::{SourceLimit, WhenDone, stages_with_limits};

@@ -46,7 +46,7 @@ fn numbers(fill: &SequenceFill) -> [u64; 8] {
     [sequences, places, tokens, lost_tokens, documents, empty_documents, cut_documents, lost_documents]
 }
 
-fn piece(piece: &Piece) -> Value {
+pub(crate) fn piece(piece: &Piece) -> Value {
     json!([piece.document, piece.first, piece.tokens, piece.at, piece.ends_document])
 }
 
@@ -75,13 +75,18 @@ fn golden() -> Vec<GoldenSequences> {
     serde_json::from_str(&std::fs::read_to_string(format!("{FOLDER}/sequence-golden-v1.json")).unwrap()).unwrap()
 }
 
-/// Returns configurations from a fixed sequence (a linear congruential generator, Knuth's MMIX constants).
-fn random_cases(count: usize) -> Vec<PackedCase> {
-    let mut state = 1_u64;
-    let mut below = move |n: u64| {
+/// Returns what draws numbers below others from a fixed sequence (a linear congruential generator, Knuth's MMIX constants).
+pub(crate) fn dice(seed: u64) -> impl FnMut(u64) -> u64 {
+    let mut state = seed;
+    move |n| {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (state >> 33) % n
-    };
+    }
+}
+
+/// Returns configurations from a fixed sequence.
+fn random_cases(count: usize) -> Vec<PackedCase> {
+    let mut below = dice(1);
     let longs = [LongDocument::Split, LongDocument::Truncate, LongDocument::Drop];
     (0..count)
         .map(|i| {

@@ -1,6 +1,7 @@
 //! Sequences of tokens: which are frozen, what they guarantee for all documents, and what hostile lengths do.
 
 mod balance;
+mod blend;
 mod exchange;
 mod golden;
 mod hostile;
