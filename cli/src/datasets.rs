@@ -1,13 +1,13 @@
 //! The datasets of a job, open, with what was evaluated of the job on each: its only dataset, or those of its sources.
 
-use std::sync::Arc;
+use std::{ops::Range, sync::Arc};
 
 use spdl_dataset::{DatasetError, Misfits, misfits, misfits_of_sounds};
 use spdl_job::{Job, JobError, JobFile};
 use spdl_order::{Plan, PlanError};
 use spdl_shard::{
     manifest::Manifest,
-    samples::{ClassList, JobSamples, check_classes, facts_of, plan_of},
+    samples::{ClassList, JobSamples, check_classes, check_tokenizers, facts_of, plan_of},
     sizes::{SizeTable, open_sizes},
     store::DatasetStore,
 };
@@ -15,7 +15,7 @@ use spdl_store::StoreError;
 use spdl_types::{Fingerprint, SampleId};
 use spdl_worker::feed::StoreAccess;
 
-use crate::evaluated::{EarlierPackings, EvaluateError, EvaluatedJob, OnEvaluation, evaluate_job, evaluate_source};
+use crate::evaluated::{EarlierPackings, EvaluateError, EvaluatedJob, OnEvaluation, evaluate_job};
 
 /// A dataset of a job, open, with what was evaluated of the job on it, or read.
 #[derive(Clone, Debug)]
@@ -64,7 +64,7 @@ impl EvaluatedDatasets {
         if file.source.is_empty() {
             let (store, manifest) = opened(&file.dataset).await?;
             file.dataset = store.pinned_url(&file.dataset);
-            let evaluated = evaluate_job(file, (&store, &manifest), earlier, progress, warn).await?;
+            let evaluated = evaluate_job(file, None, (&store, &manifest), earlier, (progress, warn)).await?;
             return Ok(Self(vec![EvaluatedDataset { store, manifest, evaluated }]));
         }
         let mut datasets = Vec::with_capacity(file.source.len());
@@ -72,7 +72,7 @@ impl EvaluatedDatasets {
             let source = &mut file.source[number];
             let (store, manifest) = opened(&source.dataset).await?;
             source.dataset = store.pinned_url(&source.dataset);
-            let evaluated = evaluate_source(file, number, (&store, &manifest), progress, warn).await?;
+            let evaluated = evaluate_job(file, Some(number), (&store, &manifest), earlier, (progress, warn)).await?;
             datasets.push(EvaluatedDataset { store, manifest, evaluated });
         }
         Ok(Self(datasets))
@@ -103,7 +103,6 @@ impl EvaluatedDatasets {
     /// # Errors
     /// If one cannot be read, or is another one now.
     pub(crate) async fn open_frozen(job: &Job) -> Result<Self, FrozenError> {
-        let pools = job.sequence.as_ref().map(|sequence| sequence.pools);
         let sizes = job.cost.and_then(|cost| cost.measured?.sizes);
         let mut datasets = Vec::new();
         for dataset in job.datasets() {
@@ -114,7 +113,7 @@ impl EvaluatedDatasets {
                 let dataset = spdl_job::redact(dataset.url).into_owned();
                 return Err(FrozenError::Differs { dataset, found, expected });
             }
-            let samples = JobSamples::open(&store, &manifest, dataset.view, pools).await?;
+            let samples = JobSamples::open(&store, &manifest, dataset.view, dataset.pools).await?;
             let sizes = read_sizes(&store, &manifest, sizes).await?;
             let evaluated = EvaluatedJob { samples, made: None, sizes };
             datasets.push(EvaluatedDataset { store, manifest, evaluated });
@@ -139,11 +138,13 @@ impl EvaluatedDatasets {
     /// Freezes a job for the datasets.
     ///
     /// # Errors
-    /// If a key is wrong, or the sources list different classes of which a column has numbers.
+    /// If a key is wrong, or the sources list different classes of which a column has numbers, or have the tokens of different tokenizers.
     pub(crate) fn freeze(&self, file: &JobFile) -> Result<Job, JobError> {
         let job = file.freeze_all(&facts_of(&self.with_samples()))?;
         let classes: Vec<ClassList> = self.0.iter().map(|dataset| ClassList::of(&dataset.manifest)).collect();
         check_classes(&job, &classes)?;
+        let tokenizers: Vec<_> = self.0.iter().map(|dataset| dataset.manifest.tokenizer()).collect();
+        check_tokenizers(&job, &tokenizers)?;
         Ok(job)
     }
 
@@ -224,12 +225,31 @@ impl EvaluatedDatasets {
         self.0.iter().map(|dataset| u64::from(dataset.manifest.block_count())).sum()
     }
 
-    /// Returns the bytes of each block of all datasets.
+    /// Returns the bytes of each block of the plan: those of the datasets' blocks, or of pools of them.
     pub(crate) fn block_bytes(&self) -> Vec<u64> {
-        let of = |dataset: &EvaluatedDataset| -> Vec<u64> {
-            (0..dataset.manifest.block_count()).map(|block| dataset.manifest.block(block).bytes).collect()
+        self.0.iter().flat_map(EvaluatedDataset::block_bytes).collect()
+    }
+
+    /// Returns the bytes of all blocks of the datasets.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.0.iter().flat_map(|dataset| dataset.bytes_of(0..dataset.manifest.block_count())).sum()
+    }
+}
+
+impl EvaluatedDataset {
+    /// Returns the bytes of these blocks.
+    fn bytes_of(&self, blocks: Range<u32>) -> impl Iterator<Item = u64> {
+        blocks.map(|block| self.manifest.block(block).bytes)
+    }
+
+    /// Returns the bytes of each block of the plan.
+    fn block_bytes(&self) -> Vec<u64> {
+        let Some(table) = self.evaluated.samples.sequences() else {
+            return self.bytes_of(0..self.manifest.block_count()).collect();
         };
-        self.0.iter().flat_map(of).collect()
+        let pools = table.pools();
+        let of_pool = |pool| self.bytes_of(pools.blocks(pool).unwrap_or_default()).sum();
+        (0..pools.sequences().len() as u32).map(of_pool).collect()
     }
 }
 

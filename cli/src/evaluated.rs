@@ -1,6 +1,6 @@
 //! What a job chooses, packs and measures of its dataset: the samples of its view, the sequences of its documents, and the sizes of samples.
 
-use std::{collections::HashMap, sync::Arc};
+use std::sync::Arc;
 
 use spdl_dataset::{
     DatasetError, DatasetProgress, EvaluatedSequences, EvaluatedSizes, KeptSequences, LongDocuments, LossRequest,
@@ -8,11 +8,11 @@ use spdl_dataset::{
     view::{EvaluatedView, Undecided, evaluate},
 };
 use spdl_job::{
-    Column, ColumnKind, CostTable, Job, JobError, JobFile, LabelRule, SampleCostFile, SizeName, ViewFile,
+    Column, ColumnKind, CostTable, JobError, JobFile, LabelRule, SampleCostFile, Sequence, SizeName, ViewFile,
     decoded_columns,
 };
-use spdl_order::{Located, view::SampleSet};
-use spdl_sequence::{PackMethod, Piece, PoolEpoch, SequenceParams};
+use spdl_order::view::SampleSet;
+use spdl_sequence::{LongDocument, PackMethod};
 use spdl_shard::{
     format::FieldValue,
     manifest::{Manifest, TokenizerFacts},
@@ -22,7 +22,7 @@ use spdl_shard::{
     store::DatasetStore,
 };
 use spdl_store::{StoreError, StoreOptions};
-use spdl_types::SampleId;
+use spdl_types::Fingerprint;
 use spdl_worker::decode::{count_learned, count_pixels, count_tokens};
 
 /// A model has at most one part in so many more ids than the tokenizer, or so many more.
@@ -65,83 +65,117 @@ pub(crate) enum EarlierPackings {
 /// Receives how far the evaluation is, and what it is of.
 pub(crate) type OnEvaluation<'p> = &'p (dyn Fn(&'static str, DatasetProgress) + Send + Sync);
 
-/// Evaluates the view, the sequences and the sizes of a job, and notes their fingerprints in its file. What is noted already must be the same.
-/// Calls `warn` with what the user should know.
+/// Evaluates the view, the sequences and the sizes of a job on one of its datasets, and notes their fingerprints in its file: those of its only
+/// dataset, or of source number `source`. What is noted already must be the same. Calls `warn` with what the user should know.
 ///
 /// # Errors
 /// If the job is not valid, or the dataset cannot be read.
 pub(crate) async fn evaluate_job(
     file: &mut JobFile,
+    source: Option<usize>,
     (store, manifest): (&DatasetStore, &Manifest),
     earlier: EarlierPackings,
-    progress: OnEvaluation<'_>,
-    warn: &(dyn Fn(&str) + Send + Sync),
+    (progress, warn): (OnEvaluation<'_>, &(dyn Fn(&str) + Send + Sync)),
 ) -> Result<EvaluatedJob, EvaluateError> {
     let columns = file.check()?;
     check_vocab(&columns, manifest)?;
     let mut found = EvaluatedJob::default();
+    let of = source.map_or_else(String::new, |number| format!("source `{}`: ", file.source[number].name));
+    let warn = |text: &str| warn(&format!("{of}{text}"));
     let undecided_allowed = file.bad_allowed(manifest.records());
-    if let Some(view) = &mut file.view {
-        found.samples = evaluate_view(view, (store, manifest), undecided_allowed, progress, warn).await?;
+    let view = match source {
+        Some(number) => &mut file.source[number].view,
+        None => &mut file.view,
+    };
+    if let Some(view) = view {
+        found.samples = evaluate_view(view, (store, manifest), undecided_allowed, progress, &warn).await?;
     }
+    let view = view.as_ref().and_then(|view| view.samples);
     let documents = found.samples.kept().map_or_else(|| manifest.samples(), |kept| kept.len());
     let unread_allowed = file.bad_allowed(documents);
     if let (Some(keys), Some(sequence)) = (file.sequence_keys()?, &mut file.sequence) {
-        let tokens = columns.iter().find(|column| column.kind.name() == "tokens").expect("a checked job has one");
-        let mut masks = String::new();
-        let loss = LabelRule::counted(&columns).and_then(|LabelRule { shifted, loss_from }| {
-            let count = move |mask: &FieldValue, tokens| count_learned(&keys, shifted, mask, tokens);
-            let from = loss_from?.to_owned();
-            masks = format!("{from:?} {shifted} {:?} {:?} {}", keys.bos, keys.eos, keys.eos_in_loss);
-            Some(LossRequest { from, count: Arc::new(count) })
-        });
-        // Where a mask says what is learned, a document is a question with its answer; who has chosen `long` knows of it.
-        let warns_of_long = loss.is_some() && sequence.long.is_none() && keys.packing != PackMethod::Chunk;
-        let request = SequenceRequest {
-            from: tokens.from.clone(),
-            params: keys.params(),
-            pool_tokens: keys.pool_tokens,
-            view: found.samples.kept().cloned(),
-            unread_allowed,
-            count: Arc::new(count_tokens),
-            loss,
-        };
-        let view = file.view.as_ref().and_then(|view| view.samples);
-        let packing = SequencePacking { manifest, view, request: &request, loss: &masks };
-        let on_progress = |at| progress("packing documents", at);
-        let (packed, made) = packed_sequences(store, packing, earlier, &on_progress).await?;
-        let KeptSequences { table, unread, first_unlearned, long } = packed;
-        if let Undecided { records, first: Some(first) } = &unread {
-            warn(&format!("{records} documents are left out, which cannot be read: {first}"));
-        }
-        if let (Some(learned), Some(first)) = (table.learned(), first_unlearned) {
-            let documents = learned.unlearned_documents;
-            warn(&format!("{documents} documents have no token that is learned; the first is {first}"));
-        }
-        if let (true, LongDocuments { documents, longest, first: Some(first) }) = (warns_of_long, long) {
-            let (are, is_cut) = match documents {
-                1 => ("document with a mask is", "is cut"),
-                _ => ("documents with masks are", "are cut"),
-            };
-            warn(&format!(
-                "{documents} {are} longer than a sequence of {} tokens, and {is_cut}: a part can have an answer without its question. \
-                 The first is {first}; with `seq_len = {longest}` all are whole. In `sequence`, `long = \"drop\"` leaves longer ones \
-                 out, `\"truncate\"` keeps their beginnings, and `\"split\"` cuts them without this warning",
-                keys.seq_len
-            ));
-        }
+        let packed = PackedColumns { keys, columns: &columns, long: sequence.long, view, unread_allowed };
+        let dataset = (store, manifest, found.samples.kept().cloned());
+        let (table, made) = pack_documents(packed, dataset, earlier, (progress, &warn)).await?;
         let pools = table.fingerprint();
-        if let Some(noted) = sequence.pools.replace(pools).filter(|noted| *noted != pools) {
-            let problem = format!("`pools` is {noted}; packing the documents gives {pools}");
+        let noted = match source {
+            Some(number) => &mut file.source[number].pools,
+            None => &mut sequence.pools,
+        };
+        if let Some(noted) = noted.replace(pools).filter(|noted| *noted != pools) {
+            let problem = format!("{of}`pools` is {noted}; packing the documents gives {pools}");
             return Err(DatasetError::Sequence { problem }.into());
         }
         found = EvaluatedJob { samples: JobSamples::Sequences(table), made, sizes: None };
     }
     if let Some(cost) = &mut file.cost {
         let of = (found.samples.view().map(|view| view.kept().clone()), unread_allowed);
-        found.sizes = measure_samples(cost, &columns, (store, manifest), of, progress, warn).await?;
+        found.sizes = measure_samples(cost, &columns, (store, manifest), of, progress, &warn).await?;
     }
     Ok(found)
+}
+
+/// What of a job decides how documents are packed, and what is said of them.
+struct PackedColumns<'j> {
+    keys: Sequence,
+    columns: &'j [Column],
+    /// What happens to a long document, if the file has it.
+    long: Option<LongDocument>,
+    /// The fingerprint of the documents, if these are not all of the dataset.
+    view: Option<Fingerprint>,
+    unread_allowed: u64,
+}
+
+/// Packs the documents of a dataset, or of a view of it. Returns what is to be kept of a packing that was made, too.
+async fn pack_documents(
+    PackedColumns { keys, columns, long, view, unread_allowed }: PackedColumns<'_>,
+    (store, manifest, documents): (&DatasetStore, &Manifest, Option<Arc<SampleSet>>),
+    earlier: EarlierPackings,
+    (progress, warn): (OnEvaluation<'_>, &(dyn Fn(&str) + Send + Sync)),
+) -> Result<(SequenceTable, Option<MadePacking>), EvaluateError> {
+    let tokens = columns.iter().find(|column| column.kind.name() == "tokens").expect("a checked job has one");
+    let mut masks = String::new();
+    let loss = LabelRule::counted(columns).and_then(|LabelRule { shifted, loss_from }| {
+        let count = move |mask: &FieldValue, tokens| count_learned(&keys, shifted, mask, tokens);
+        let from = loss_from?.to_owned();
+        masks = format!("{from:?} {shifted} {:?} {:?} {}", keys.bos, keys.eos, keys.eos_in_loss);
+        Some(LossRequest { from, count: Arc::new(count) })
+    });
+    // Where a mask says what is learned, a document is a question with its answer; who has chosen `long` knows of it.
+    let warns_of_long = loss.is_some() && long.is_none() && keys.packing != PackMethod::Chunk;
+    let request = SequenceRequest {
+        from: tokens.from.clone(),
+        params: keys.params(),
+        pool_tokens: keys.pool_tokens,
+        view: documents,
+        unread_allowed,
+        count: Arc::new(count_tokens),
+        loss,
+    };
+    let packing = SequencePacking { manifest, view, request: &request, loss: &masks };
+    let on_progress = |at| progress("packing documents", at);
+    let (packed, made) = packed_sequences(store, packing, earlier, &on_progress).await?;
+    let KeptSequences { table, unread, first_unlearned, long } = packed;
+    if let Undecided { records, first: Some(first) } = &unread {
+        warn(&format!("{records} documents are left out, which cannot be read: {first}"));
+    }
+    if let (Some(learned), Some(first)) = (table.learned(), first_unlearned) {
+        let documents = learned.unlearned_documents;
+        warn(&format!("{documents} documents have no token that is learned; the first is {first}"));
+    }
+    if let (true, LongDocuments { documents, longest, first: Some(first) }) = (warns_of_long, long) {
+        let (are, is_cut) = match documents {
+            1 => ("document with a mask is", "is cut"),
+            _ => ("documents with masks are", "are cut"),
+        };
+        warn(&format!(
+            "{documents} {are} longer than a sequence of {} tokens, and {is_cut}: a part can have an answer without its question. \
+             The first is {first}; with `seq_len = {longest}` all are whole. In `sequence`, `long = \"drop\"` leaves longer ones \
+             out, `\"truncate\"` keeps their beginnings, and `\"split\"` cuts them without this warning",
+            keys.seq_len
+        ));
+    }
+    Ok((table, made))
 }
 
 /// Packs documents, or reads how they were packed. Returns what is to be kept of a packing that was made, too.
@@ -229,26 +263,6 @@ async fn measure_samples(
     Ok(Some(sizes))
 }
 
-/// Evaluates the view of a source of a job, as [`evaluate_job`] does that of a job of one dataset.
-///
-/// # Errors
-/// If the view is not valid, or the dataset cannot be read.
-pub(crate) async fn evaluate_source(
-    file: &mut JobFile,
-    number: usize,
-    (store, manifest): (&DatasetStore, &Manifest),
-    progress: OnEvaluation<'_>,
-    warn: &(dyn Fn(&str) + Send + Sync),
-) -> Result<EvaluatedJob, EvaluateError> {
-    check_vocab(&file.check()?, manifest)?;
-    let undecided_allowed = file.bad_allowed(manifest.records());
-    let source = &mut file.source[number];
-    let Some(view) = &mut source.view else { return Ok(EvaluatedJob::default()) };
-    let warn = |text: &str| warn(&format!("source `{}`: {text}", source.name));
-    let samples = evaluate_view(view, (store, manifest), undecided_allowed, progress, &warn).await?;
-    Ok(EvaluatedJob { samples, ..EvaluatedJob::default() })
-}
-
 /// Evaluates a view, and notes the fingerprint of its samples.
 async fn evaluate_view(
     view: &mut ViewFile,
@@ -290,48 +304,4 @@ fn check_vocab(columns: &[Column], manifest: &Manifest) -> Result<(), DatasetErr
          {most} if the model has some more; otherwise the dataset is another model's"
     );
     Err(DatasetError::Option { option: "vocab", problem })
-}
-
-/// Finds the documents of a job's sequences.
-pub(crate) struct PackedDocuments {
-    table: SequenceTable,
-    params: SequenceParams,
-    seed: u64,
-    /// The pools that were used last, by their epochs and numbers.
-    pools: HashMap<(u64, u32), PoolEpoch>,
-    /// Number of pools that are kept.
-    kept_pools: usize,
-}
-
-impl PackedDocuments {
-    /// Returns what finds the documents of `job`; `None` if its samples are no sequences.
-    pub(crate) fn new(job: &Job, samples: &JobSamples) -> Option<Self> {
-        let (table, params) = (samples.sequences()?.clone(), job.sequence.as_ref()?.params());
-        let kept_pools = 2 * job.order.lanes as usize;
-        Some(Self { table, params, seed: job.seed, pools: HashMap::new(), kept_pools })
-    }
-
-    /// Returns the documents of a sequence, as samples of the dataset, and what it has of each, in the order of their places. `at` is the folder
-    /// of the manifest.
-    ///
-    /// # Errors
-    /// If the lengths of documents cannot be read, or are not those that were packed.
-    pub(crate) async fn of(
-        &mut self,
-        at: &DatasetStore,
-        epoch: u64,
-        located: Located,
-    ) -> Result<Vec<(SampleId, Piece)>, StoreError> {
-        let Located { block: pool, index, .. } = located;
-        if !self.pools.contains_key(&(epoch, pool)) {
-            let (layout, _) = self.table.layout(at, self.params, pool).await?;
-            if self.pools.len() >= self.kept_pools {
-                self.pools.clear();
-            }
-            self.pools.insert((epoch, pool), PoolEpoch::new(Arc::new(layout), self.seed, epoch, pool));
-        }
-        let mut pieces = Vec::new();
-        self.pools[&(epoch, pool)].pieces(index, &mut pieces);
-        Ok(pieces.into_iter().map(|piece| (self.table.document(pool, piece.document), piece)).collect())
-    }
 }

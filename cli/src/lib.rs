@@ -13,6 +13,7 @@ pub mod dev_cluster;
 mod evaluated;
 pub mod kind;
 pub mod local;
+mod packed_documents;
 pub mod sheet;
 pub mod suggest;
 

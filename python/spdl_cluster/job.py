@@ -53,11 +53,11 @@ class Job(_JobRequired, total=False):
     shuffle: bool
     #: Several datasets that are blended by their weights, each in a table `[[source]]`, in place of `dataset`: 1 to 64. Default: none.
     source: Sequence[Source]
-    #: For jobs with `source`: other weights of the sources from a sample of the training on, each in a table `[[stage]]`, in the order of `from`: at most 64. It needs `total_samples`. Default: none; the weights stay.
+    #: For jobs with `source`: other weights of the sources from a sample of the training on, each in a table `[[stage]]`, in the order of `from`: at most 64. It needs `total_samples` or `total_tokens`. Default: none; the weights stay.
     stage: Sequence[SourceStage]
     #: For jobs with `source`: the number of samples of an epoch, at least 1. For jobs of one `dataset`: the number of samples, over all epochs, after which the run ends, with the last whole batch; it takes the place of `epochs`. Default: with `source`, as many as come until the first source has given all of its samples; of one `dataset`, its samples times `epochs`.
     total_samples: int | None
-    #: For jobs with `sequence`, in place of `total_samples`: the number of tokens, counted as places of sequences, after which the run ends. It is at least `seq_len`. Default: none; the run ends with its epochs.
+    #: For jobs with `sequence`, in place of `total_samples`: the number of tokens, counted as places of sequences, after which the run ends; with `source`, those of an epoch. It is at least `seq_len`. Default: none; see `total_samples`.
     total_tokens: int | None
     #: Which samples of the dataset are delivered. Default: all.
     view: View | None
@@ -930,7 +930,7 @@ class Sequences(_SequencesRequired, total=False):
     pad: int | None
     #: Documents are packed with others of their pool: consecutive blocks with this number of tokens together, `seq_len` to 1099511627776. Larger pools have less padding, and a worker holds more lengths in memory. Default: 4194304, and at least 512 sequences.
     pool_tokens: int | None
-    #: The fingerprint of the table of pools, which `spdl-ctl plan` prints. Default: set when the job is created.
+    #: For jobs of one `dataset`: the fingerprint of the table of pools, which `spdl-ctl plan` prints. Default: set when the job is created.
     pools: str | None
 
 
@@ -950,9 +950,11 @@ class Source(_SourceRequired, total=False):
     max_epochs: int | None
     #: How well its samples are shuffled. Default: that of the job.
     order: Order | None
+    #: For jobs with `sequence`: the fingerprint of the table of pools of its documents, which `spdl-ctl plan` prints. Default: set when the job is created.
+    pools: str | None
     #: Which samples of its dataset it gives. Default: all.
     view: View | None
-    #: What happens when its samples have come `max_epochs` times. It needs `total_samples`. Default: a job in which they would come more often is refused.
+    #: What happens when its samples have come `max_epochs` times. It needs `total_samples` or `total_tokens`. Default: a job in which they would come more often is refused.
     when_done: Literal["stop", "reweight", "repeat"] | None
 
 

@@ -312,7 +312,7 @@ impl<S: Source<Batch: Into<BatchMemory>, Error: Into<DeviceError>>> AnyLoader fo
             is_in_order: job.is_in_order(),
             epoch_end: job.epoch_end.name(),
             seq_len: job.sequence.as_ref().map(|sequence| sequence.seq_len),
-            sources: job.source_ids().map(|(source, ids)| (source.name.clone(), ids.start, ids.end)).collect(),
+            sources: job.sample_ids().map(|(source, ids)| (source.name.clone(), ids.start, ids.end)).collect(),
             columns: columns.collect(),
         }
     }

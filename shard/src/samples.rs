@@ -11,7 +11,7 @@ use spdl_store::StoreError;
 use spdl_types::Fingerprint;
 
 use crate::{
-    manifest::Manifest,
+    manifest::{Manifest, TokenizerFacts},
     sequences::{SequenceTable, open_sequences},
     store::DatasetStore,
     view::open_view,
@@ -92,15 +92,26 @@ impl JobSamples {
         self.sequences().map_or(facts, |table| table.facts(facts))
     }
 
+    /// Returns the number of samples of each block of the plan: those of the dataset's blocks, or the sequences of pools of them.
+    fn block_samples(&self, manifest: &Manifest) -> Vec<u32> {
+        self.sequences().map_or_else(|| manifest.block_samples(), |table| table.pools().sequences().to_vec())
+    }
+
+    /// Returns the samples of the plan's blocks that come, if not all do.
+    fn chosen(&self) -> Option<&ViewSamples> {
+        // Of documents, those of the view alone are packed.
+        if let Self::View(view) = self { Some(view) } else { None }
+    }
+
     /// Returns the plan of a job with this seed and order. Its blocks are those of the dataset, or pools of them.
     ///
     /// # Errors
     /// [`PlanError`] if there is none.
     pub fn plan(&self, manifest: &Manifest, seed: u64, order: OrderParams) -> Result<Plan, PlanError> {
-        match self {
-            Self::All => Plan::new(&manifest.block_samples(), seed, order),
-            Self::View(view) => Plan::of_view(&manifest.block_samples(), view, seed, order),
-            Self::Sequences(table) => Plan::new(table.pools().sequences(), seed, order),
+        let blocks = self.block_samples(manifest);
+        match self.chosen() {
+            None => Plan::new(&blocks, seed, order),
+            Some(view) => Plan::of_view(&blocks, view, seed, order),
         }
     }
 }
@@ -131,13 +142,9 @@ pub fn plan_of(job: &Job, datasets: &DatasetsOfJob<'_>) -> Result<Plan, PlanErro
         return samples.plan(manifest, job.seed, job.order)?.redacting(&job.redactions);
     }
     assert_eq!(datasets.len(), job.sources.len(), "datasets of each source");
-    let blocks: Vec<Vec<u32>> = datasets.iter().map(|(manifest, _)| manifest.block_samples()).collect();
-    let views: Vec<Option<ViewSamples>> = datasets.iter().map(|(_, samples)| samples.view()).collect();
-    let sources = job.sources.iter().zip(&views).zip(&blocks).map(|((source, view), block_samples)| BlendSource {
-        block_samples,
-        view: view.as_ref(),
-        weight: source.weight,
-        order: source.order(job.order),
+    let blocks: Vec<Vec<u32>> = datasets.iter().map(|(manifest, samples)| samples.block_samples(manifest)).collect();
+    let sources = job.sources.iter().zip(datasets).zip(&blocks).map(|((source, (_, samples)), block_samples)| {
+        BlendSource { block_samples, view: samples.chosen(), weight: source.weight, order: source.order(job.order) }
     });
     Plan::of_sources(&sources.collect::<Vec<_>>(), &job.stages, job.samples, job.seed)?.redacting(&job.redactions)
 }
@@ -176,6 +183,24 @@ pub fn check_classes(job: &Job, classes: &[ClassList]) -> Result<(), JobError> {
                 count => format!("{count} classes"),
             };
             Err(job.other_classes(column, [(first, list(of_first)), (other, list(of_other))]))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Checks that the datasets of a job's sources were tokenized with the same tokenizer, if a column has their tokens: an id would otherwise
+/// mean one text in one source and another one in the next. A dataset that was tokenized elsewhere names none, and goes with any.
+///
+/// # Errors
+/// [`JobError::Key`] for the first source with another tokenizer.
+pub fn check_tokenizers(job: &Job, tokenizers: &[Option<TokenizerFacts>]) -> Result<(), JobError> {
+    let Some(column) = job.column_of_tokens() else { return Ok(()) };
+    let mut sources = job.sources.iter().zip(tokenizers).filter_map(|(source, of)| Some((source, (*of)?)));
+    let Some((first, of_first)) = sources.next() else { return Ok(()) };
+    match sources.find(|(_, of)| of.fingerprint != of_first.fingerprint) {
+        Some((other, of_other)) => {
+            let named = |of: TokenizerFacts| format!("tokenizer {} of {} ids", of.fingerprint, of.vocab);
+            Err(job.other_tokenizers(column, [(first, named(of_first)), (other, named(of_other))]))
         }
         None => Ok(()),
     }

@@ -4,12 +4,11 @@ use std::sync::Arc;
 
 use spdl_job::{SampleCost, Sequence};
 use spdl_order::{BalancedBatch, CostSpread, Item, ItemKind, Plan, Step};
-use spdl_sequence::Piece;
-use spdl_shard::{sizes::SizeTable, store::DatasetStore};
+use spdl_shard::sizes::SizeTable;
 use spdl_store::StoreError;
 
 use super::job_file::OpenJob;
-use crate::evaluated::PackedDocuments;
+use crate::packed_documents::PackedDocuments;
 
 /// Deals the steps of a job to ranks.
 pub(crate) struct StepDealer {
@@ -37,16 +36,15 @@ struct SequenceCosts {
     cost: SampleCost,
     sequence: Sequence,
     documents: PackedDocuments,
-    store: DatasetStore,
 }
 
 impl StepDealer {
     /// Deals the steps of a job to `world` ranks.
     pub(crate) fn new(open: &OpenJob, world: u32) -> Self {
-        let documents = || PackedDocuments::new(&open.job, open.samples());
         let of_sequences = |cost| {
-            let (sequence, store) = (*open.job.sequence.as_deref()?, open.datasets.first().store.clone());
-            Some(SampleCosts::Sequences(Box::new(SequenceCosts { cost, sequence, documents: documents()?, store })))
+            let sequence = *open.job.sequence.as_deref()?;
+            let documents = PackedDocuments::new(&open.job, &open.datasets)?;
+            Some(SampleCosts::Sequences(Box::new(SequenceCosts { cost, sequence, documents })))
         };
         let costs = open.job.cost.and_then(|cost| match &open.datasets.first().evaluated.sizes {
             Some(sizes) => Some(SampleCosts::Sizes(sizes.clone(), cost)),
@@ -113,8 +111,7 @@ impl SequenceCosts {
         if item.kind == ItemKind::Invalid {
             return Ok(0);
         }
-        let found = self.documents.of(&self.store, item.at.epoch, item.located).await?;
-        let pieces: Vec<Piece> = found.into_iter().map(|(_, piece)| piece).collect();
+        let pieces = self.documents.pieces(item).await?;
         Ok(self.cost.of(self.sequence.segments(&pieces)))
     }
 }

@@ -114,20 +114,6 @@ impl OpenJob {
         self.datasets.stores()
     }
 
-    /// Returns the bytes of each block of the plan: those of the datasets, or pools of them.
-    pub(crate) fn block_bytes(&self) -> Vec<u64> {
-        let bytes = self.datasets.block_bytes();
-        let Some(table) = self.samples().sequences() else { return bytes };
-        let pools = table.pools();
-        let of_pool = |pool| pools.blocks(pool).into_iter().flatten().map(|block| bytes[block as usize]).sum();
-        (0..pools.sequences().len() as u32).map(of_pool).collect()
-    }
-
-    /// Returns the bytes of all blocks of the datasets.
-    pub(crate) fn dataset_bytes(&self) -> u64 {
-        self.datasets.block_bytes().iter().sum()
-    }
-
     /// Returns how the job cuts its stream into steps.
     pub(crate) fn batches(&self, global_batch: Option<u32>) -> BatchParams {
         self.job.batches(global_batch.unwrap_or(self.job.global_batch))

@@ -35,6 +35,7 @@ mod pictures;
 mod plan;
 mod plan_balance;
 mod plan_classes;
+mod plan_sequences;
 mod profile;
 mod progress;
 mod pull;

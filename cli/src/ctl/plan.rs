@@ -5,8 +5,7 @@ use std::process::ExitCode;
 use serde::Serialize;
 use spdl_job::SampleCostFile;
 use spdl_order::{BatchParams, ItemKind, OrderParams, Step};
-use spdl_sequence::SequenceFill;
-use spdl_types::{Fingerprint, Position};
+use spdl_types::Position;
 
 use super::{
     CtlError, CtlResult,
@@ -16,6 +15,7 @@ use super::{
     output::outln,
     plan_balance::{BalanceReport, SpreadTally, parse_cost},
     plan_classes::ClassesReport,
+    plan_sequences::SequenceReport,
     record_names::{RecordName, RecordNames, SampleNames},
     report,
 };
@@ -89,115 +89,18 @@ struct PlanReport {
     window: u64,
     #[serde(flatten)]
     costs: Costs,
-    /// For a job with `sequence`.
+    /// For a job with `sequence` of one dataset.
     #[serde(skip_serializing_if = "Option::is_none")]
     sequences: Option<SequenceReport>,
+    /// For a job with `sequence` of several sources: each of them, once through.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    packed_sources: Vec<SequenceReport>,
     /// For views with `sampling`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     classes: Vec<ClassesReport>,
     /// For a job with `cost`.
     #[serde(skip_serializing_if = "Option::is_none")]
     balance: Option<BalanceReport>,
-}
-
-/// What becomes of the documents of a job with `sequence` in an epoch.
-#[derive(Debug, Serialize)]
-struct SequenceReport {
-    pools: Fingerprint,
-    sequences: u64,
-    documents: u64,
-    tokens: u64,
-    /// Share of the places that hold a token.
-    fill: f64,
-    padding: u64,
-    tokens_per_step: u64,
-    /// Of jobs with `loss_from`: tokens of an epoch that are learned; by chunk, with those that are in no sequence.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    learned_tokens: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    learned_tokens_per_step: Option<u64>,
-    /// Of jobs with `loss_from`: documents with tokens of which none is learned.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    unlearned_documents: Option<u64>,
-    /// Tokens of documents that are cut, left out, or do not fill a sequence.
-    lost_tokens: u64,
-    cut_documents: u64,
-    lost_documents: u64,
-    empty_documents: u64,
-}
-
-impl SequenceReport {
-    fn of(open: &OpenJob) -> Option<Self> {
-        let table = open.samples().sequences()?;
-        let SequenceFill {
-            sequences,
-            tokens,
-            lost_tokens,
-            documents,
-            empty_documents,
-            cut_documents,
-            lost_documents,
-            ..
-        } = table.fill();
-        let learned = table.learned();
-        let per_step = |tokens: u64| {
-            (u128::from(tokens) * u128::from(open.job.global_batch).min(sequences.into())
-                / u128::from(sequences.max(1))) as u64
-        };
-        Some(Self {
-            pools: table.fingerprint(),
-            sequences,
-            documents,
-            tokens,
-            fill: table.fill().ratio(),
-            padding: table.fill().padding(),
-            tokens_per_step: per_step(tokens),
-            learned_tokens: learned.map(|learned| learned.tokens),
-            learned_tokens_per_step: learned.map(|learned| per_step(learned.tokens)),
-            unlearned_documents: learned.map(|learned| learned.unlearned_documents),
-            lost_tokens,
-            cut_documents,
-            lost_documents,
-            empty_documents,
-        })
-    }
-
-    fn print(&self) -> Result<(), CtlError> {
-        let counted = report::count;
-        outln!(
-            "{} of {} in an epoch; pools = \"{}\"",
-            counted(self.tokens, "token", "tokens"),
-            counted(self.documents - self.lost_documents - self.empty_documents, "document", "documents"),
-            self.pools
-        )?;
-        outln!(
-            "sequences are {:.2} % full, {} of padding; {} in a step",
-            100.0 * self.fill,
-            counted(self.padding, "place", "places"),
-            counted(self.tokens_per_step, "token", "tokens")
-        )?;
-        if let (Some(tokens), Some(in_step)) = (self.learned_tokens, self.learned_tokens_per_step) {
-            let are_learned = counted(tokens, "token is", "tokens are");
-            outln!("{are_learned} learned in an epoch, and {} in a step", report::grouped(in_step))?;
-        }
-        if let Some(documents) = self.unlearned_documents.filter(|documents| *documents > 0) {
-            outln!("{} no token that is learned", counted(documents, "document has", "documents have"))?;
-        }
-        if self.cut_documents + self.lost_documents > 0 {
-            outln!(
-                "{} are in no sequence: {} are cut, and {} left out",
-                counted(self.lost_tokens, "token", "tokens"),
-                counted(self.cut_documents, "document", "documents"),
-                report::grouped(self.lost_documents)
-            )?;
-        } else if self.lost_tokens > 0 {
-            outln!("{} at the ends of pools are in no sequence", counted(self.lost_tokens, "token", "tokens"))?;
-        }
-        if self.empty_documents > 0 {
-            outln!("{} no token", counted(self.empty_documents, "document has", "documents have"))?;
-        }
-        Ok(())
-    }
 }
 
 /// Runs `plan`.
@@ -228,11 +131,12 @@ async fn plan(args: &PlanArgs) -> CtlResult {
             dealt.spread().iter().for_each(|spread| spreads.add(spread));
             dealer.padding(&step).into_iter().for_each(|padding| spreads.add_padding(padding));
         }
-        let (costs, balance) = (tally.costs(&open.block_bytes()), spreads.report(&open.job, args.world));
+        let (costs, balance) = (tally.costs(&open.datasets.block_bytes()), spreads.report(&open.job, args.world));
         let OrderParams { lanes, window, .. } = open.job.order;
         if args.json {
-            let (sequences, classes) = (SequenceReport::of(&open), ClassesReport::of(&open));
-            report::json(&PlanReport { lanes, window, costs, sequences, classes, balance })?;
+            let (mut packed_sources, classes) = (SequenceReport::of(&open), ClassesReport::of(&open));
+            let sequences = packed_sources.pop_if(|_| open.job.sources.is_empty());
+            report::json(&PlanReport { lanes, window, costs, sequences, packed_sources, classes, balance })?;
         } else {
             print_costs(&open, &costs)?;
             balance.iter().try_for_each(BalanceReport::print)?;
@@ -325,7 +229,7 @@ async fn print_ids(
 fn print_costs(open: &OpenJob, costs: &Costs) -> Result<(), CtlError> {
     let Costs { steps, samples, nodes, .. } = costs;
     let OrderParams { lanes, window, .. } = open.job.order;
-    let (one, many) = if open.job.sequence.is_some() { ("sequence", "sequences") } else { ("sample", "samples") };
+    let [one, many] = report::sample_words(&open.job);
     outln!(
         "job `{}`: {} in {}",
         open.job.name,
@@ -344,9 +248,7 @@ fn print_costs(open: &OpenJob, costs: &Costs) -> Result<(), CtlError> {
         outln!("{what} {text}")?;
     }
     ClassesReport::of(open).iter().try_for_each(ClassesReport::print)?;
-    if let Some(sequences) = SequenceReport::of(open) {
-        sequences.print()?;
-    }
+    SequenceReport::of(open).iter().try_for_each(SequenceReport::print)?;
     outln!(
         "looked at {}, {}, {}; {}, windows of {window}",
         report::count(*steps, "step", "steps"),

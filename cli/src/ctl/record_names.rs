@@ -13,7 +13,7 @@ use spdl_types::{Position, SampleId};
 use super::CtlError;
 use crate::{
     datasets::{EvaluatedDataset, EvaluatedDatasets},
-    evaluated::PackedDocuments,
+    packed_documents::PackedDocuments,
 };
 
 /// Maximum bytes of the indexes that are kept: consecutive samples come from few shards.
@@ -48,7 +48,7 @@ pub(crate) struct RecordNames {
 impl RecordNames {
     /// Finds records in the datasets of a job.
     pub(crate) fn new(job: &Job, datasets: EvaluatedDatasets) -> Result<Self, CtlError> {
-        let documents = PackedDocuments::new(job, &datasets.first().evaluated.samples);
+        let documents = PackedDocuments::new(job, &datasets);
         let with_plan = documents.map(|documents| Ok((datasets.plan(job)?, documents)));
         let packed = with_plan.transpose().map_err(|error: PlanError| error)?;
         Ok(Self { datasets, indexes: HashMap::new(), kept_bytes: 0, packed })
@@ -72,7 +72,7 @@ impl RecordNames {
     /// If the job has no sequences, or no such one.
     pub(crate) async fn documents(&mut self, at: Position, id: SampleId) -> Result<Vec<(RecordName, Piece)>, CtlError> {
         let (plan, documents) = self.packed.as_mut().expect("a job with sequences");
-        let pieces = documents.of(&self.datasets.first().store, at.epoch, plan.locate(id)).await?;
+        let pieces = documents.of(plan.source_epoch(at), plan.locate(id)).await?;
         let mut names = Vec::with_capacity(pieces.len());
         for (document, piece) in pieces {
             names.push((self.record(document).await?, piece));

@@ -58,18 +58,23 @@ pub(crate) fn bytes(number: u64) -> String {
     format!("{value:.digits$} {}", UNITS[unit])
 }
 
+/// Returns what the samples of a job are called, one and many of them.
+pub(crate) fn sample_words(job: &Job) -> [&'static str; 2] {
+    if job.sequence.is_some() { ["sequence", "sequences"] } else { ["sample", "samples"] }
+}
+
 /// Describes the sources of a job, the stages with other weights and the redactions, each by what it is and a text, for example
 /// `code: 30.0 % of the samples, 1.25 times through its 6 000 samples in an epoch, from s3://corpus/code`.
 pub(crate) fn source_texts(job: &Job) -> Vec<(&'static str, String)> {
-    let has_stages = !job.stages.is_empty();
+    let (has_stages, [one, many]) = (!job.stages.is_empty(), sample_words(job));
     let source = |(number, source): (usize, &JobSource)| {
         let (first, in_what) = if has_stages { (" at first", "the first epoch") } else { ("", "an epoch") };
         let text = format!(
-            "{}: {:.1} % of the samples{first}, {:.2} times through its {} in {in_what}, from {}",
+            "{}: {:.1} % of the {many}{first}, {:.2} times through its {} in {in_what}, from {}",
             source.name,
             100.0 * source.share(),
             job.times_read(number, job.samples),
-            count(source.samples, "sample", "samples"),
+            count(source.samples, one, many),
             redact(&source.dataset)
         );
         ("source", text)
@@ -83,9 +88,9 @@ pub(crate) fn source_texts(job: &Job) -> Vec<(&'static str, String)> {
         let used_up = job.used_up_at(number);
         let cause = if used_up.is_empty() { String::new() } else { format!("; {} used up", is_or_are(&used_up)) };
         if weights.is_empty() {
-            return ("end", format!("after {}, at {at}{cause}", count(*from, "sample", "samples")));
+            return ("end", format!("after {}, at {at}{cause}", count(*from, one, many)));
         }
-        ("stage", format!("from sample {}, {at}: {}{cause}", grouped(*from), shares.join(" + ")))
+        ("stage", format!("from {one} {}, {at}: {}{cause}", grouped(*from), shares.join(" + ")))
     };
     let redaction = |Redaction { from, samples }: &Redaction| {
         let count = count(samples.len(), "sample", "samples");

@@ -10,7 +10,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 use spdl_client::{Batch, ContentDigest, Loader, RunReport, Source, State, Stats};
 use spdl_insight::{Diagnosis, Transport};
-use spdl_job::{Sequence, layout::entry_flags};
+use spdl_job::layout::entry_flags;
 use spdl_order::Receipt;
 
 use super::{
@@ -115,7 +115,7 @@ impl PullTally {
     pub(crate) async fn finish<S: Source>(self, loader: &Loader<S>, run: &str) -> PullReport {
         let stats = loader.stats();
         let job = loader.job();
-        let mean_tokens = |sequence: &Sequence| sequence.tokens as f64 / job.samples.max(1) as f64;
+        let mean_tokens = job.epoch_tokens() as f64 / job.samples.max(1) as f64;
         let found = tokio::time::timeout(DIAGNOSIS_TIMEOUT, loader.diagnoser().diagnose()).await;
         let found = found.ok().and_then(Result::ok).flatten();
         PullReport {
@@ -124,7 +124,7 @@ impl PullTally {
             bytes: stats.bytes,
             seconds: stats.elapsed_s,
             images_per_s: steady_rate(&stats),
-            tokens_per_s: job.sequence.as_deref().map(|sequence| steady_rate(&stats) * mean_tokens(sequence)),
+            tokens_per_s: job.sequence.as_ref().map(|_| steady_rate(&stats) * mean_tokens),
             first_batch_s: stats.first_batch_s.unwrap_or_default(),
             wait_ms_p50: stats.wait_ms_p50,
             wait_ms_p99: stats.wait_ms_p99,

@@ -16,8 +16,8 @@ use spdl_control::{
 use spdl_job::{Job, JobError, JobFile, SourceDatasetFacts, redact};
 use spdl_shard::{
     FormatError,
-    manifest::Manifest,
-    samples::{ClassList, JobSamples, check_classes},
+    manifest::{Manifest, TokenizerFacts},
+    samples::{ClassList, JobSamples, check_classes, check_tokenizers},
     store::DatasetStore,
 };
 use spdl_store::StoreError;
@@ -85,13 +85,14 @@ impl DatasetChecks {
             self.limits.stores.admit(dataset).map_err(named)?;
         }
         let _slot = self.slots.take(submitter).await.map_err(named)?;
-        let (mut facts, mut classes) = (Vec::new(), Vec::new());
+        let (mut facts, mut classes, mut tokenizers) = (Vec::new(), Vec::new(), Vec::new());
         for (dataset, evaluated) in file.datasets() {
             let reading = read_facts(dataset.clone(), evaluated, self.limits.clone(), self.large.clone());
             let read = in_time(dataset, reading).await.map_err(named)?;
             *dataset = read.dataset;
             facts.push(read.facts);
             classes.push(read.classes);
+            tokenizers.push(read.tokenizer);
         }
         for sounds in file.sound_datasets() {
             self.limits.stores.admit(&sounds.url).map_err(named)?;
@@ -101,7 +102,8 @@ impl DatasetChecks {
             sounds.url = read.dataset;
         }
         let job = file.freeze_all(&facts).map_err(|error| invalid(&name, error.to_string()))?;
-        check_classes(&job, &classes).map_err(|error| invalid(&name, error.to_string()))?;
+        let alike = check_classes(&job, &classes).and_then(|()| check_tokenizers(&job, &tokenizers));
+        alike.map_err(|error| invalid(&name, error.to_string()))?;
         Ok(job)
     }
 
@@ -224,6 +226,8 @@ struct ReadDataset {
     facts: SourceDatasetFacts,
     /// Its classes, as far as they are compared with those of other sources.
     classes: ClassList,
+    /// The tokenizer that its tokens are of, if it is known.
+    tokenizer: Option<TokenizerFacts>,
     /// The URL by which the job names it.
     dataset: String,
 }
@@ -243,7 +247,8 @@ async fn read_facts(
     }
     let samples = JobSamples::open(&store, &manifest, view, pools).await.map_err(text)?;
     let facts = SourceDatasetFacts { given: samples.facts(&manifest), ids: manifest.samples() };
-    Ok(ReadDataset { facts, classes: ClassList::of(&manifest), dataset: store.pinned_url(&dataset) })
+    let (classes, tokenizer) = (ClassList::of(&manifest), manifest.tokenizer());
+    Ok(ReadDataset { facts, classes, tokenizer, dataset: store.pinned_url(&dataset) })
 }
 
 #[cfg(test)]

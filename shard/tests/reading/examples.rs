@@ -178,6 +178,8 @@ fn with_every_key() -> JobFile {
             when_done: Some(WhenDone::Stop),
             view: None,
             order: None,
+            // Of sequences alone.
+            pools: None,
         }],
         total_samples: Some(1),
         total_tokens: Some(1),

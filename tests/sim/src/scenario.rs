@@ -463,6 +463,7 @@ fn blend(job: Job, blocks: &[u32], sources: &[usize], dice: &mut Dice) -> Job {
             window: dice.within(1, samples),
             max_epochs: None,
             when_done: None,
+            packed: None,
         }
     });
     let all: Vec<JobSource> = all.collect();

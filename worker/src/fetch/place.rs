@@ -61,7 +61,7 @@ pub(crate) struct BlockPeers {
 pub(crate) struct PlannedBlocks {
     /// The blocks of which each block of the plan consists, if it is a pool of them.
     pub(crate) pools: Option<Arc<Pools>>,
-    /// The number of the first block, if the dataset is that of a source among several.
+    /// The number of the first of them, if the dataset is that of a source among several.
     pub(crate) first: u32,
 }
 
@@ -74,7 +74,7 @@ impl BlockPeers {
     /// Returns the number that a block of the dataset has in the plan.
     pub(super) fn planned(&self, block: u32) -> u32 {
         let PlannedBlocks { pools, first } = &self.planned;
-        pools.as_ref().and_then(|pools| pools.of_block(block)).unwrap_or(first + block)
+        first + pools.as_ref().and_then(|pools| pools.of_block(block)).unwrap_or(block)
     }
 }
 

@@ -64,7 +64,10 @@ async fn inspect(args: &InspectArgs) -> CtlResult {
         return Err(CtlError::NotSequences { job: file.name });
     }
     let tokenizer = Model::open(&args.tokenizer).await?.tokenizer;
-    check(&args.tokenizer, &tokenizer, &DatasetStore::open_pinned(&file.dataset).await?.manifest().await?)?;
+    let only = file.source.is_empty().then_some(file.dataset.as_str());
+    for dataset in only.into_iter().chain(file.source.iter().map(|source| source.dataset.as_str())) {
+        check(&args.tokenizer, &tokenizer, &DatasetStore::open_pinned(dataset).await?.manifest().await?)?;
+    }
     let mut output = InspectOutput::open(args, &file.name)?;
     // A sequence is a step, so that memory does not grow with their number.
     let budget = Budget { cores: machine::cores() as f64, memory_bytes: machine::spare_bytes(), disk: None };

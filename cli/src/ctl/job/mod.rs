@@ -16,7 +16,7 @@ use spdl_control::{
     coordinator::JobStatus,
     messages::{FromCoordinator, JobReplacement, Refusal, ToCoordinator},
 };
-use spdl_job::{Callable, Column, Job, JobFile, OrderFile, SampleCostFile, Sequence, job_file_schema};
+use spdl_job::{Callable, Column, Job, JobFile, OrderFile, SampleCostFile, Sequence, SequenceFile, job_file_schema};
 use spdl_order::EpochEnd;
 use spdl_sequence::PackMethod;
 use spdl_shard::{sizes::save_sizes, store::DatasetStore, view::save_view};
@@ -235,8 +235,12 @@ async fn prepared(path: &Path, python: Option<PathBuf>) -> Result<JobFile, CtlEr
     let mut file = job_file::read(path)?;
     file.check()?;
     let views = file.view.iter().chain(file.source.iter().filter_map(|source| source.view.as_ref()));
+    let is_unpacked = |sequence: &SequenceFile| match &file.source[..] {
+        [] => sequence.pools.is_none(),
+        sources => sources.iter().any(|source| source.pools.is_none()),
+    };
     let is_left = views.into_iter().any(|view| view.samples.is_none())
-        || file.sequence.as_ref().is_some_and(|sequence| sequence.pools.is_none())
+        || file.sequence.as_ref().is_some_and(is_unpacked)
         || file.cost.as_ref().is_some_and(SampleCostFile::is_unmeasured);
     let mut evaluated = None;
     if is_left {
@@ -370,7 +374,10 @@ fn show(job: &Job) -> Result<(), CtlError> {
         ("view", job.view.map_or_else(|| "all samples".to_owned(), |view| format!("samples {view}"))),
         (
             "sequences",
-            job.sequence.as_deref().map_or_else(|| "none: each sample is a record".to_owned(), sequence_text),
+            job.sequence.as_deref().map_or_else(
+                || "none: each sample is a record".to_owned(),
+                |sequence| sequence_text(sequence, job.sources.is_empty()),
+            ),
         ),
         ("seed", job.seed.to_string()),
         ("global batch", report::count(job.global_batch.into(), "sample", "samples")),
@@ -399,12 +406,16 @@ fn show(job: &Job) -> Result<(), CtlError> {
 }
 
 /// Describes how documents are packed, for example `of 2 048 tokens, by best fit; pools 7a0d...`.
-fn sequence_text(sequence: &Sequence) -> String {
+fn sequence_text(sequence: &Sequence, is_of_one_dataset: bool) -> String {
     let method = match sequence.packing {
         PackMethod::BestFit { .. } => "by best fit",
         PackMethod::Chunk => "end to end",
     };
-    format!("of {}, {method}; pools {}", report::count(sequence.seq_len.into(), "token", "tokens"), sequence.pools)
+    let pools = match is_of_one_dataset {
+        true => format!("; pools {}", sequence.pools),
+        false => ", each source by itself".to_owned(),
+    };
+    format!("of {}, {method}{pools}", report::count(sequence.seq_len.into(), "token", "tokens"))
 }
 
 /// Describes a column, for example `image: u8 [224, 224, 3] from jpg|png`, or `iso: i64 a number from json at camera.iso, or -1`.

@@ -200,7 +200,7 @@ async fn profile(args: &ProfileArgs, cores: f64, memory_bytes: u64) -> Result<Pr
     Ok(Profile {
         job: open.job.name.clone(),
         samples: open.plan.samples(),
-        dataset_bytes: open.dataset_bytes(),
+        dataset_bytes: open.datasets.bytes(),
         batch_samples: batches.entries_per_rank(nodes),
         machine_cores: machine::cores(),
         machine_memory_bytes: machine::memory_bytes(),
@@ -255,7 +255,7 @@ fn order_costs(open: &OpenJob, nodes: u32, window: u64) -> Costs {
         }
         tally.add(&DealtStep::Sliced { plan: &plan, step, world: nodes });
     }
-    tally.costs(&open.block_bytes())
+    tally.costs(&open.datasets.block_bytes())
 }
 
 fn facts(args: &ProfileArgs, open: &OpenJob, profiler: &Profiler, measurements: &[Measurement]) -> Facts {
@@ -272,7 +272,7 @@ fn facts(args: &ProfileArgs, open: &OpenJob, profiler: &Profiler, measurements: 
         machine_cores: machine::cores(),
         memory_bytes: profiler.memory_bytes,
         slab_bytes: profiler.slab_bytes(),
-        dataset_bytes: open.dataset_bytes(),
+        dataset_bytes: open.datasets.bytes(),
         samples: open.plan.samples(),
         store_bytes_per_s: fetch.store_bytes_per_s(),
         window: open.job.order.window,

@@ -71,9 +71,16 @@ pub(crate) fn fill(job: &JobStatus) -> Option<String> {
 
 /// Says what the sources of a job have given up to its position; `None` if it has one dataset.
 pub(crate) fn sources(job: &JobStatus) -> Option<String> {
+    let words = SampleWords::of(Some(job));
     let text = |of: &SourceStatus| {
-        let given = count(of.samples, "sample", "samples");
-        format!("{given} of {}, {}", of.name, times_and_bad(of))
+        let (given, bad) = (words.count(of.samples), of.bad_sample_count);
+        let text = format!("{given} of {}, {:.2} times through", of.name, of.times);
+        match bad {
+            0 => text,
+            // Sequences are of other things than what is bad.
+            _ if words.are_sequences() => format!("{text}, {}", words.bad(bad)),
+            _ => format!("{text}, {} of it bad", grouped(bad)),
+        }
     };
     let texts: Vec<String> = job.sources.iter().map(text).collect();
     (!texts.is_empty()).then(|| texts.join("; "))
@@ -81,12 +88,9 @@ pub(crate) fn sources(job: &JobStatus) -> Option<String> {
 
 /// Says what a source has given: `336 samples, 1.68 times through, 2 of it bad`.
 pub(crate) fn source_text(of: &SourceStatus) -> String {
-    format!("{}, {}", count(of.samples, "sample", "samples"), times_and_bad(of))
-}
-
-fn times_and_bad(SourceStatus { times, bad_sample_count, .. }: &SourceStatus) -> String {
+    let SourceStatus { samples, times, bad_sample_count, .. } = of;
     let bad = if *bad_sample_count > 0 { format!(", {} of it bad", grouped(*bad_sample_count)) } else { String::new() };
-    format!("{times:.2} times through{bad}")
+    format!("{}, {times:.2} times through{bad}", count(*samples, "sample", "samples"))
 }
 
 /// Says how far the run of a session that is live is, and how long the rest takes: `12 % done, 150 of 1 200 samples ...`.

@@ -33,7 +33,11 @@ impl Job {
         let seed = if mutated(Mutation::ShareOtherSeed) { 0 } else { self.seed };
         let source = match &self.sequence {
             None => fingerprint(&(&self.dataset_fingerprint, seed)),
-            // Which documents a sequence has follows from all documents of the job.
+            // Which documents a sequence has follows from all documents of the job, or of its source.
+            Some(sequence) if !self.sources.is_empty() => {
+                let views: Vec<_> = self.sources.iter().map(|source| source.view).collect();
+                fingerprint(&(&self.dataset_fingerprint, seed, views, sequence))
+            }
             Some(sequence) => fingerprint(&(&self.dataset_fingerprint, seed, &self.view, sequence)),
         };
         let parts = if self.columns.iter().any(Column::is_by_function) {

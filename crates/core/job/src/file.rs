@@ -170,13 +170,13 @@ impl JobFile {
             })?;
         }
         let order = self.order_or(OrderParams { version: 1, lanes: 1, window: 1, shuffle: self.shuffle });
-        let sequence = sequence.map(Box::new);
         let job = if self.source.is_empty() {
+            let sequence = sequence.map(Box::new);
             Job { sequence, columns, ..self.job(Fingerprint(0), 1, order) }
         } else {
             let any = SourceDatasetFacts { given: DatasetFacts::new(Fingerprint(0), 1, 1), ids: 1 };
             let sources = self.read_sources(&vec![any; self.source.len()])?;
-            Job { columns, stages: self.read_stages()?, ..self.job_of_sources(sources, 1) }
+            Job { columns, stages: self.read_stages()?, ..self.job_of_sources(sources, 1, sequence) }
         };
         job.check_parts()?;
         self.mix(&job.columns, 1)?;

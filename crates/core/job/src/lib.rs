@@ -54,7 +54,9 @@ pub use schema::job_file_schema;
 pub use sequence::{LabelRule, Sequence, SequenceFile, SequenceMethod};
 pub use size::Size;
 pub use sound_operation::*;
-pub use sources::{CLASS_NUMBERS, DatasetOfJob, JobSource, JobSourceFile, JobStageFile, SourceDatasetFacts};
+pub use sources::{
+    CLASS_NUMBERS, DatasetOfJob, JobSource, JobSourceFile, JobStageFile, PackedSource, SourceDatasetFacts,
+};
 pub use start::is_name;
 pub use transform::{Returns, ReturnsFile, Transform};
 pub use view::{SamplingFile, ViewFile};
@@ -110,7 +112,10 @@ impl Job {
             })
             .collect();
         let bytes = match (&self.view, &self.mix, &self.sequence) {
-            // A job of sources has none of these.
+            // Of these, a job of sources has sequences alone.
+            (_, _, Some(sequence)) if !sources.is_empty() => {
+                serde_json::to_vec(&(identity, sources, &self.stages, sequence))
+            }
             _ if !self.stages.is_empty() => serde_json::to_vec(&(identity, sources, &self.stages)),
             _ if !sources.is_empty() => serde_json::to_vec(&(identity, sources)),
             (None, None, None) => serde_json::to_vec(&identity),

@@ -73,10 +73,9 @@ pub(super) fn blocks_of(feed: &Feed, sequences: &DatasetSequences, items: &[Item
     let mut pools: Vec<(u32, Position)> = valid.map(|item| (item.located.block, item.at)).collect();
     pools.sort_unstable();
     pools.dedup_by_key(|(pool, _)| *pool);
-    let manifest = feed.datasets.manifest();
     pools
         .into_iter()
-        .flat_map(|(pool, at)| sequences.table.blocks(pool, manifest).map(move |block| (block, at)))
+        .flat_map(|(pool, at)| feed.datasets.blocks_of_pool(sequences, pool).map(move |block| (block, at)))
         .collect()
 }
 
@@ -101,10 +100,9 @@ pub(super) async fn find(feed: &Arc<Feed>, step: &Step, items: &[Item]) -> Resul
     let Some(sequences) = &feed.sequences else { return Ok(None) };
     let job = &feed.session.job;
     let global = sequences.global_batch(job, &feed.plan, (step, feed.session.world)).await?;
-    let pools = sequences.open(job, items).await?;
+    let pools = sequences.open(items).await?;
     let (of_batch, sequences, items) = (feed.clone(), sequences.clone(), items.to_vec());
-    let fill = sequences.table.fill();
-    let pieces = (fill.documents / fill.sequences.max(1) + 1) * items.len() as u64;
+    let pieces = (sequences.mean_documents() + 1) * items.len() as u64;
     let find = move || {
         let (packed, groups) = PackedBatch::of(&of_batch, (&sequences, &pools), items, global);
         let (mut in_memory, mut to_fetch) = (Vec::new(), Vec::new());
@@ -152,12 +150,10 @@ impl PackedBatch {
         let (after, of_after): (Vec<_>, Vec<_>) = beyond.into_iter().unzip();
         pieces.extend(after);
         documents.extend(of_after);
-        let manifest = feed.datasets.manifest();
         let mut samples: Vec<BatchSample> = (0..)
             .zip(documents)
             .map(|(number, (at, pool, document))| {
-                let id = sequences.table.document(pool, document);
-                let block = manifest.block_of(id.0).expect("a document lies in a block");
+                let (id, block) = feed.datasets.document(sequences, pool, document);
                 BatchSample::at(number, at, id, block)
             })
             .collect();

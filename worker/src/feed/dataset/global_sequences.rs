@@ -44,7 +44,7 @@ impl DatasetSequences {
         let cell = self.global_batches.cell((*step, world));
         let made = cell.get_or_try_init(|| async {
             let items = plan.step_items(step);
-            let pools = self.open(job, &items).await?;
+            let pools = self.open(&items).await?;
             let (sequences, cost) = (self.clone(), job.cost);
             if items.len() <= FEW_SEQUENCES {
                 return Ok(Arc::new(sequences.of_all(&pools, items, (cost, world))));

@@ -56,7 +56,7 @@ impl Datasets {
         }
         let opened = named.into_iter().map(|dataset| async move {
             let fingerprint = dataset.fingerprint.expect("a valid job says which dataset it is");
-            let of_job = DatasetOfJob { source: None, url: &dataset.url, fingerprint, view: None };
+            let of_job = DatasetOfJob { source: None, url: &dataset.url, fingerprint, view: None, pools: None };
             let fields: Vec<String> = dataset.fields().map(str::to_owned).collect();
             Ok::<_, FeedError>((dataset.clone(), DatasetView::new(self.open_one(job, of_job).await?, &fields)))
         });

@@ -4,15 +4,15 @@ use std::sync::Arc;
 
 use futures::future::try_join_all;
 use spdl_job::Job;
-use spdl_sequence::Pools;
 use spdl_shard::{
-    manifest::{Block, Manifest},
+    manifest::Block,
     samples::{JobSamples, plan_of},
 };
 use spdl_types::{SampleId, SessionId};
 
 use super::{
     DatasetSequences, DatasetView, FeedError, IndexHold, OpenDataset, PlanKey, PlannedJob, SizedSamples, SoundDatasets,
+    sequences::PoolOfDataset,
 };
 use crate::fetch::{BlockKey, BlockPlace, FetchError, Fetcher, Peers, PlannedBlocks, ShardObject, WorkingWindow};
 
@@ -43,16 +43,18 @@ impl OpenDatasets {
             return Ok(planned);
         }
         let samples = self.0.iter().zip(job.datasets()).map(|(dataset, of_job)| async move {
-            let samples = dataset.samples(of_job.view, sequence.map(|sequence| sequence.pools)).await;
+            let samples = dataset.samples(of_job.view, of_job.pools).await;
             samples.map_err(|source| unread(of_job.url, source))
         });
         let samples: Vec<JobSamples> = try_join_all(samples).await?;
         let datasets: Vec<_> = self.0.iter().map(|dataset| dataset.manifest()).zip(&samples).collect();
         let plan = plan_of(job, &datasets);
         let plan = plan.map_err(|source| FeedError::Order { job: job.name.clone(), source: Arc::new(source) })?;
-        let sequences = samples[0].sequences().zip(sequence).map(|(table, sequence)| {
-            let at = (first.store.clone(), first.requests.clone());
-            Arc::new(DatasetSequences::new(job, sequence, table.clone(), at))
+        let packed =
+            self.0.iter().zip(&samples).map(|(dataset, samples)| Some((dataset.clone(), samples.sequences()?.clone())));
+        let packed: Option<Vec<_>> = packed.collect();
+        let sequences = packed.zip(sequence).map(|(packed, sequence)| {
+            Arc::new(DatasetSequences::new(job, sequence, packed.into_iter(), first.requests.clone()))
         });
         let (mut plan, mut sized) = (plan, None);
         if let Some((cost, sizes)) = cost {
@@ -86,7 +88,7 @@ pub(crate) struct SourceBlock<'d> {
 
 impl FeedDatasets {
     /// Creates what the ranks of a session read of datasets: these fields, and blocks that they exchange with other workers. The blocks of
-    /// the plan may be `pools` of the dataset's.
+    /// the plan may be pools of the datasets'.
     pub(crate) fn new(
         datasets: &OpenDatasets,
         fields: &[String],
@@ -94,21 +96,38 @@ impl FeedDatasets {
         (planned, peers): (&PlannedJob, &Peers),
     ) -> Self {
         let (mut first_block, mut first_sample) = (0, 0);
-        let pools: Option<Arc<Pools>> = planned.sequences.as_ref().map(|sequences| sequences.table.pools().clone());
-        let views = datasets.0.iter().map(|dataset| {
+        let views = datasets.0.iter().enumerate().map(|(number, dataset)| {
             let (block, sample) = (first_block, first_sample);
             first_block += dataset.manifest().block_count();
             first_sample += dataset.manifest().samples();
-            let blocks = PlannedBlocks { pools: pools.clone(), first: block };
+            let blocks = match &planned.sequences {
+                Some(sequences) => sequences.planned_blocks(number),
+                None => PlannedBlocks { pools: None, first: block },
+            };
             let view = DatasetView::new(dataset.clone(), fields).shared(session, (&planned.plan, blocks), peers);
             FeedDataset { view: view.into(), first_block: block, first_sample: sample }
         });
         Self(views.collect())
     }
 
-    /// Returns the manifest of the first dataset: the only one, unless the job has sources.
-    pub(crate) fn manifest(&self) -> &Manifest {
-        self.0[0].view.manifest()
+    /// Iterates over the blocks that hold documents of a pool of the job.
+    pub(crate) fn blocks_of_pool<'d>(
+        &'d self,
+        sequences: &'d DatasetSequences,
+        pool: u32,
+    ) -> impl Iterator<Item = u32> + use<'d> {
+        let PoolOfDataset { dataset, table, pool } = sequences.of(pool);
+        let FeedDataset { view, first_block, .. } = &self.0[dataset];
+        table.blocks(pool, view.manifest()).map(move |block| first_block + block)
+    }
+
+    /// Returns document number `document` of a pool of the job, as a sample of the datasets, and its block.
+    pub(crate) fn document(&self, sequences: &DatasetSequences, pool: u32, document: u32) -> (SampleId, u32) {
+        let PoolOfDataset { dataset, table, pool } = sequences.of(pool);
+        let FeedDataset { view, first_block, first_sample } = &self.0[dataset];
+        let SampleId(id) = table.document(pool, document);
+        let block = view.manifest().block_of(id).expect("a document lies in a block");
+        (SampleId(first_sample + id), first_block + block)
     }
 
     /// Iterates over the datasets.

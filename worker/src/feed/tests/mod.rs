@@ -4,6 +4,7 @@ mod balance;
 mod dataset_sounds;
 mod files;
 pub(crate) mod fixture;
+mod packed_sources;
 mod parts;
 mod picture_parts;
 mod recorded;

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use spdl_dataset::{EvaluatedSequences, IndexOptions, SequenceRequest, evaluate_sequences, index};
-use spdl_job::{JobFile, layout::Entry};
+use spdl_job::{JobFile, SourceDatasetFacts, layout::Entry};
 use spdl_shard::{samples::JobSamples, store::DatasetStore};
 
 use super::{
@@ -14,16 +14,25 @@ use super::{
 use crate::decode::count_tokens;
 
 /// Tokens of a sequence.
-const SEQ_LEN: usize = 512;
+pub(super) const SEQ_LEN: usize = 512;
 const EOS: i32 = 5000;
+/// The columns of a job of sequences.
+pub(super) const COLUMNS: &str = r#"[
+    { name = "tokens", from = "input_ids|txt|tokens", decode = "tokens" },
+    { name = "labels", decode = "labels", follows = "tokens" },
+    { name = "positions", decode = "positions", follows = "tokens" },
+    { name = "lengths", decode = "document_lengths", follows = "tokens" },
+    { name = "document_ids", decode = "document_ids", follows = "tokens" },
+    { name = "loss_mask", decode = "loss_mask", follows = "tokens", dtype = "u8" },
+]"#;
 
 /// A sequence as a trainer sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Row {
-    id: u64,
+    pub(super) id: u64,
     flags: u32,
-    tokens: Vec<i32>,
-    labels: Vec<i64>,
+    pub(super) tokens: Vec<i32>,
+    pub(super) labels: Vec<i64>,
     positions: Vec<i32>,
     pub(super) lengths: Vec<i32>,
     document_ids: Vec<i32>,
@@ -56,20 +65,22 @@ async fn packed_of(
             epochs = 2
             {more}
             sequence = {{ seq_len = {SEQ_LEN}, pool_tokens = 60000, {sequence} }}
-            column = [
-                {{ name = "tokens", from = "input_ids|txt|tokens", decode = "tokens" }},
-                {{ name = "labels", decode = "labels", follows = "tokens" }},
-                {{ name = "positions", decode = "positions", follows = "tokens" }},
-                {{ name = "lengths", decode = "document_lengths", follows = "tokens" }},
-                {{ name = "document_ids", decode = "document_ids", follows = "tokens" }},
-                {{ name = "loss_mask", decode = "loss_mask", follows = "tokens", dtype = "u8" }},
-            ]
+            column = {COLUMNS}
         "#,
         fixture.job.dataset
     );
     let mut job = JobFile::parse(&text, "job.toml").unwrap();
+    let (evaluated, facts) = pack(&job, &fixture.job.dataset).await;
+    job.sequence.as_mut().unwrap().pools = Some(evaluated.made.fingerprint);
+    fixture.job = job.freeze(&facts.given).unwrap();
+    let resources = knowing(&evaluated, PLENTY);
+    (fixture, resources, evaluated)
+}
+
+/// Packs the documents of a dataset as a job says. Returns the facts about the sequences, too.
+pub(super) async fn pack(job: &JobFile, dataset: &str) -> (EvaluatedSequences, SourceDatasetFacts) {
     let keys = job.sequence_keys().unwrap().expect("the job packs");
-    let store = DatasetStore::open(&fixture.job.dataset).unwrap();
+    let store = DatasetStore::open(dataset).unwrap();
     let manifest = store.manifest().await.unwrap();
     let request = SequenceRequest {
         from: ["input_ids", "txt", "tokens"].map(str::to_owned).into(),
@@ -81,11 +92,8 @@ async fn packed_of(
         loss: None,
     };
     let evaluated = evaluate_sequences(&store, &manifest, request, &|_| ()).await.unwrap();
-    job.sequence.as_mut().unwrap().pools = Some(evaluated.made.fingerprint);
-    let facts = JobSamples::Sequences(evaluated.table.clone()).facts(&manifest);
-    fixture.job = job.freeze(&facts).unwrap();
-    let resources = knowing(&evaluated, PLENTY);
-    (fixture, resources, evaluated)
+    let given = JobSamples::Sequences(evaluated.table.clone()).facts(&manifest);
+    (evaluated, SourceDatasetFacts { given, ids: manifest.samples() })
 }
 
 /// Returns new resources that know what was packed, with this memory.
@@ -326,7 +334,7 @@ async fn a_piece_of_a_long_document_reads_its_own_tokens_alone() {
 }
 
 /// Returns what each batch says of the learned labels of its global batch.
-async fn loss_tokens(resources: &Arc<Resources>, session: &Session) -> Vec<Option<u64>> {
+pub(super) async fn loss_tokens(resources: &Arc<Resources>, session: &Session) -> Vec<Option<u64>> {
     let mut feed = start(resources, session, 0, Position::START);
     let mut all = Vec::new();
     loop {

@@ -18,6 +18,11 @@ pub(super) fn file(sample: u64) -> Vec<u8> {
     if sample == BAD {
         ids[2] = 1000;
     }
+    npy(&ids)
+}
+
+/// Returns the file of an array of ids.
+pub(super) fn npy(ids: &[u16]) -> Vec<u8> {
     let header = format!("{{'descr': '<u2', 'fortran_order': False, 'shape': ({},), }}\n", ids.len());
     let length = u16::try_from(header.len()).unwrap().to_le_bytes();
     let elements: Vec<u8> = ids.iter().flat_map(|id| id.to_le_bytes()).collect();

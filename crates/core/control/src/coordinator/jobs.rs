@@ -312,14 +312,25 @@ fn sources_text(job: &Job) -> String {
     }
     let of = |source: &JobSource| {
         let JobSource {
-            name, dataset, dataset_fingerprint, view, weight, lanes, window, max_epochs, when_done, ..
+            name,
+            dataset,
+            dataset_fingerprint,
+            view,
+            weight,
+            lanes,
+            window,
+            max_epochs,
+            when_done,
+            packed,
+            ..
         } = source;
         let view = view.map_or_else(String::new, |view| format!(", samples {view}"));
+        let pools = packed.map_or_else(String::new, |packed| format!(", pools {}", packed.pools));
         let most = max_epochs.map_or_else(String::new, |most| format!(", at most {most} times"));
         let then = when_done.map_or_else(String::new, |then| format!(", then {}", then.name()));
         let dataset = redact(dataset);
         format!(
-            "{name}: {weight} of 65536 from {dataset}, fingerprint {dataset_fingerprint}{view}, lanes {lanes}, window {window}{most}{then}"
+            "{name}: {weight} of 65536 from {dataset}, fingerprint {dataset_fingerprint}{view}{pools}, lanes {lanes}, window {window}{most}{then}"
         )
     };
     job.sources.iter().map(of).collect::<Vec<_>>().join("; ")

@@ -1,14 +1,14 @@
 //! What the status of a job says of its sequences.
 
 use serde::{Deserialize, Serialize};
-use spdl_job::Sequence;
+use spdl_job::Job;
 
-/// What the sequences of a job hold, in each epoch.
+/// What the sequences of a job hold, in each epoch; of several sources in round numbers, by their shares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[allow(missing_docs)]
 pub struct SequenceStatus {
     pub seq_len: u32,
-    /// Documents that are packed, and those that are left out.
+    /// Documents that are packed, and those that are left out, of all sources.
     pub documents: u64,
     pub tokens: u64,
     /// Places without a token.
@@ -16,10 +16,11 @@ pub struct SequenceStatus {
 }
 
 impl SequenceStatus {
-    pub(super) fn of(sequence: &Sequence, sequences: u64) -> Self {
-        let Sequence { seq_len, documents, tokens, .. } = *sequence;
-        let padding = sequences.saturating_mul(seq_len.into()).saturating_sub(tokens);
-        Self { seq_len, documents, tokens, padding }
+    /// Returns those of a job; `None` if its samples are no sequences.
+    pub(super) fn of(job: &Job) -> Option<Self> {
+        let (sequence, tokens) = (job.sequence.as_deref()?, job.epoch_tokens());
+        let padding = job.samples.saturating_mul(sequence.seq_len.into()).saturating_sub(tokens);
+        Some(Self { seq_len: sequence.seq_len, documents: sequence.documents, tokens, padding })
     }
 
     /// Returns the share of places that hold a token.

@@ -335,7 +335,7 @@ impl CoordinatorCore {
             bad_sample_count: state.ledger.count(),
             bad_fraction: state.ledger.fraction(&job),
             bad_sample_list: state.ledger.listed(&job, SHOWN_BAD_SAMPLES),
-            sequence: job.sequence.as_deref().map(|sequence| SequenceStatus::of(sequence, job.samples)),
+            sequence: SequenceStatus::of(&job),
             sources: SourceStatus::of(state, acknowledged),
             changes: self.job_changes(state),
             dataset: job.dataset_text_at(acknowledged),

@@ -56,14 +56,19 @@ impl Job {
     }
 
     /// Returns among how many samples bad ones are counted: where samples are sequences, these are documents. Of several sources, they are
-    /// the different samples that come in an epoch, with the weights that they have where they begin.
+    /// the different samples that come in an epoch, with the weights that they have where they begin, or as many documents as these have on
+    /// average.
     #[must_use]
     pub fn countable_samples(&self) -> u64 {
         if !self.sources.is_empty() {
             let of = |(number, source): (usize, &JobSource)| {
-                ((self.samples as f64 * self.first_share(number)).ceil() as u64).min(source.samples)
+                let samples = ((self.samples as f64 * self.first_share(number)).ceil() as u64).min(source.samples);
+                source.packed.map_or(samples, |packed| {
+                    let documents = u128::from(samples) * u128::from(packed.documents);
+                    u64::try_from(documents.div_ceil(u128::from(source.samples.max(1)))).unwrap_or(u64::MAX)
+                })
             };
-            return self.sources.iter().enumerate().map(of).sum();
+            return self.sources.iter().enumerate().map(of).fold(0, u64::saturating_add);
         }
         self.sequence.as_ref().map_or(self.samples, |sequence| sequence.documents)
     }

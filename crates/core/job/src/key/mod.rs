@@ -89,11 +89,11 @@ macro_rules! job_keys {
             #[serde(default, skip_serializing_if = "Vec::is_empty")]
             pub source: Vec<JobSourceFile>,
             /// For jobs with `sequence`, in place of `total_samples`: the number of tokens, counted as places of sequences, after which the
-            /// run ends. It is at least `seq_len`. Default: none; the run ends with its epochs.
+            /// run ends; with `source`, those of an epoch. It is at least `seq_len`. Default: none; see `total_samples`.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             pub total_tokens: Option<u64>,
             /// For jobs with `source`: other weights of the sources from a sample of the training on, each in a table `[[stage]]`, in
-            /// the order of `from`: at most 64. It needs `total_samples`. Default: none; the weights stay.
+            /// the order of `from`: at most 64. It needs `total_samples` or `total_tokens`. Default: none; the weights stay.
             #[serde(default, skip_serializing_if = "Vec::is_empty")]
             pub stage: Vec<JobStageFile>,
             /// Samples that do not come any more from a sample of the training on, each list in a table `[[redaction]]`, in the order of

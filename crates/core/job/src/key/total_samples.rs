@@ -1,4 +1,4 @@
-//! After how many samples or tokens a run ends. Of several sources, `total_samples` is the length of an epoch instead.
+//! After how many samples or tokens a run ends. Of several sources, this is the length of an epoch instead.
 
 use super::{JobFile, PlainKey};
 use crate::{JobError, check::wrong};
@@ -31,9 +31,11 @@ impl PlainKey for TotalSamples {
 impl JobFile {
     /// Returns the number of samples after which a run of one dataset ends; `None` if it ends with its epochs.
     pub(super) fn run_samples(&self) -> Option<u64> {
-        if !self.source.is_empty() {
-            return None;
-        }
+        self.total().filter(|_| self.source.is_empty())
+    }
+
+    /// Returns the number of samples that the file gives, itself or by tokens: of a run, or of an epoch of several sources.
+    pub(crate) fn total(&self) -> Option<u64> {
         let of_tokens = |tokens: u64| Some(tokens / u64::from(self.sequence.as_ref()?.seq_len.max(1)));
         self.total_samples.or_else(|| self.total_tokens.and_then(of_tokens))
     }

@@ -66,7 +66,7 @@ pub struct SequenceFile {
     /// Whether the id that `eos` puts after a document is learned. Default: `true`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub eos_in_loss: Option<bool>,
-    /// The fingerprint of the table of pools, which `spdl-ctl plan` prints. Default: set when the job is created.
+    /// For jobs of one `dataset`: the fingerprint of the table of pools, which `spdl-ctl plan` prints. Default: set when the job is created.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]
     pub pools: Option<Fingerprint>,
@@ -94,11 +94,11 @@ pub struct Sequence {
     pub packing: PackMethod,
     /// The least tokens of a pool, whose documents are packed together.
     pub pool_tokens: u64,
-    /// Identifies the table of pools, with the number of sequences in each.
+    /// Identifies the table of pools, with the number of sequences in each, or those of all sources.
     pub pools: Fingerprint,
-    /// Number of documents, among which bad ones are counted.
+    /// Number of documents, of all sources. Bad ones are counted among those that come.
     pub documents: u64,
-    /// Number of tokens in all sequences.
+    /// Number of tokens in all sequences, of all sources.
     pub tokens: u64,
     /// Whether labels and positions go on across the ends of documents.
     pub cross_documents: bool,

@@ -4,6 +4,7 @@ use super::{
     tests::{TWO, error, frozen},
     *,
 };
+use crate::ENDLESS_EPOCHS;
 use spdl_order::BlendStage;
 
 /// Returns a job of `web`, of 70,000 samples, and `code`, of 6,000, with these keys of `code` and more tables; 10 epochs of 10,000.

@@ -1,8 +1,8 @@
-//! Sources that are used up: the stages that follow from `max_epochs` and `when_done`.
+//! How often sources may come: the check of `max_epochs`, and the stages that follow from it and `when_done` where sources are used up.
 
-use spdl_order::{BlendStage, SourceLimit, stages_with_limits};
+use spdl_order::{BLEND_PERIOD, BlendStage, SourceLimit, stages_with_limits};
 
-use crate::{Job, JobError, JobSource, check::wrong};
+use crate::{ENDLESS_EPOCHS, Job, JobError, JobSource, check::wrong};
 
 impl JobSource {
     /// Returns how many samples it gives, if something happens then.
@@ -13,6 +13,31 @@ impl JobSource {
 }
 
 impl Job {
+    /// Checks that no source comes more often than it may in the epochs of the job. A sample more in an epoch does not count: that is how exact the
+    /// share of a source is. A run without an end of its own stops where its trainer stops, so nothing is known of it.
+    ///
+    /// # Errors
+    /// [`JobError::Key`] for the first source that does.
+    pub fn check_max_epochs(&self) -> Result<(), JobError> {
+        if self.epochs >= ENDLESS_EPOCHS {
+            return Ok(());
+        }
+        let delivered = self.samples.saturating_mul(self.epochs);
+        for (number, source) in self.sources.iter().enumerate() {
+            let Some(max_epochs) = source.max_epochs.filter(|_| source.when_done.is_none()) else { continue };
+            let most = u128::from(source.samples) * u128::from(max_epochs) * u128::from(BLEND_PERIOD);
+            let rounding = (u128::from(self.epochs) + self.stages.len() as u128) * u128::from(BLEND_PERIOD);
+            if self.parts_given(number, delivered) > most + rounding {
+                let problem = format!(
+                    "is read {} times; `max_epochs` is {max_epochs}: lower its weight, `total_samples` or `epochs`",
+                    shown_times(self.times_read(number, delivered), max_epochs)
+                );
+                return Err(wrong(&self.name, format!("source `{}`", source.name), problem));
+            }
+        }
+        Ok(())
+    }
+
     /// Returns the job with the stages that follow from sources which are used up, in place of those that it has: see
     /// [`stages_with_limits`].
     ///
@@ -109,4 +134,13 @@ impl Job {
 /// Returns the problem of a stage that begins after the end.
 fn past_the_end(end: u64) -> String {
     format!("is past the end of the stream: after {end} samples a source is used up that ends it")
+}
+
+/// Returns a number of times above a whole number with as many digits as show that, for example 3.2 or 2.0001.
+fn shown_times(times: f64, above: u32) -> String {
+    let digits = (1..9).find(|digits| {
+        let text = format!("{times:.digits$}");
+        text.parse::<f64>().is_ok_and(|shown| shown > f64::from(above))
+    });
+    format!("{times:.0$}", digits.unwrap_or(9))
 }

@@ -2,6 +2,7 @@
 //! the weights.
 
 mod limits;
+mod packed;
 mod stages;
 
 use std::ops::Range;
@@ -10,9 +11,9 @@ use serde::{Deserialize, Serialize};
 use spdl_order::{BLEND_PERIOD, DatasetFacts, MAX_SOURCES, OrderParams, WhenDone, blend_weights, samples_once_through};
 use spdl_types::{Fingerprint, Position};
 
-pub use self::stages::JobStageFile;
+pub use self::{packed::PackedSource, stages::JobStageFile};
 use super::{
-    Column, ColumnKind, ENDLESS_EPOCHS, Job, JobError, JobFile, KeyProblem, OrderFile, ViewFile, check::wrong,
+    Column, ColumnKind, Job, JobError, JobFile, KeyProblem, OrderFile, Sequence, ViewFile, check::wrong,
     decoded_columns, is_name,
 };
 
@@ -40,7 +41,7 @@ pub struct JobSourceFile {
     /// `when_done` says happens. Default: as often as its weight says; it begins again each time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_epochs: Option<u32>,
-    /// What happens when its samples have come `max_epochs` times. It needs `total_samples`. Default: a job in which they would come more
+    /// What happens when its samples have come `max_epochs` times. It needs `total_samples` or `total_tokens`. Default: a job in which they would come more
     /// often is refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub when_done: Option<WhenDone>,
@@ -50,6 +51,11 @@ pub struct JobSourceFile {
     /// How well its samples are shuffled. Default: that of the job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub order: Option<OrderFile>,
+    /// For jobs with `sequence`: the fingerprint of the table of pools of its documents, which `spdl-ctl plan` prints. Default: set when the
+    /// job is created.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
+    pub pools: Option<Fingerprint>,
 }
 
 /// A source of a job.
@@ -64,9 +70,9 @@ pub struct JobSource {
     /// Fingerprint of the samples of its dataset that it gives; `None` if these are all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub view: Option<Fingerprint>,
-    /// Number of samples that it gives before it begins again.
+    /// Number of samples that it gives before it begins again: those of its dataset or view, or the sequences that these are packed into.
     pub samples: u64,
-    /// Number of samples of its dataset, in the view or not. The ids of the next source begin after as many.
+    /// Number of samples of its dataset, in the view or not. The ids of those of the next source begin after as many.
     pub ids: u64,
     /// How many of 65536 samples it gives, up to the first stage with other weights.
     pub weight: u32,
@@ -80,6 +86,9 @@ pub struct JobSource {
     /// What happens then; `None` if it must not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub when_done: Option<WhenDone>,
+    /// How its documents are packed, if the samples of the job are sequences.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub packed: Option<PackedSource>,
 }
 
 /// The facts about the dataset of a source that creating a job needs.
@@ -102,6 +111,8 @@ pub struct DatasetOfJob<'j> {
     pub fingerprint: Fingerprint,
     /// Fingerprint of its samples that the job delivers; `None` if these are all.
     pub view: Option<Fingerprint>,
+    /// Fingerprint of the table of pools that its documents are packed into, if the samples of the job are sequences.
+    pub pools: Option<Fingerprint>,
 }
 
 impl JobSource {
@@ -128,8 +139,8 @@ impl JobSource {
         if self.samples == 0 {
             return Err(("dataset", format!("`{}` has no samples", self.dataset)));
         }
-        // A view can give samples several times.
-        let most = if self.view.is_none() { self.ids } else { MAX_IDS };
+        // A view can give samples several times, and a document can fill many sequences.
+        let most = if self.view.is_none() && self.packed.is_none() { self.ids } else { MAX_IDS };
         if self.samples > most || self.ids > MAX_IDS {
             return Err(("dataset", format!("has {} samples of {}", self.samples, self.ids)));
         }
@@ -184,9 +195,11 @@ impl JobFile {
                 self.check_without_classes(&columns)?;
             }
         }
-        let samples = self.total_samples.unwrap_or_else(|| once_through(&sources));
-        let stages = self.read_stages()?;
-        let job = Job { columns, stages, ..self.job_of_sources(sources, samples) }.with_limits()?.counting_bad_by(self);
+        self.check_pools_of_sources()?;
+        let samples = self.total().unwrap_or_else(|| once_through(&sources));
+        let (stages, sequence) = (self.read_stages()?, self.sequence_keys()?);
+        let job = Job { columns, stages, ..self.job_of_sources(sources, samples, sequence) };
+        let job = job.with_limits()?.counting_bad_by(self);
         job.check()?;
         job.check_max_epochs()?;
         Ok(job)
@@ -204,18 +217,19 @@ impl JobFile {
         let evaluated = |view: &Option<ViewFile>| view.as_ref().and_then(|view| view.samples);
         let pools = self.sequence.as_ref().and_then(|sequence| sequence.pools);
         let only = self.source.is_empty().then_some((&mut self.dataset, [evaluated(&self.view), pools]));
-        let sources = self.source.iter_mut().map(move |source| (&mut source.dataset, [evaluated(&source.view), None]));
+        let sources = self.source.iter_mut().map(move |source| (&mut source.dataset, [evaluated(&source.view), source.pools]));
         only.into_iter().chain(sources)
     }
 
     /// Returns the job of these sources, without its columns.
-    pub(super) fn job_of_sources(&self, sources: Vec<JobSource>, samples: u64) -> Job {
+    pub(super) fn job_of_sources(&self, sources: Vec<JobSource>, samples: u64, sequence: Option<Sequence>) -> Job {
         let fingerprints: Vec<Fingerprint> = sources.iter().map(|source| source.dataset_fingerprint).collect();
         let fingerprint = Fingerprint::of(&serde_json::to_vec(&fingerprints).expect("plain data serialises"));
         let lanes = sources.iter().map(|source| source.lanes).max().unwrap_or(1);
         let window = sources.iter().map(|source| source.window).max().unwrap_or(1);
         let order = OrderParams { version: 1, lanes, window, shuffle: self.shuffle };
-        Job { sources, ..self.job(fingerprint, samples, order) }
+        let sequence = sequence.map(|sequence| Box::new(sequence.of_sources(&sources)));
+        Job { sources, sequence, ..self.job(fingerprint, samples, order) }
     }
 
     /// Returns the sources for datasets with these facts.
@@ -269,6 +283,11 @@ impl JobFile {
                     window: window.unwrap_or(of_share),
                     max_epochs: file.max_epochs,
                     when_done: file.when_done,
+                    packed: self.sequence.as_ref().map(|_| PackedSource {
+                        pools: file.pools.unwrap_or(Fingerprint(0)),
+                        documents: given.documents,
+                        tokens: given.tokens,
+                    }),
                 }
             });
         Ok(sources.collect())
@@ -298,25 +317,23 @@ impl JobFile {
         if self.view.is_some() {
             return refuse("view", "is for jobs of one `dataset`; write `view` in each `source`");
         }
-        if self.sequence.is_some() {
-            return refuse("sequence", ONE_DATASET);
-        }
         if self.mix.is_some() {
             return refuse("mix", ONE_DATASET);
         }
         let ends_early = |source: &JobSourceFile| matches!(source.when_done, Some(WhenDone::Stop | WhenDone::Reweight));
-        if self.total_samples.is_none() && self.source.iter().any(ends_early) {
+        if self.total().is_none() && self.source.iter().any(ends_early) {
             return refuse(
                 "total_samples",
                 "is missing; a job with `when_done` needs the length of an epoch: the most that comes of one",
             );
         }
-        if self.total_samples.is_none() && !self.stage.is_empty() {
+        if self.total().is_none() && !self.stage.is_empty() {
             return refuse(
                 "total_samples",
                 "is missing; a job with `stage` needs the length of an epoch, so that a stage more does not change it",
             );
         }
+        self.check_packed_sources()?;
         for JobSourceFile { name, view, .. } in &self.source {
             if let Some(view) = view {
                 let of_source = |(key, problem)| wrong(&self.name, format!("source `{name}`: `view.{key}`"), problem);
@@ -333,7 +350,8 @@ impl Job {
     pub fn datasets(&self) -> Vec<DatasetOfJob<'_>> {
         if self.sources.is_empty() {
             let (url, fingerprint, view) = (self.dataset.as_str(), self.dataset_fingerprint, self.view);
-            return vec![DatasetOfJob { source: None, url, fingerprint, view }];
+            let pools = self.sequence.as_ref().map(|sequence| sequence.pools);
+            return vec![DatasetOfJob { source: None, url, fingerprint, view, pools }];
         }
         self.sources
             .iter()
@@ -342,12 +360,13 @@ impl Job {
                 url: &source.dataset,
                 fingerprint: source.dataset_fingerprint,
                 view: source.view,
+                pools: source.packed.map(|packed| packed.pools),
             })
             .collect()
     }
 
-    /// Returns the number below which all ids of samples are, if the job says it: of a view and of documents in sequences they are those
-    /// of a dataset that may have more.
+    /// Returns the number below which all ids of the datasets' samples are, if the job says it: of a view and of documents in sequences they
+    /// are those of a dataset that may have more.
     #[must_use]
     pub fn id_bound(&self) -> Option<u64> {
         match (self.sources.is_empty(), self.view, &self.sequence) {
@@ -357,7 +376,8 @@ impl Job {
         }
     }
 
-    /// Iterates over the sources, with the ids of their samples.
+    /// Iterates over the sources, with the ids of the samples of their datasets, by which bad ones are counted. Where samples of the job are
+    /// sequences, these are documents.
     pub fn source_ids(&self) -> impl Iterator<Item = (&JobSource, Range<u64>)> {
         self.sources.iter().scan(0, |end, source| {
             let first = *end;
@@ -366,7 +386,7 @@ impl Job {
         })
     }
 
-    /// Returns the source that has a sample; `None` for a job of one dataset, and for a sample that no source has.
+    /// Returns the source whose dataset has a sample; `None` for a job of one dataset, and for a sample that no source has.
     #[must_use]
     pub fn source_of(&self, spdl_types::SampleId(id): spdl_types::SampleId) -> Option<&JobSource> {
         self.source_ids().find(|(_, ids)| ids.contains(&id)).map(|(source, _)| source)
@@ -409,9 +429,8 @@ impl Job {
 
     /// Checks the sources of a job, as far as it does not matter how many samples it delivers.
     pub(super) fn check_sources(&self) -> Result<(), JobError> {
-        let Self { name, sources, view, mix, sequence, dataset, .. } = self;
+        let Self { name, sources, view, mix, dataset, .. } = self;
         let one = [("dataset", !dataset.is_empty()), ("view", view.is_some()), ("mix", mix.is_some())];
-        let one = one.into_iter().chain([("sequence", sequence.is_some())]);
         if let Some((key, _)) = one.into_iter().find(|(_, is_there)| *is_there) {
             return Err(wrong(name, format!("`{key}`"), ONE_DATASET));
         }
@@ -432,33 +451,13 @@ impl Job {
             return Err(wrong(name, "`source`", problem));
         }
         self.check_stages()?;
-        if sources.iter().try_fold(0_u64, |sum, source| sum.checked_add(source.ids)).is_none_or(|sum| sum > MAX_IDS) {
+        self.check_packed()?;
+        let is_too_large = |count: fn(&JobSource) -> u64| {
+            sources.iter().try_fold(0_u64, |sum, source| sum.checked_add(count(source))).is_none_or(|sum| sum > MAX_IDS)
+        };
+        let sequences = |source: &JobSource| source.packed.map_or(0, |_| source.samples);
+        if is_too_large(|source| source.ids) || is_too_large(sequences) {
             return Err(wrong(name, "`source`", "has more than 2^62 samples in all"));
-        }
-        Ok(())
-    }
-
-    /// Checks that no source comes more often than it may in the epochs of the job. A sample more in an epoch does not count: that is how exact the
-    /// share of a source is. A run without an end of its own stops where its trainer stops, so nothing is known of it.
-    ///
-    /// # Errors
-    /// [`JobError::Key`] for the first source that does.
-    pub fn check_max_epochs(&self) -> Result<(), JobError> {
-        if self.epochs >= ENDLESS_EPOCHS {
-            return Ok(());
-        }
-        let delivered = self.samples.saturating_mul(self.epochs);
-        for (number, source) in self.sources.iter().enumerate() {
-            let Some(max_epochs) = source.max_epochs.filter(|_| source.when_done.is_none()) else { continue };
-            let most = u128::from(source.samples) * u128::from(max_epochs) * u128::from(BLEND_PERIOD);
-            let rounding = (u128::from(self.epochs) + self.stages.len() as u128) * u128::from(BLEND_PERIOD);
-            if self.parts_given(number, delivered) > most + rounding {
-                let problem = format!(
-                    "is read {} times; `max_epochs` is {max_epochs}: lower its weight, `total_samples` or `epochs`",
-                    shown_times(self.times_read(number, delivered), max_epochs)
-                );
-                return Err(wrong(&self.name, format!("source `{}`", source.name), problem));
-            }
         }
         Ok(())
     }
@@ -469,17 +468,10 @@ fn is_whole(weights: impl IntoIterator<Item = u32>) -> bool {
     weights.into_iter().try_fold(0_u32, u32::checked_add) == Some(BLEND_PERIOD)
 }
 
-/// Returns a number of times above a whole number with as many digits as show that, for example 3.2 or 2.0001.
-fn shown_times(times: f64, above: u32) -> String {
-    let digits = (1..9).find(|digits| {
-        let text = format!("{times:.digits$}");
-        text.parse::<f64>().is_ok_and(|shown| shown > f64::from(above))
-    });
-    format!("{times:.0$}", digits.unwrap_or(9))
-}
-
 #[cfg(test)]
 mod limit_tests;
+#[cfg(test)]
+mod packed_tests;
 #[cfg(test)]
 mod stage_tests;
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! What a job file with sources becomes, and what is refused.
 
 use super::*;
+use crate::ENDLESS_EPOCHS;
 use spdl_types::SampleId;
 
 pub(super) const TWO: &str = "[[source]]\nname = \"web\"\ndataset = \"/web\"\nweight = 7\n\
@@ -87,7 +88,7 @@ fn keys_that_contradict_sources_are_refused() {
         ("total_samples = 0", TWO.to_owned(), "`total_samples` must be at least 1"),
         ("view = { first = 9 }", TWO.to_owned(), "`view` is for jobs of one `dataset`; write `view` in each `source`"),
         ("mix = { mixup = 0.2 }", TWO.to_owned(), "`mix` is for jobs of one `dataset`"),
-        ("sequence = { seq_len = 8 }", TWO.to_owned(), "`sequence` is for jobs of one `dataset`"),
+        ("sequence = { seq_len = 8 }", TWO.to_owned(), "column `label`: `decode` is `int`, and a sample of a job with"),
         ("", TWO.replace("weight = 3", "weight = 0"), "source `code`: `weight` is 0; it must be a number above 0"),
         ("", TWO.replace("weight = 3", "weight = nan"), "source `code`: `weight` is NaN"),
         ("", TWO.replace("\"code\"", "\"web\""), "source `web` appears twice"),

@@ -10,10 +10,10 @@ use spdl_job::{
     DocumentIdsColumn, DocumentLengthsColumn, FeaturesKind, Fill, FloatColumn, FrameDrift, FrequencyMask, FunctionCall,
     Gain, GeometryColumn, GlobalLengthsColumn, ImageColumn, ImageOp, ImageSizeColumn, IntColumn, Interpolation,
     IsPadColumn, Job, JobSource, JsonColumn, LabelsColumn, LossMaskColumn, MaskColumn, MeasuredSize, Mix, Noise,
-    NumberOrRange, OneHotColumn, PictureList, PositionsColumn, RandomResizedCrop, ReturnedColumn, ReturnedValue,
-    Returns, Reverb, SampleCost, SegmentPick, Sequence, ShortVideo, Size, SizeSource, SoundDataset, SoundOp,
-    SourceDigest, Speed, TensorColumn, TensorEncoding, TextColumn, TimeMask, TokensColumn, Transform, VideoClip,
-    VideoColumn, VideoMaskColumn, VideoTimesColumn,
+    NumberOrRange, OneHotColumn, PackedSource, PictureList, PositionsColumn, RandomResizedCrop, ReturnedColumn,
+    ReturnedValue, Returns, Reverb, SampleCost, SegmentPick, Sequence, ShortVideo, Size, SizeSource, SoundDataset,
+    SoundOp, SourceDigest, Speed, TensorColumn, TensorEncoding, TextColumn, TimeMask, TokensColumn, Transform,
+    VideoClip, VideoColumn, VideoMaskColumn, VideoTimesColumn,
 };
 use spdl_order::{BlendStage, BucketParams, EpochEnd, MixParams, OrderParams, RedactedSamples, Redaction, WhenDone};
 use spdl_sequence::{LongDocument, PackMethod};
@@ -345,8 +345,11 @@ fn source() -> impl Strategy<Value = JobSource> {
     let names = (text(), text(), any::<u128>(), option::of(any::<u128>()));
     let numbers = (any::<u64>(), any::<u64>(), any::<u32>(), any::<u32>(), any::<u64>(), option::of(any::<u32>()));
     let whens = prop_oneof![Just(WhenDone::Stop), Just(WhenDone::Reweight), Just(WhenDone::Repeat)];
-    let all = (names, numbers, option::of(whens));
-    all.prop_map(|(names, (samples, ids, weight, lanes, window, max_epochs), when_done)| JobSource {
+    let packed = (any::<u128>(), any::<u64>(), any::<u64>());
+    let packed =
+        packed.prop_map(|(pools, documents, tokens)| PackedSource { pools: Fingerprint(pools), documents, tokens });
+    let all = (names, numbers, option::of(whens), option::of(packed));
+    all.prop_map(|(names, (samples, ids, weight, lanes, window, max_epochs), when_done, packed)| JobSource {
         name: names.0,
         dataset: names.1,
         dataset_fingerprint: Fingerprint(names.2),
@@ -358,6 +361,7 @@ fn source() -> impl Strategy<Value = JobSource> {
         window,
         max_epochs,
         when_done,
+        packed,
     })
 }
 
