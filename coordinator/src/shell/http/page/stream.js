@@ -40,9 +40,9 @@ export function showSources(session, job) {
   if (!rows.length) return;
   table(byId("source-table"), "Sources", [
     { title: "Source", wide: true, of: (source) => source.name },
-    { title: "Samples", number: true, of: (source) => count(source.samples) },
+    { title: job.sequence ? "Sequences" : "Samples", number: true, of: (source) => count(source.samples) },
     { title: "Times through", number: true, of: (source) => source.times.toFixed(2) },
-    { title: "Bad samples", number: true, of: (source) => count(source.bad_sample_count) },
+    { title: job.sequence ? "Bad documents" : "Bad samples", number: true, of: (source) => count(source.bad_sample_count) },
   ], rows, (source) => source.name, "");
 }
 
