@@ -87,7 +87,7 @@ class ColumnType:
 
 @final
 class LoaderFacts:
-    """What does not change during a loader's life."""
+    """What does not change during a loader's life, but for the end of the stream, which other weights of sources can move."""
 
     @property
     def job(self) -> str: ...

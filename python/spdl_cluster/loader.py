@@ -75,6 +75,8 @@ class Loader:
         self._masked = 0
         #: Whether a state was loaded, and no batch came since.
         self._has_state = False
+        #: The largest number of epochs that the program was told, less those without batches that it has begun since.
+        self._told_epochs = 0
         #: The number of loops that have begun; on a loader that repeats, only the newest one can continue.
         self._loops = 0
         #: Whether no batch was delivered since the loader was made or loaded a state.
@@ -115,8 +117,12 @@ class Loader:
 
     @property
     def epochs(self) -> int:
-        """The number of epochs of the job."""
-        return self._native.facts.epochs
+        """The number of epochs that have batches. While a cluster trains, other weights of sources can move the end of a job with
+        `when_done = "stop"`, and with it this number: `while loader.epoch < loader.epochs:` is right at all times. If the end comes earlier than
+        this number said before, a `for` for which there is no epoch any more has no batches, and warns."""
+        epochs = self._native.facts.epochs
+        self._told_epochs = max(self._told_epochs, epochs)
+        return epochs
 
     @property
     def steps_left(self) -> int:
@@ -324,7 +330,8 @@ class Loader:
 
     def _go_to(self, epoch: int, offset: int) -> None:
         """Goes to a position, or to the end if there is no such epoch."""
-        self._native.go_to(min(epoch, self.epochs), offset if epoch < self.epochs else 0)
+        epochs = self._native.facts.epochs
+        self._native.go_to(min(epoch, epochs), offset if epoch < epochs else 0)
         self._is_fresh, self._has_state = True, False
 
     def close(self) -> None:
@@ -402,15 +409,25 @@ class Loader:
             self._native.go_to(0, 0)
         return self._loops
 
-    def _first(self) -> NativeBatch:
-        """Returns the first batch of a `for`; raises `FinishedError` if there is none."""
+    def _first(self) -> NativeBatch | None:
+        """Returns the first batch of a `for`; raises `FinishedError` if there is none, and returns `None` if there was one to be when the
+        program asked for `epochs`."""
         native = self._native.next()
         if native is None and self._begins_again:
             # The loader was made from a state at its end.
             self._native.go_to(0, 0)
             native = self._native.next()
         if native is None:
-            epochs = "its epoch is" if self.epochs == 1 else f"all {self.epochs} epochs are"
+            count = self._native.facts.epochs
+            if count < self._told_epochs:
+                self._told_epochs -= 1
+                warnings.warn(
+                    f"job `{self.job}` has ended at {self.position}, in epoch {count - 1}: other weights of its sources have moved its end since "
+                    "`loader.epochs` was read, and this `for` has no batches",
+                    stacklevel=3,
+                )
+                return None
+            epochs = "its epoch is" if count == 1 else f"all {count} epochs are"
             raise FinishedError(
                 f"job `{self.job}` is finished: {epochs} delivered up to {self.position}, and another `for` has no batches",
                 "make the loader with `epochs=10`, or with `repeat=True`, with which every `for` is one more epoch, in another order and with other crops; to "

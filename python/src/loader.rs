@@ -412,10 +412,10 @@ impl NativeLoader {
         Ok(found.map(NativeDiagnosis::from))
     }
 
-    /// Returns what does not change during the loader's life.
+    /// Returns the facts about the loader, with the epochs and steps of the job as it is now.
     #[getter]
     fn facts(&self, py: Python<'_>) -> PyResult<LoaderFacts> {
-        self.with_open(py, |_, facts| Ok(facts.clone()))
+        self.with_open(py, |loader, _| Ok(self.config.facts(loader)))
     }
 
     /// Returns the names of the job's classes, in the order of their numbers; `None` if there are none. Opens nothing: a loader in this

@@ -305,7 +305,7 @@ impl<S: Source<Batch: Into<BatchMemory>, Error: Into<DeviceError>>> AnyLoader fo
         LoaderFacts {
             job: job.name.clone(),
             samples: job.samples,
-            epochs: session.batches().epochs_with_steps(job.samples),
+            epochs: self.loader().epochs(),
             global_batch: session.global_batch,
             steps: self.loader().max_steps_per_epoch(),
             is_evaluation: job.is_evaluation(),

@@ -43,7 +43,7 @@ impl From<Started> for LoaderStart {
     }
 }
 
-/// What does not change during a loader's life.
+/// What does not change during a loader's life, but for the end of the stream, which other weights of sources can move.
 #[pyclass(frozen, get_all, module = "spdl_cluster._native")]
 #[derive(Clone, Debug)]
 pub(crate) struct LoaderFacts {
@@ -51,6 +51,7 @@ pub(crate) struct LoaderFacts {
     pub(crate) job: String,
     /// Samples of an epoch, over all ranks.
     pub(crate) samples: u64,
+    /// The epochs in which steps start.
     pub(crate) epochs: u64,
     pub(crate) global_batch: u32,
     /// Steps of an epoch; of the longest one if epochs share a batch.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import pathlib
 import shlex
 import sys
@@ -276,6 +277,44 @@ def test_a_source_that_is_used_up_ends_the_training(blend: MakeJob) -> None:
                 next(iter(loader))
 
 
+@pytest.mark.parametrize("shares", [(0.9, 0.1), (0.1, 0.9)], ids=["later", "earlier"])
+def test_epochs_are_those_of_the_job_as_it_is_when_the_loop_gets_there(shares: tuple[float, float], blend: MakeJob, cluster: Cluster) -> None:
+    is_later = shares[0] > shares[1]
+    limited = {"view": {"first": 50}, "max_epochs": 2, "when_done": "stop"}
+    made = blend(name="later" if is_later else "earlier", total_samples=240, epochs=9, of_uneven=limited)
+    name = cluster.submit(made)
+    where = ("--coord", cluster.coordinators, "--certs", cluster.folder / "certs/admin")
+    # With two slots, the first four batches are not all made before the trainer has given one back.
+    with cluster.connect(0, 1, job=name, slots=2, tensors="numpy") as loader:
+        first = loader.next()
+        assert first is not None and loader.epochs == 2
+        places, told = list(zip(first.epochs.tolist(), first.offsets.tolist(), first.ids.tolist())), loader.epochs
+        ctl("job", "weights", name, "--set", f"even={shares[0]},uneven={shares[1]}", "--at", 96, *where)
+        del first
+        loops = 0
+
+        def loop() -> None:
+            nonlocal loops
+            loops += 1
+            for batch in loader:
+                places.extend(zip(batch.epochs.tolist(), batch.offsets.tolist(), batch.ids.tolist()))
+
+        if is_later:
+            while loader.epoch < loader.epochs:
+                loop()
+            assert loops == loader.epochs > told
+        else:
+            loop()
+            assert loader.epochs == 1 and loader.steps_left == 0
+            with pytest.warns(UserWarning, match=f"job `{name}` has ended at 0:[0-9]+, in epoch 0: .* this `for` has no batches"):
+                loop()
+            assert loops == told
+        with pytest.raises(spdl_cluster.FinishedError):
+            loop()
+    expected = [(epoch, offset, sample) for epoch, offset, sample, _ in pulled(staged(made, (96, *shares)))[0]]
+    assert sorted(places) == expected
+
+
 def test_a_training_of_one_dataset_ends_after_a_number_of_samples(job: MakeJob) -> None:
     epoch = PICTURES - PICTURES % 24
     with spdl_cluster.local(job(total_samples=2 * PICTURES + 50), tensors="numpy") as loader:
@@ -298,14 +337,46 @@ def test_a_stage_that_makes_no_sense_is_refused(blend: MakeJob) -> None:
     assert "stage from 9: `weights` lacks source `uneven`; write 0" in refused(lacking)
 
 
-def test_the_commands_of_the_guide_make_a_blend(tmp_path: pathlib.Path) -> None:
-    run = runner(tmp_path)
-    making, planning = blocks("sh", GUIDE / "sources.md", "## A job of two datasets")
-    [written], [planned], [code] = (blocks(language, GUIDE / "sources.md", "## A job of two datasets") for language in ("toml", "text", "python"))
-    (tmp_path / "blend.toml").write_text(written)
+def test_the_commands_of_the_guide_make_a_blend_and_change_its_weights(temporary: pathlib.Path) -> None:
+    run, path = runner(temporary), temporary / "blend.toml"
+
+    def section(language: str, heading: str) -> list[str]:
+        return blocks(language, GUIDE / "sources.md", heading)
+
+    making, planning = section("sh", "## A job of two datasets")
+    [written], [planned], [code] = (section(language, "## A job of two datasets") for language in ("toml", "text", "python"))
+    path.write_text(written)
     for line in making.splitlines():
         run(*shlex.split(line))
-    lines = run(*shlex.split(planning)).splitlines()
+    plan = functools.partial(run, *shlex.split(planning))
+    lines = plan().splitlines()
     for line in planned.splitlines():
-        assert line.replace("/home/me", str(tmp_path)) in lines
+        assert line.replace("/home/me", str(temporary)) in lines
     assert run(sys.executable, "-c", code).splitlines() == ["15 of 50"] * 20
+
+    _, used_up = section("text", "## Weights, and how often a source comes")
+    path.write_text("epochs = 2\n" + written.replace("max_epochs = 2\n", 'max_epochs = 2\nwhen_done = "reweight"\n'))
+    assert used_up.strip() in plan().splitlines()
+
+    [stages], (weights, submit) = (section(language, "## Other weights later: stages") for language in ("toml", "sh"))
+    head, columns = written.split("total_samples", 1)[0], written[written.index("[[column]]") :]
+    path.write_text(head + stages + columns)
+    listed = [line for line in plan().splitlines() if line.startswith("stage ")]
+    assert [line.split(";")[0] for line in listed] == [
+        "stage from sample 400, 0:400: photos 40.0 % + drawings 60.0 %",
+        "stage from sample 800, 0:800: photos 0.0 % + drawings 100.0 %",
+    ]
+    # While no rank is alive, other weights begin where the run has stopped.
+    path.write_text(head + stages[: stages.index("[[stage]]")] + columns)
+    try:
+        run("spdl-ctl", "dev", "up", "blend.toml")
+        run("spdl-ctl", "pull", "--job", "blend", "--steps", "3", "--json")
+        told = run(*shlex.split(weights))
+        table = told[told.index("[[stage]]") :].strip()
+        assert "from = 150" in table and "stage from sample 150, 0:150: photos 40.0 % + drawings 60.0 %" in told
+        path.write_text(head + stages[: stages.index("[[stage]]")] + table + "\n\n" + columns)
+        run(*shlex.split(submit))
+        run("spdl-ctl", "pull", "--job", "blend", "--steps", "3", "--from", "resume", "--json")
+        assert "equal: every sample from 0:0 to 0:300 once" in run("spdl-ctl", "audit", "--run", "blend")
+    finally:
+        run("spdl-ctl", "dev", "down")

@@ -190,6 +190,7 @@ impl<S: Source> Loader<S> {
             }
             Ok(Ok(SourceEvent::End(position))) => {
                 self.phase = LoaderPhase::Ended;
+                self.session = self.session_now();
                 self.position = self.position.max(position);
                 self.source.record_progress(self.progress());
                 Ok(None)
@@ -342,8 +343,13 @@ impl<S: Source> Loader<S> {
         self.receipt
     }
 
+    /// Returns the session as it is now: since the newest batch came, a change of the job may have moved the end of the stream.
+    fn session_now(&self) -> Arc<Session> {
+        self.source.session().unwrap_or_else(|| self.session.clone())
+    }
+
     fn steps(&self) -> RankSteps {
-        self.session.steps_of(self.rank)
+        self.session_now().steps_of(self.rank)
     }
 
     /// Returns the number of steps of this rank in an epoch, or `None` where a batch can span two epochs (`continuous`).
@@ -365,7 +371,15 @@ impl<S: Source> Loader<S> {
         self.steps().left(self.loop_position())
     }
 
-    /// Returns the epoch in which the next batch starts, or the job's number of epochs when all are delivered.
+    /// Returns the number of epochs in which batches start. With a source that ends the stream (`when_done = "stop"`) it can change while
+    /// the loader is used, as other weights of the sources move the end. [`Loader::next`] returns `None` at the end, wherever that is.
+    #[must_use]
+    pub fn epochs(&self) -> u64 {
+        let session = self.session_now();
+        session.batches().epochs_with_steps(session.job.samples)
+    }
+
+    /// Returns the epoch in which the next batch starts, or the [number of epochs](Loader::epochs) when all are delivered.
     #[must_use]
     pub fn epoch(&self) -> u64 {
         self.steps().epoch_at(self.loop_position())

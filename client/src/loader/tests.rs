@@ -1,6 +1,7 @@
 //! Tests of the loader over a source that the test fills.
 
 use futures::StreamExt;
+use parking_lot::Mutex;
 use spdl_control::client::testing::job;
 use spdl_insight::Transport;
 use spdl_types::SessionId;
@@ -19,6 +20,8 @@ struct TestSource {
     events: UnboundedReceiver<Result<SourceEvent, ClientError>>,
     reports: UnboundedSender<Option<Progress>>,
     clock: WaitClock,
+    /// The session with the job as it is now, if that has changed.
+    session: Arc<Mutex<Option<Arc<Session>>>>,
 }
 
 impl Source for TestSource {
@@ -50,6 +53,10 @@ impl Source for TestSource {
         self.clock.clone()
     }
 
+    fn session(&self) -> Option<Arc<Session>> {
+        self.session.lock().clone()
+    }
+
     fn most_held(&self) -> u32 {
         4
     }
@@ -63,6 +70,7 @@ struct Bench {
     filler: SlotFiller,
     events: UnboundedSender<Result<SourceEvent, ClientError>>,
     reports: UnboundedReceiver<Option<Progress>>,
+    session: Arc<Mutex<Option<Arc<Session>>>>,
 }
 
 impl Bench {
@@ -71,9 +79,12 @@ impl Bench {
         let (to_test, reports) = unbounded_channel();
         let job = Job { columns: columns(), ..job() };
         let session = Session { id: SessionId(1), job, world: 1, global_batch: 24, start: Position::new(0, 48) };
-        let source = TestSource { events: from_test, reports: to_test, clock: WaitClock::default() };
+        let now = Arc::default();
+        let source =
+            TestSource { events: from_test, reports: to_test, clock: WaitClock::default(), session: Arc::clone(&now) };
         let loader = Loader::new(source, Arc::new(session), 0, Duration::from_secs(60), Instant::now());
-        (Self { filler: SlotFiller::new(Slab::private(4, 1 << 14).unwrap(), 24), events, reports }, loader)
+        let filler = SlotFiller::new(Slab::private(4, 1 << 14).unwrap(), 24);
+        (Self { filler, events, reports, session: now }, loader)
     }
 
     fn put(&self, epoch: u64, offset: u64) {
@@ -310,6 +321,31 @@ async fn a_loader_goes_to_a_position_with_a_new_receipt() {
     bench.put(0, 0);
     let first = loader.next().await.unwrap().unwrap();
     assert_eq!((loader.position(), loader.receipt()), (Position::new(0, 24), first.receipt()));
+}
+
+#[tokio::test]
+async fn epochs_and_steps_are_those_of_the_job_as_it_is_also_before_the_next_batch() {
+    let (bench, mut loader) = Bench::new();
+    let end_after = |loader: &Loader<TestSource>, samples: u64| {
+        let job = Job { total_samples: Some(samples), ..loader.job().clone() };
+        *bench.session.lock() = Some(Arc::new(Session { job, ..loader.session().clone() }));
+    };
+    assert_eq!((loader.epochs(), loader.steps_left()), (2, 6));
+    end_after(&loader, 150);
+    assert_eq!((loader.epochs(), loader.steps_left()), (2, 4));
+    bench.put(0, 48);
+    bench.put(0, 72);
+    let first = loader.next().await.unwrap().unwrap();
+    assert!(!loader.ends_epoch(&first) && loader.epoch() == 0);
+    // Ten samples of the second epoch fill no batch.
+    end_after(&loader, 110);
+    assert_eq!((loader.epochs(), loader.steps_left()), (1, 1));
+    let last = loader.next().await.unwrap().unwrap();
+    assert!(loader.ends_epoch(&last));
+    assert_eq!((loader.epoch(), loader.epochs(), loader.steps_left()), (1, 1, 0));
+    // The end is what the source says.
+    end_after(&loader, 200);
+    assert_eq!((loader.epoch(), loader.epochs(), loader.steps_left()), (1, 2, 4));
 }
 
 #[tokio::test]
