@@ -1,4 +1,4 @@
-//! What balance gives on packed documents whose lengths are spread as those of code and of chats are.
+//! What balance gives on packed documents whose lengths are spread as those of code and of chats are, and on samples of text and pictures.
 
 use std::sync::Arc;
 
@@ -30,6 +30,18 @@ fn packed(median: f64, sigma: f64) -> Vec<Vec<u32>> {
     (0..epoch.layout().sequences()).map(&mut documents).collect()
 }
 
+/// Returns samples of a text and up to eight pictures of 64 to 4,096 tokens, which are not packed.
+fn pictures_and_text() -> Vec<Vec<u32>> {
+    let mut draw = Draw::new(17, 0, 3);
+    let mut sample = |_| {
+        let normal = (-2.0 * (1.0 - draw.unit()).ln()).sqrt() * (std::f64::consts::TAU * draw.unit()).cos();
+        let pictures = [0, 1, 1, 1, 1, 1, 1, 2, 4, 8][(draw.unit() * 10.0) as usize];
+        let text = (200.0 * normal.exp()) as u32;
+        vec![text + (0..pictures).map(|_| (64.0 * 64.0_f64.powf(draw.unit())) as u32).sum::<u32>()]
+    };
+    (0..6 * RANKS * 16).map(&mut sample).collect()
+}
+
 /// Returns how even the steps of 64 ranks with so many sequences each are, on average.
 fn spread(packed: &[Vec<u32>], per_rank: u32, cost: impl Fn(u64) -> u64) -> CostSpread {
     let order = OrderParams { version: 1, lanes: 1, window: 4096, shuffle: true };
@@ -48,6 +60,21 @@ fn spread(packed: &[Vec<u32>], per_rank: u32, cost: impl Fn(u64) -> u64) -> Cost
         before: mean(|step| step.before),
         balanced: mean(|step| step.balanced),
         least: mean(|step| step.least),
+    }
+}
+
+#[test]
+fn steps_of_pictures_and_text_are_as_even_as_the_page_says() {
+    let samples = pictures_and_text();
+    let costs: [(&str, fn(u64) -> u64); 3] = [
+        ("tokens", |tokens| tokens),
+        ("squares", |tokens| tokens * tokens),
+        ("both", |tokens| tokens * (49_152 + tokens)),
+    ];
+    for ((name, cost), per_rank) in costs.into_iter().flat_map(|cost| [4, 16].map(|per_rank| (cost, per_rank))) {
+        let found = spread(&samples, per_rank, cost);
+        assert!(found.balanced <= 1.02 * found.least, "{name}, {per_rank} each: {found:?}");
+        assert!(found.before > 1.1 * found.least, "{name}, {per_rank} each: {found:?}");
     }
 }
 
