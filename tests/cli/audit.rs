@@ -2,7 +2,8 @@
 
 use std::fs;
 
-use spdl_testkit::processes::{Cluster, TestDataset, ctl, run};
+use serde_json::Value;
+use spdl_testkit::processes::{Cluster, ServerProcess, TestDataset, ctl, run};
 
 /// Makes a dataset of 60 records with 25 bad ones: more than the status lists.
 fn mostly_good() -> TestDataset {
@@ -58,6 +59,33 @@ fn a_prolonged_run_with_many_bad_samples_is_audited_from_the_coordinators_state_
     let expected =
         format!("DIFFERENT: rank 1 of session 1, from 0:0 to 2:0: its receipt is {altered}, the plan's is {receipt}");
     assert_eq!(found.stdout.lines().last(), Some(expected.as_str()), "{}", found.stdout);
+}
+
+#[test]
+fn an_audit_says_of_which_ranks_it_may_lack_batches() {
+    let dataset = TestDataset::of_pictures(60, 30);
+    let job = dataset.job("unreported", "epochs = 1000000");
+    let cluster = Cluster::start(1);
+    cluster.submit(&job);
+    let audit = || {
+        let found = run(&mut cluster.ctl("client", ["audit", "--run", "unreported"]));
+        assert!(found.status.success(), "{}{}", found.stdout, found.stderr);
+        found.stdout.lines().last().expect("a verdict").to_owned()
+    };
+    let mut rank =
+        ServerProcess::spawn(&mut cluster.pull("unreported", 0, 1, "node-0", &["--rate", "60", "--progress"]));
+    rank.progress_to(24);
+    let living = "not reported: rank 0 of session 1 may have got further than reported: rank 0 to ";
+    assert!(audit().starts_with(living), "{}", audit());
+    rank.kill();
+    let is_over = |status: &Value| status["jobs"][0]["runs"][0]["ranks_alive"] == 0;
+    cluster.wait_for("the end of the rank", is_over);
+    let killed = "not reported: rank 0 of session 1 ended without a last report: rank 0 had reported ";
+    assert!(audit().starts_with(killed), "{}", audit());
+    // With the end of another launch, all is reported.
+    let next = cluster.pull_all("unreported", 1, &["node-0"], &["--from", "resume", "--steps", "2"]);
+    assert_eq!(next.len(), 1);
+    assert!(audit().starts_with("equal: every sample from 0:0 to "), "{}", audit());
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //! traces, and needs no cluster then, or asks a coordinator about a run.
 
 pub(crate) mod command;
+mod missing;
 mod run;
 
 use std::{

@@ -1,7 +1,7 @@
 //! The audit of a run that a coordinator knows: gets the run's receipts, positions and bad samples from the
 //! coordinator, recomputes from the plan what each rank must have received, and compares the two rank by rank.
 
-use std::{collections::HashSet, process::ExitCode, time::Duration};
+use std::{collections::HashSet, process::ExitCode};
 
 use serde::Serialize;
 use spdl_control::{
@@ -13,7 +13,7 @@ use spdl_order::{BatchParams, Receipt};
 use spdl_store::StoreError;
 use spdl_types::{Position, SampleId};
 
-use super::PlannedDelivery;
+use super::{PlannedDelivery, missing};
 use crate::ctl::{
     CtlError, CtlResult,
     coordinator::Connection,
@@ -25,10 +25,6 @@ use crate::ctl::{
     report, status,
 };
 
-/// Delay before a difference is checked a second time. A worker reports a bad sample with its next heartbeat, so a
-/// rank's receipt may be ahead of the ledger.
-const SECOND_LOOK: Duration = Duration::from_millis(2_500);
-
 /// What a coordinator knows about a run.
 struct KnownBadSamples {
     job: Job,
@@ -37,6 +33,10 @@ struct KnownBadSamples {
     /// The sessions since the run's beginning or its last reset; the coordinator forgets the oldest.
     sessions: Vec<SessionStatus>,
     bad: HashSet<SampleId>,
+    /// Whether workers may not have reported all bad samples of a run that has just ended.
+    is_recent: bool,
+    /// What ranks may not have reported.
+    missing: Vec<String>,
 }
 
 /// The result of the audit.
@@ -53,6 +53,8 @@ struct Verdict {
     #[serde(skip_serializing_if = "Option::is_none")]
     difference: Option<String>,
     equal: bool,
+    /// What is not known yet, or never will be, because no rank has reported it: a sentence each.
+    missing: Vec<String>,
 }
 
 /// The result for one session.
@@ -81,12 +83,20 @@ struct RankVerdict {
 
 /// Audits a run; `name` is a run, or JOB/RUN, as in [`named_run::find`].
 pub(super) async fn audit(name: &str, connection: &Connection, json: bool) -> CtlResult {
-    let known = ask(name, connection).await?;
-    let open = job_file::open_frozen(known.job.clone()).await?;
+    let mut known = ask(name, connection).await?;
+    let mut open = job_file::open_frozen(known.job.clone()).await?;
     let mut verdict = compare(&open, &known).await?;
-    if !verdict.equal {
-        tokio::time::sleep(SECOND_LOOK).await;
-        verdict = compare(&open, &ask(name, connection).await?).await?;
+    // A worker reports a bad sample with its next heartbeat, so a rank's receipt may be ahead of the ledger. Many bad samples take several.
+    let mut is_awaited = known.is_recent || !verdict.equal;
+    while is_awaited {
+        missing::wait_for_workers(connection).await?;
+        let reported = known.bad.len();
+        known = ask(name, connection).await?;
+        if !open.job.is_same_as(&known.job) {
+            open = job_file::open_frozen(known.job.clone()).await?;
+        }
+        verdict = compare(&open, &known).await?;
+        is_awaited = !verdict.equal && known.bad.len() > reported;
     }
     if json {
         report::json(&verdict)?;
@@ -116,7 +126,9 @@ async fn ask(name: &str, connection: &Connection) -> Result<KnownBadSamples, Ctl
     }
     let bad = bad_samples(&name, connection).await?;
     let job = job::describe(connection, &name).await?;
-    Ok(KnownBadSamples { job, run, epochs, sessions, bad })
+    let is_recent = missing::is_recent(&sessions, &status.workers);
+    let missing = missing::missing(&sessions);
+    Ok(KnownBadSamples { job, run, epochs, sessions, bad, is_recent, missing })
 }
 
 /// Returns the ids of all bad samples of a job; gets them page by page.
@@ -162,6 +174,7 @@ async fn compare(open: &OpenJob, known: &KnownBadSamples) -> Result<Verdict, Sto
         sessions,
         equal: difference.is_none(),
         difference,
+        missing: known.missing.clone(),
     })
 }
 
@@ -277,10 +290,11 @@ fn print(verdict: &Verdict) -> Result<(), CtlError> {
         )?;
     }
     match &verdict.difference {
-        Some(difference) => outln!("DIFFERENT: {difference}"),
-        None if verdict.sessions.is_empty() => outln!("equal: nothing was delivered since the run was reset"),
-        None => outln!("equal: every sample from {from} to {to} once"),
+        Some(difference) => outln!("DIFFERENT: {difference}")?,
+        None if verdict.sessions.is_empty() => outln!("equal: nothing was delivered since the run was reset")?,
+        None => outln!("equal: every sample from {from} to {to} once")?,
     }
+    verdict.missing.iter().try_for_each(|text| outln!("not reported: {text}"))
 }
 
 #[cfg(test)]
