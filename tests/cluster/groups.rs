@@ -6,7 +6,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 use spdl_testkit::processes::{Cluster, ServerProcess, TestDataset, run, sum, undisturbed};
 
-const MEMBERS: usize = 4;
+const MEMBERS: usize = 8;
 
 fn arguments<'a>(member: &'a str, further: &[&'a str]) -> Vec<&'a str> {
     [&["--member", member][..], further].concat()
@@ -16,7 +16,7 @@ fn arguments<'a>(member: &'a str, further: &[&'a str]) -> Vec<&'a str> {
 fn member(cluster: &Cluster, job: &str, node: &str, number: usize, members: usize, further: &[&str]) -> ServerProcess {
     let place = format!("{number}/{members}");
     let mut command = cluster.pull(job, 0, 1, node, &arguments(&place, further));
-    ServerProcess::spawn(command.env("SPDL_MEMBER_TIMEOUT_S", "1"))
+    ServerProcess::spawn(command.env("SPDL_MEMBER_TIMEOUT_S", "2"))
 }
 
 fn group(cluster: &Cluster, job: &str, node: &str, further: &[&str]) -> Vec<ServerProcess> {
@@ -55,16 +55,16 @@ fn a_group_gets_one_decode_in_one_slab_over_both_transports() {
         cluster.wait_for("one rank with its group", |status| {
             let ranks = &status["workers"][0]["ranks"];
             ranks.as_array().is_some_and(|ranks| ranks.len() == 1)
-                && status.to_string().contains(", which leads a group of 4")
+                && status.to_string().contains(&format!(", which leads a group of {MEMBERS}"))
         });
         let reports: Vec<Value> = members.into_iter().map(ServerProcess::finish).collect();
         reports.iter().for_each(|report| assert_is(report, &expected));
         assert!(reports.iter().all(|report| report["state"] == reports[0]["state"]));
         let decoded = cluster.metric("spdl_worker_stage_items_total{stage=\"decode\"}");
         let samples = reports[0]["samples"].as_f64().expect("a number");
-        // The worker is ahead by what its slots hold, and no further.
+        // The worker is ahead by what its four slots hold, and little further.
         assert!(
-            decoded < 1.5 * samples,
+            (samples..=samples + 6.0 * 24.0).contains(&decoded),
             "{decoded} samples were decoded for {samples} that each of {MEMBERS} members has got"
         );
     }
@@ -120,7 +120,7 @@ fn a_group_goes_on_from_its_checkpoint_with_other_members_and_another_worker() {
     let members = group(&cluster, "regrouped", "node-0", &["--steps", "10"]);
     let mut history: Vec<Value> = members.into_iter().map(ServerProcess::finish).take(1).collect();
     let checkpoint = history[0]["state"].to_string();
-    // Two members in place of four, whose worker is killed on the way.
+    // Two members in place of eight, whose worker is killed on the way.
     let further = ["--steps", "30", "--state", &checkpoint, "--rate", "60", "--progress"];
     let mut members: Vec<_> =
         (0..2).map(|number| member(&cluster, "regrouped", "node-0", number, 2, &further)).collect();
