@@ -129,6 +129,10 @@ fn sequences_have_one_receipt_and_one_content_at_each_world_in_every_way() {
     }
     let audit = run(cluster.ctl("admin", ["audit", "--run", "packed", "--json"]).env("SPDL_NODE", "elsewhere")).json();
     assert_eq!(audit["equal"], true, "{audit}");
+    let keys = dataset.path("keys.txt");
+    fs::write(&keys, "0\n").unwrap();
+    run(cluster.ctl("admin", ["job", "redact", "packed"]).arg("--keys").arg(&keys))
+        .error(&["`redactions` are not for a job with `sequence`", "make a `view` without these documents"]);
 
     // One batch in the middle of the second epoch, from its position alone.
     let from = format!("1:{}", sequences / 48 * 24);

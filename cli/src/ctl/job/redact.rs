@@ -61,6 +61,7 @@ pub(super) async fn run(args: RedactArgs) -> Result<(), CtlError> {
     let RedactArgs { name, keys, at, allow_unknown, connection } = args;
     let wanted = read_keys(&keys)?;
     let job = describe(&connection, &name).await?;
+    job.check_redactable()?;
     let samples = samples_of(job.clone(), &wanted, allow_unknown, &keys).await?;
     let count = samples.len();
     let from = at.samples_before(&job);

@@ -71,21 +71,36 @@ impl Job {
         self.redactions.iter().filter(|of| of.from <= before).map(|of| of.samples.len()).sum()
     }
 
+    /// Checks that samples of the job can be redacted at all.
+    ///
+    /// # Errors
+    /// [`JobError::Key`] if others give what is in them, too.
+    pub fn check_redactable(&self) -> Result<(), JobError> {
+        let refuse = |problem: String| Err(wrong(&self.name, "`redactions`", problem));
+        if self.sequence.is_some() {
+            return refuse(
+                "are not for a job with `sequence`, whose samples are several documents each: make a `view` without these documents, or a \
+                 dataset, and another job of that"
+                    .to_owned(),
+            );
+        }
+        match self.columns.iter().find(|column| !column.value.deltas.is_empty()) {
+            Some(column) => refuse(format!(
+                "are not for column `{}` with `deltas`, which reads the records of other samples, too: make a dataset without the episodes \
+                 of these samples, and another job of that",
+                column.name
+            )),
+            None => Ok(()),
+        }
+    }
+
     /// Checks the redactions, as far as that is possible without the dataset.
     pub(super) fn check_redactions(&self) -> Result<(), JobError> {
         let refuse = |problem: String| Err(wrong(&self.name, "`redactions`", problem));
         if self.redactions.is_empty() {
             return Ok(());
         }
-        if self.sequence.is_some() {
-            return refuse("are not for a job with `sequence`, whose samples share their places".to_owned());
-        }
-        if let Some(column) = self.columns.iter().find(|column| !column.value.deltas.is_empty()) {
-            return refuse(format!(
-                "are not for column `{}` with `deltas`, which reads other samples, too",
-                column.name
-            ));
-        }
+        self.check_redactable()?;
         if self.redactions.len() > MAX_REDACTIONS {
             return refuse(format!("are {}; a job has at most {MAX_REDACTIONS}", self.redactions.len()));
         }
@@ -184,9 +199,17 @@ mod tests {
         let twice = Redaction { from: 7, samples: set(&[1]) };
         let job = Job { redactions: vec![twice.clone(), twice], ..job() };
         assert!(job.check().unwrap_err().to_string().contains("from sample 7 on, where none can begin"));
-        let mut deltas = self::job();
+    }
+
+    #[test]
+    fn samples_whose_content_others_give_too_are_not_redacted() {
+        let mut deltas = job();
         deltas.columns[0].value.deltas = vec![0, 1];
-        let error = Job { redactions: vec![Redaction { from: 7, samples: set(&[1]) }], ..deltas }.check_redactions();
-        assert!(error.unwrap_err().to_string().contains("column `label` with `deltas`"));
+        assert!(job().check_redactable().is_ok());
+        for error in [deltas.check_redactable().unwrap_err(), deltas.redacting(7, &set(&[1])).unwrap_err()] {
+            let error = error.to_string();
+            let problem = "column `label` with `deltas`, which reads the records of other samples, too: make a dataset";
+            assert!(error.contains(problem), "{error}");
+        }
     }
 }

@@ -467,3 +467,15 @@ fn sequences_that_differ_in_their_packing_share_no_samples() {
     let documents = job_of("", TOKENS).unwrap().sample_content();
     assert!(documents.source != plain.source && documents.parts != plain.parts);
 }
+
+#[test]
+fn documents_of_sequences_are_not_redacted() {
+    let job = job("seq_len = 64").unwrap();
+    let samples = spdl_order::RedactedSamples::new(vec![spdl_types::SampleId(1)]);
+    for error in [job.check_redactable().unwrap_err(), job.redacting(7, &samples).unwrap_err()] {
+        let error = error.to_string();
+        let problem =
+            "a job with `sequence`, whose samples are several documents each: make a `view` without these documents";
+        assert!(error.contains(problem), "{error}");
+    }
+}
