@@ -130,7 +130,8 @@ async fn pull(args: &PullArgs, interrupt: &mut Interrupt) -> Result<PullReport, 
     let mut tally = PullTally::new(args.digest, args.trace.as_deref())?;
     let started = Instant::now();
     let mut done = 0;
-    while done < steps {
+    // The end of a job can move while the command pulls.
+    while done < args.steps.unwrap_or(u64::MAX) && loader.steps_left() > 0 {
         let batch = tokio::select! {
             batch = loader.next() => batch?,
             () = interrupt.asked() => None,
