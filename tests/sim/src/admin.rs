@@ -5,6 +5,8 @@ use spdl_order::RedactedSamples;
 
 use crate::{
     asking::Asking,
+    client::SimClient,
+    faults::Fault,
     net::SimMessage,
     process::{Running, SimProcess, Target},
     world::{ProcessInput, World},
@@ -106,6 +108,24 @@ impl World {
         }
     }
 
+    /// Sometimes gives the sources of a job other weights just before its end, which they may move, when a rank is about to end or has ended.
+    pub(crate) fn change_near_end(&mut self, client: usize) {
+        let SimClient { launcher, rank, position, session: Some(session), .. } = &self.clients[client] else { return };
+        let is_near = session.steps_of(*rank).left(*position) <= 4;
+        let (launcher, end) =
+            (*launcher, session.job.samples_before(session.batches().end_position(session.job.samples)));
+        let changes = self.scenario.faults.contains(&Fault::ChangeWeights) && !self.is_calm;
+        if !is_near || !changes || !self.dice.percent(30) {
+            return;
+        }
+        let job = self.scenario.runs[launcher].0;
+        if let Some(weights) = self.scenario.some_weights(job, &mut self.dice) {
+            let before_end = if self.dice.percent(50) { 0 } else { self.dice.within(1, 16) };
+            let from = Some(end.saturating_sub(before_end).max(1));
+            self.order(AdminRequest::Weights { job, from, weights });
+        }
+    }
+
     /// Redacts samples of a run's job while its ranks train.
     pub(crate) fn redact(&mut self, launcher: usize) {
         let job = self.scenario.runs[launcher].0;
@@ -119,9 +139,8 @@ impl World {
 
     /// Returns where a change begins: mostly at whatever position is the next.
     fn some_place(&mut self, launcher: usize) -> Option<u64> {
-        let job = self.scenario.runs[launcher].0;
-        let at = self.furthest(launcher);
-        let reached = at.epoch * self.scenario.jobs[job].job.samples + at.offset;
+        let job = &self.scenario.jobs[self.scenario.runs[launcher].0].job;
+        let reached = job.samples_before(self.furthest(launcher));
         self.dice.percent(25).then(|| (reached + self.dice.within(0, 60)).max(1))
     }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 /// The events that a few hundred seeds must reach, each at least once.
-pub const EXPECTED: [&str; 97] = [
+pub const EXPECTED: [&str; 104] = [
     "session_begun",
     "session_resumed_from_state",
     "session_resumed_without_state",
@@ -101,6 +101,13 @@ pub const EXPECTED: [&str; 97] = [
     "change_found_at_a_rank",
     "rank_took_over_a_changed_job",
     "redacted_sample_substituted",
+    "source_ended_the_stream",
+    "all_sources_used_up",
+    "source_used_up_and_left_out",
+    "source_began_again",
+    "run_ended_after_its_samples",
+    "weights_changed_twice_and_samples_redacted",
+    "end_of_the_stream_moved",
 ];
 
 /// Counts by name.

@@ -275,10 +275,11 @@ impl World {
             receipts += self.clients[*rank].receipt;
         }
         let sessions: Vec<_> = ranks.iter().filter_map(|rank| self.clients[*rank].session.clone()).collect();
-        if sessions.iter().all(|session| session.id == sessions[0].id)
-            && let Err(problem) = self.oracle.finished(&ranks, &sessions[0], receipts)
-        {
-            self.fail(problem);
+        if sessions.iter().all(|session| session.id == sessions[0].id) {
+            let of_job = (self.scenario.dataset_of(&sessions[0].job), &mut self.coverage);
+            if let Err(problem) = self.oracle.finished(&ranks, &sessions[0], receipts, of_job) {
+                self.fail(problem);
+            }
         }
         for rank in ranks {
             let delay_us = self.dice.within(0, 300_000);

@@ -20,6 +20,7 @@ mod process;
 mod scenario;
 mod sizes;
 mod slab;
+mod sources;
 mod worker;
 mod world;
 mod writer;

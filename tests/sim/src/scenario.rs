@@ -3,17 +3,17 @@
 use std::{collections::BTreeSet, num::NonZeroU32};
 
 use spdl_control::{client::AllowedTransports, coordinator::CoordinatorConfig};
-use spdl_job::{BadSamples, Column, ColumnKind, IntColumn, Job, JobSource, testing};
+use spdl_job::{BadSamples, Column, ColumnKind, IntColumn, Job, testing};
 use spdl_order::{
-    BalancedBatch, BlendSource, BlendStage, EpochEnd, Item, Located, OrderParams, Plan, RedactedSamples, Redaction,
-    Step, blend_weights,
+    BalancedBatch, BlendStage, EpochEnd, Item, Located, OrderParams, Plan, RedactedSamples, Redaction, Step,
 };
 use spdl_types::{DType, Fingerprint, SampleId, mix::splitmix64};
 
 use crate::{
     dice::Dice,
     faults::Fault,
-    sizes::{bucketed, size_of},
+    sizes::size_of,
+    sources::{blend, plan_of, some_weights},
 };
 
 /// The largest number of launches during the calm phase, and the time that each may take besides its batches.
@@ -208,12 +208,13 @@ impl Scenario {
         let has_etcd = dice.percent(25);
         let coordinators = if has_etcd { dice.pick(&[1, 2, 2, 3]) } else { 1 };
         let slots = dice.within(2, 4) as u32;
+        let has_stages = jobs.iter().any(|dataset| !dataset.sources.is_empty());
         let is_chosen = |fault: &Fault, dice: &mut Dice| {
             let concerns_helpers = help != Help::No && matches!(fault, Fault::KillWorker | Fault::LeaveWorker);
-            dice.percent(if concerns_helpers { 70 } else { 40 })
+            let concerns_sources = has_stages && matches!(fault, Fault::ChangeWeights | Fault::Redact);
+            dice.percent(if concerns_helpers || concerns_sources { 70 } else { 40 })
         };
         let mut faults: Vec<Fault> = Fault::ALL.iter().copied().filter(|fault| is_chosen(fault, dice)).collect();
-        let has_stages = jobs.iter().any(|dataset| !dataset.sources.is_empty());
         faults.retain(|fault| fault.can_be(has_etcd, jobs.len(), has_stages));
         if faults.is_empty() {
             faults.push(Fault::KillWorker);
@@ -299,7 +300,7 @@ impl Scenario {
     /// Returns other weights for the sources of a job, if it has sources.
     pub(crate) fn some_weights(&self, job: usize, dice: &mut Dice) -> Option<Vec<u32>> {
         let sources = self.jobs[job].sources.len();
-        (sources > 0).then(|| stage(0, sources, dice).weights)
+        (sources > 0).then(|| some_weights(sources, dice))
     }
 
     /// Returns some samples of a job to redact: single ones, or those of a whole block.
@@ -317,16 +318,14 @@ impl Scenario {
     }
 
     /// Asks for other stages of a job that has sources: those that begin at a sample or later are replaced. Returns the number of the
-    /// version.
+    /// version; `None` if there can be none, as the stream ends before.
     pub(crate) fn change_stages(&mut self, job: usize, from: u64, dice: &mut Dice) -> Option<usize> {
         let dataset = &self.jobs[job];
         if dataset.sources.is_empty() {
             return None;
         }
-        let mut stages = dataset.job.stages.clone();
-        stages.retain(|stage| stage.from < from);
-        stages.push(stage(from, dataset.sources.len(), dice));
-        let version = dataset.with_changes(stages, dataset.job.redactions.clone());
+        let changed = dataset.job.with_weights(from, &some_weights(dataset.sources.len(), dice)).ok()?;
+        let version = dataset.with_changes(changed.stages, dataset.job.redactions.clone());
         self.versions.push(version);
         Some(self.versions.len() - 1)
     }
@@ -404,7 +403,7 @@ fn dataset(number: usize, help: Help, same: Option<&JobDataset>, dice: &mut Dice
     let bad = same.map_or(bad, |same| same.bad.clone());
     let dataset_fingerprint = same.map_or(Fingerprint(1 + number as u128), |same| same.job.dataset_fingerprint);
     // A source of few samples may have no good substitute.
-    let is_blend = bad.is_empty() && blocks.len() > 1 && dice.percent(30);
+    let is_blend = bad.is_empty() && blocks.len() > 1 && dice.percent(50);
     // Most jobs tolerate all of their bad samples.
     let fails = !bad.is_empty() && dice.percent(12);
     let allowed = dice.index(bad.len().max(1)) as f64 / samples as f64;
@@ -431,70 +430,18 @@ fn dataset(number: usize, help: Help, same: Option<&JobDataset>, dice: &mut Dice
         ..testing::job(samples, global_batch, columns)
     };
     if !is_blend {
+        let ends_early = dice.percent(25);
+        let ends = (samples * (job.epochs - 1) + 20, samples * job.epochs);
+        let total_samples = ends_early.then(|| dice.within(ends.0, ends.1));
+        let job = Job { total_samples, ..job };
         return JobDataset { plan: plan_of(&job, &blocks, &[]), job, blocks, sources: Vec::new(), bad };
     }
-    let sources = vec![0, 1 + dice.index(blocks.len() - 1)];
+    let mut sources = vec![0, 1 + dice.index(blocks.len() - 1)];
+    if dice.percent(40) {
+        sources.push(1 + dice.index(blocks.len() - 1));
+    }
+    sources.sort_unstable();
+    sources.dedup();
     let job = blend(job, &blocks, &sources, dice);
     JobDataset { plan: plan_of(&job, &blocks, &sources), job, blocks, sources, bad }
-}
-
-/// Returns the blocks of each source.
-fn source_blocks<'b>(blocks: &'b [u32], sources: &'b [usize]) -> impl Iterator<Item = &'b [u32]> {
-    let ends = sources.iter().skip(1).copied().chain([blocks.len()]);
-    sources.iter().zip(ends).map(|(from, end)| &blocks[*from..end])
-}
-
-/// Returns a job that blends its dataset's blocks from these on as sources, with stages.
-fn blend(job: Job, blocks: &[u32], sources: &[usize], dice: &mut Dice) -> Job {
-    let weights = stage(0, sources.len(), dice).weights;
-    let all = source_blocks(blocks, sources).zip(weights).enumerate();
-    let all = all.map(|(number, (blocks, weight))| {
-        let samples: u64 = blocks.iter().map(|block| u64::from(*block)).sum();
-        let lanes = dice.within(1, samples.min(4)) as u32;
-        JobSource {
-            name: format!("source{number}"),
-            dataset: format!("data{number}"),
-            dataset_fingerprint: job.dataset_fingerprint,
-            view: None,
-            samples,
-            ids: samples,
-            weight,
-            lanes,
-            window: dice.within(1, samples),
-            max_epochs: None,
-            when_done: None,
-            packed: None,
-        }
-    });
-    let all: Vec<JobSource> = all.collect();
-    let samples = dice.within(job.samples.div_ceil(2).max(20), 2 * job.samples);
-    let mut stages: Vec<BlendStage> = Vec::new();
-    for _ in 0..dice.index(3) {
-        let from = stages.last().map_or(0, |stage| stage.from) + dice.within(1, samples);
-        stages.push(stage(from, sources.len(), dice));
-    }
-    Job { dataset: String::new(), sources: all, stages, samples, ..job }
-}
-
-/// Returns a stage in which each source has a weight.
-fn stage(from: u64, sources: usize, dice: &mut Dice) -> BlendStage {
-    let shares: Vec<f64> = (0..sources).map(|_| dice.within(1, 9) as f64).collect();
-    BlendStage { from, weights: blend_weights(&shares) }
-}
-
-/// Returns the stream of a job whose dataset has these blocks.
-fn plan_of(job: &Job, blocks: &[u32], sources: &[usize]) -> Plan {
-    let redacting = |plan: Plan| plan.redacting(&job.redactions).expect("few samples are redacted");
-    if sources.is_empty() {
-        let plan = Plan::new(blocks, job.seed, job.order).expect("these parameters make a stream");
-        return redacting(bucketed(plan, job));
-    }
-    let of_source = |(block_samples, source): (_, &JobSource)| BlendSource {
-        block_samples,
-        view: None,
-        weight: source.weight,
-        order: source.order(job.order),
-    };
-    let all: Vec<_> = source_blocks(blocks, sources).zip(&job.sources).map(of_source).collect();
-    redacting(Plan::of_sources(&all, &job.stages, job.samples, job.seed).expect("these parameters make a stream"))
 }

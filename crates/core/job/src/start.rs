@@ -2,7 +2,10 @@
 
 use super::Job;
 use spdl_order::BatchParams;
-use spdl_types::Position;
+use spdl_types::{
+    Position,
+    mutations::{Mutation, mutated},
+};
 
 /// Returns whether a text can be the name of a job or of a run: 1 to 128 of `[A-Za-z0-9._-]`.
 #[must_use]
@@ -15,7 +18,8 @@ impl Job {
     /// Returns how the job's stream is cut into steps, with batches of `global_batch`.
     #[must_use]
     pub fn batches(&self, global_batch: u32) -> BatchParams {
-        let end = self.end_of_sources().into_iter().chain(self.total_samples).min();
+        let of_sources = self.end_of_sources().filter(|_| !mutated(Mutation::PassEnd));
+        let end = of_sources.into_iter().chain(self.total_samples).min();
         BatchParams { global_batch, epochs: self.epochs, epoch_end: self.epoch_end, end }
     }
 

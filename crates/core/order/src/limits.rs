@@ -2,6 +2,7 @@
 //! known before any sample is read.
 
 use serde::{Deserialize, Serialize};
+use spdl_types::mutations::{Mutation, mutated};
 
 use super::{BLEND_PERIOD, BlendStage, PlanError, table::BlendTable};
 
@@ -91,6 +92,9 @@ pub fn stages_with_limits(
             }
         };
         given.iter_mut().zip(table.given(following.from - now.from)).for_each(|(given, more)| *given += more);
+        if mutated(Mutation::ForgetGiven) && stages.contains(&following) {
+            given.fill(0);
+        }
         // A source that comes again after it was used up can end the stream right there.
         limited.extend((0 < now.from && now.from < following.from).then_some(now));
         now = following;

@@ -74,6 +74,12 @@ impl RankSteps {
         all - self.without_share(to_epoch_end) - epochs * self.without_share(self.samples)
     }
 
+    /// Returns the position at which the stream ends: see [`BatchParams::end_position`].
+    #[must_use]
+    pub fn end(&self) -> Position {
+        self.batches.end_position(self.samples)
+    }
+
     /// Returns the epoch in which the step at `position` starts, or the number of epochs when no step is left.
     #[must_use]
     pub fn epoch_at(&self, position: Position) -> u64 {

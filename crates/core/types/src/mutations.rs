@@ -54,8 +54,17 @@ pub enum Mutation {
     ChangeUnpromised,
     /// The client promises to wait at the position of a change, and goes on.
     BreakPromise,
+    /// The client gives its trainer the end of the stream while it waits for a change, which may move the end, and promises to wait for
+    /// one after that.
+    IgnoreEnd,
     /// The client goes on with the batches that its home made before a change of the job.
     KeepReadAhead,
+    /// A source that is used up counts its samples from the last change of the weights on.
+    ForgetGiven,
+    /// No source is used up any more once the weights have changed.
+    ForgetLimits,
+    /// The stream goes on past the sample where a source is used up that ends it.
+    PassEnd,
     /// The coordinator forgets the redactions of a job when it starts again.
     ForgetRedactions,
     /// A redacted sample is taken as a substitute.
@@ -122,7 +131,7 @@ pub enum Mutation {
 
 impl Mutation {
     /// All mutations.
-    pub const ALL: [Self; 56] = [
+    pub const ALL: [Self; 60] = [
         Self::ForgetAcknowledged,
         Self::ResumePlusOne,
         Self::ResumeAtFurthest,
@@ -147,7 +156,11 @@ impl Mutation {
         Self::KeepOutdated,
         Self::ChangeUnpromised,
         Self::BreakPromise,
+        Self::IgnoreEnd,
         Self::KeepReadAhead,
+        Self::ForgetGiven,
+        Self::ForgetLimits,
+        Self::PassEnd,
         Self::ForgetRedactions,
         Self::SubstituteRedacted,
         Self::CutWrites,

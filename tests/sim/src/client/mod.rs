@@ -235,8 +235,13 @@ impl World {
             SessionEffect::Joined(session, _) => self.on_joined(client, *session),
             SessionEffect::JobChanged(session) => {
                 self.coverage.count("rank_took_over_a_changed_job");
+                let end_of = |session: &Session| session.batches().end_position(session.job.samples);
+                let before = self.clients[client].session.as_ref().map(end_of);
+                if before.is_some_and(|before| before != end_of(&session)) {
+                    self.coverage.count("end_of_the_stream_moved");
+                }
                 self.scenario.note(&session.job);
-                self.oracle.changed(client, &session.job);
+                self.oracle.changed(client, &session);
                 self.clients[client].session = Some(*session);
             }
             SessionEffect::Attach { link, home, way, from, slots } => {

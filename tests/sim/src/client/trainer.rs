@@ -44,6 +44,7 @@ impl World {
         state.held.push_back(batch);
         state.is_busy = true;
         self.delivered(client);
+        self.change_near_end(client);
         let step_us = self.dice.within(1_000, self.scenario.step_us);
         self.remind(step_us, Target::Client(client), ProcessInput::Trained);
     }
@@ -78,6 +79,7 @@ impl World {
             return self.fail(format!("client {client}: {problem}"));
         }
         self.delivered(client);
+        self.change_near_end(client);
         self.rank_ended(client);
     }
 

@@ -7,7 +7,7 @@ use spdl_job::{BadSamples, Job, layout::entry_flags};
 use spdl_order::{EpochEnd, Item, ItemKind, Receipt};
 use spdl_types::{Position, SampleId};
 
-use super::{Cursor, Oracle};
+use super::{Cursor, Oracle, limits};
 use crate::{
     coverage::Coverage,
     scenario::{JobDataset, Scenario},
@@ -101,9 +101,10 @@ impl Oracle {
     }
 
     /// Records that a client has taken over a job that has changed.
-    pub(crate) fn changed(&mut self, client: usize, job: &Job) {
+    pub(crate) fn changed(&mut self, client: usize, session: &Session) {
         if let Some(cursor) = self.cursors.get_mut(&client) {
-            cursor.job = job.clone();
+            cursor.job = session.job.clone();
+            cursor.steps = session.steps_of(cursor.rank);
         }
     }
 
@@ -118,7 +119,13 @@ impl Oracle {
 
     /// Checks a session all of whose ranks have ended: together they received every sample from its start on exactly
     /// once, and their receipts add up to that.
-    pub(crate) fn finished(&self, clients: &[usize], session: &Session, receipts: Receipt) -> Result<(), String> {
+    pub(crate) fn finished(
+        &self,
+        clients: &[usize],
+        session: &Session,
+        receipts: Receipt,
+        (dataset, coverage): (&JobDataset, &mut Coverage),
+    ) -> Result<(), String> {
         let cursors: Vec<&Cursor> = clients.iter().filter_map(|client| self.cursors.get(client)).collect();
         let Some(stream) = cursors.first().map(|cursor| cursor.stream) else { return Ok(()) };
         if cursors.iter().any(|cursor| cursor.stream != stream) {
@@ -138,7 +145,7 @@ impl Oracle {
         if receipt != receipts {
             return Err(format!("receipts of session {} add up to {receipts}, not to {receipt}", session.id.0));
         }
-        Ok(())
+        limits::check(dataset, coverage)
     }
 }
 
@@ -206,15 +213,16 @@ fn expected_entry(item: &Item, dataset: &JobDataset) -> SlotEntry {
 /// Returns every position that a session delivers, computed independently of the plan.
 fn all_positions(session: &Session) -> impl Iterator<Item = Position> + use<> {
     let (samples, batch) = (session.job.samples, u64::from(session.global_batch));
-    let (start, epochs, policy) = (session.start, session.job.epochs, session.job.epoch_end);
-    let first = start.epoch.min(epochs);
-    let left = samples * (epochs - first) - if first < epochs { start.offset.min(samples) } else { 0 };
-    let whole = left / batch * batch;
+    let (start, policy, end) = (session.start, session.job.epoch_end, limits::end_of(&session.job));
+    let whole = end.saturating_sub(start.epoch * samples + start.offset) / batch * batch;
     let of_epoch = move |epoch: u64| {
         let from = if epoch == start.epoch { start.offset.min(samples) } else { 0 };
-        let count = if policy == EpochEnd::Drop { (samples - from) / batch * batch } else { samples - from };
+        let until = samples.min(end - epoch * samples).max(from);
+        // An end within the epoch cuts off what fills no batch, as well.
+        let is_whole = policy == EpochEnd::Drop || (until < samples && policy != EpochEnd::Continuous);
+        let count = if is_whole { (until - from) / batch * batch } else { until - from };
         (from..from + count).map(move |offset| Position::new(epoch, offset))
     };
-    let all = (first..epochs).flat_map(of_epoch);
+    let all = (start.epoch..end.div_ceil(samples)).flat_map(of_epoch);
     all.take(if policy == EpochEnd::Continuous { whole as usize } else { usize::MAX })
 }

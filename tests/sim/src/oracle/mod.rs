@@ -3,6 +3,7 @@
 
 mod answers;
 mod batches;
+mod limits;
 mod neighbours;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};

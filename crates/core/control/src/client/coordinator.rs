@@ -132,7 +132,7 @@ impl SessionCore {
             stages: job.stages.clone(),
             redactions: job.redactions.clone(),
             earlier: job.earlier.clone(),
-            handed: self.received().unwrap_or(self.progress.position),
+            handed: self.handed(),
             hold: self.hold,
         }
     }
@@ -148,7 +148,7 @@ impl SessionCore {
             unreachable: self.link.unreachable(),
             waited_ms: self.progress.waited_ms,
             transport: self.link.attached().map(|(_, transport)| transport),
-            handed: self.received().unwrap_or(self.progress.position),
+            handed: self.handed(),
             fingerprint: self.membership.fingerprint,
             promise: self.hold,
             number: self.membership.heartbeats,

@@ -18,7 +18,7 @@ use std::{
     time::Duration,
 };
 
-use crate::messages::{FromCoordinator, Home, JobHold, Session, Start, StartReason, ToCoordinator};
+use crate::messages::{FromCoordinator, Home, JobHold, RankHeartbeat, Session, Start, StartReason, ToCoordinator};
 use spdl_insight::Transport;
 use spdl_order::Receipt;
 use spdl_types::{Fingerprint, NodeId, Position, backoff::Backoff, mix::splitmix64};
@@ -416,6 +416,11 @@ impl SessionCore {
         self.stream.as_ref().map(|stream| stream.expected)
     }
 
+    /// Returns the position up to which the trainer knows the stream.
+    fn handed(&self) -> Position {
+        self.stream.as_ref().map_or(self.progress.position, ExpectedStream::handed)
+    }
+
     /// Returns the home that serves the rank, and the transport.
     #[must_use]
     pub fn attached(&self) -> Option<(&Home, Transport)> {
@@ -448,7 +453,7 @@ impl SessionCore {
     /// Restarts the stream at `from` by leaving the link: as after a fault, a new link asks for the new position.
     fn on_restart(&mut self, from: Position) {
         let Some(stream) = &mut self.stream else { return };
-        stream.expected = from;
+        stream.restart(from);
         self.progress = Progress { position: from, receipt: Receipt::default(), ..self.progress };
         self.phase = SessionPhase::Running;
         self.detach();
@@ -457,8 +462,10 @@ impl SessionCore {
     fn on_close(&mut self) {
         self.detach();
         if let Some(session) = self.membership.session() {
-            let leave = ToCoordinator::RankLeave(self.rank_heartbeat(session));
-            self.effects.push_back(SessionEffect::Ask(leave));
+            // A rank that has left may go on where its batches ended, also if the end is moved.
+            let handed = self.received().unwrap_or(self.progress.position);
+            let leave = RankHeartbeat { handed, ..self.rank_heartbeat(session) };
+            self.effects.push_back(SessionEffect::Ask(ToCoordinator::RankLeave(leave)));
         }
         self.phase = SessionPhase::Over;
     }

@@ -38,13 +38,33 @@ pub(super) struct ExpectedStream {
     samples: u64,
     /// Position after the last batch that was accepted.
     pub(super) expected: Position,
+    /// Whether the end was accepted, which a change of the job could otherwise still move.
+    has_ended: bool,
     /// The number of samples, over all epochs, past which nothing is accepted for now.
     pub(super) hold: Option<u64>,
 }
 
 impl ExpectedStream {
     pub(super) const fn new(steps: RankSteps, samples: u64, start: Position) -> Self {
-        Self { steps, samples, expected: start, hold: None }
+        Self { steps, samples, expected: start, has_ended: false, hold: None }
+    }
+
+    /// Begins again at a position.
+    pub(super) const fn restart(&mut self, from: Position) {
+        self.expected = from;
+        self.has_ended = false;
+    }
+
+    /// Returns the position up to which the trainer knows the stream. Once it has got the end, that is past the end: a change that begins
+    /// there could still move it.
+    pub(super) fn handed(&self) -> Position {
+        let knows_end = self.has_ended && !mutated(Mutation::IgnoreEnd);
+        if knows_end { self.expected.max(self.past_end()) } else { self.expected }
+    }
+
+    fn past_end(&self) -> Position {
+        let end = self.steps.end();
+        Position::new(end.epoch, end.offset + 1)
     }
 
     /// Goes on by the steps of the job as it is now, which has the same ones up to here.
@@ -53,25 +73,27 @@ impl ExpectedStream {
     }
 
     /// Returns whether nothing past the first `samples` samples was accepted.
-    pub(super) const fn is_before(&self, samples: u64) -> bool {
-        self.samples_before(self.expected) <= samples
+    pub(super) fn is_before(&self, samples: u64) -> bool {
+        self.samples_before(self.handed()) <= samples
     }
 
     const fn samples_before(&self, at: Position) -> u64 {
         at.epoch.saturating_mul(self.samples).saturating_add(at.offset)
     }
 
-    /// Returns whether the next batch has to wait.
+    /// Returns whether the next batch, or the end, has to wait.
     pub(super) fn is_on_hold(&self) -> bool {
-        self.hold.is_some_and(|hold| self.samples_before(self.after_next()) > hold)
+        let next = self.steps.step(self.expected).map_or_else(|| self.past_end(), |step| step.next);
+        self.hold.is_some_and(|hold| self.samples_before(next) > hold)
     }
 
-    /// Returns whether an arrival has to wait.
+    /// Returns whether an arrival has to wait. The end has to, as well: the change may move it.
     fn holds(&self, arrival: &Arrival) -> bool {
-        let Arrival::Batch { next, .. } = arrival else { return false };
-        *next > self.expected
-            && self.hold.is_some_and(|hold| self.samples_before(*next) > hold)
-            && !mutated(Mutation::BreakPromise)
+        let (next, is_ignored) = match arrival {
+            Arrival::Batch { next, .. } => (*next, mutated(Mutation::BreakPromise)),
+            Arrival::End { .. } => (self.past_end(), mutated(Mutation::IgnoreEnd)),
+        };
+        next > self.expected && self.hold.is_some_and(|hold| self.samples_before(next) > hold) && !is_ignored
     }
 
     /// Returns the position after the next step.
@@ -96,7 +118,10 @@ impl ExpectedStream {
             (Arrival::End { position }, Some(step)) => {
                 Err(format!("it ended at {position} where {} to {} is next", step.from, step.next))
             }
-            (Arrival::End { position }, None) => Ok(Disposition::End { position }),
+            (Arrival::End { position }, None) => {
+                self.has_ended = true;
+                Ok(Disposition::End { position })
+            }
         }
     }
 }

@@ -99,7 +99,8 @@ pub struct RankHeartbeat {
     pub waited_ms: u64,
     /// How batches reach the rank.
     pub transport: Option<Transport>,
-    /// The position after the last batch that was handed to the trainer, whether it has taken it or not.
+    /// The position after the last batch that was handed to the trainer, whether it has taken it or not; past the end of the
+    /// stream once it has got that.
     pub handed: Position,
     /// The fingerprint of the job that the rank goes by.
     pub fingerprint: Fingerprint,

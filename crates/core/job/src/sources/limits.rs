@@ -1,6 +1,7 @@
 //! How often sources may come: the check of `max_epochs`, and the stages that follow from it and `when_done` where sources are used up.
 
 use spdl_order::{BLEND_PERIOD, BlendStage, SourceLimit, stages_with_limits};
+use spdl_types::mutations::{Mutation, mutated};
 
 use crate::{ENDLESS_EPOCHS, Job, JobError, JobSource, check::wrong};
 
@@ -80,7 +81,7 @@ impl Job {
             return Err(of_stage("from", past_the_end(end)));
         }
         changed.stages.push(BlendStage { from, weights: weights.to_vec() });
-        let changed = changed.with_limits()?;
+        let changed = if mutated(Mutation::ForgetLimits) { changed } else { changed.with_limits()? };
         changed.check()?;
         let made = changed.stages.iter().find(|stage| stage.from == from);
         let is_used_up = |(_, (given, made)): &(&JobSource, (&u32, &u32))| given > made && **made == 0;

@@ -129,3 +129,37 @@ fn a_trainer_that_goes_to_a_position_past_a_change_waits_there_until_it_is_made(
     rank.heard_of(Some(home(1)), proposed(200));
     assert_eq!(next_heartbeat(&mut rank).promise, hold(200));
 }
+
+#[test]
+fn a_rank_that_waits_for_a_change_gets_no_end_and_one_that_has_got_it_promises_nothing_before_it() {
+    let ending = Job { total_samples: Some(60), ..job() };
+    let fingerprint = ending.fingerprint();
+    let (mut rank, _) = TestRank::new(join_request());
+    rank.joined(Session { job: ending, ..session() }, Some(home(1)));
+    rank.on(SessionEvent::Attached { link: L0, slots: 3 });
+    for (slot, offset) in [(0, 0), (1, 24)] {
+        assert_eq!(handed(&rank.filled(L0, slot.into(), slot, offset)), [slot]);
+    }
+    let hold = |from| Some(JobHold { change: Fingerprint(9), from });
+    let notice = |hold| JobNotice { fingerprint, hold };
+    next_heartbeat(&mut rank);
+    rank.heard_of(Some(home(1)), notice(hold(55)));
+    assert_eq!(next_heartbeat(&mut rank).promise, hold(55), "the change may move the end, which is at sample 60");
+    assert_eq!(rank.on(SessionEvent::End { link: L0, sequence: 2, position: at(48) }), []);
+    assert!(rank.core.wait_reason(rank.now_ms).to_string().contains("the job is about to change here"));
+    let effects = rank.heard_of(Some(home(1)), notice(None));
+    assert!(effects.contains(&SessionEffect::End { position: at(48) }), "the change is not made: {effects:?}");
+
+    assert_eq!(next_heartbeat(&mut rank).handed, at(61));
+    for from in [55, 60] {
+        rank.heard_of(Some(home(1)), notice(hold(from)));
+        assert_eq!(next_heartbeat(&mut rank).promise, None, "a change from {from} on could move the end");
+    }
+    rank.heard_of(Some(home(1)), notice(hold(61)));
+    assert_eq!(next_heartbeat(&mut rank).promise, hold(61));
+    // Its process can go on from its last batch with another launch.
+    let [SessionEffect::Ask(ToCoordinator::RankLeave(leave))] = &rank.on(SessionEvent::Close)[..] else {
+        panic!("it leaves")
+    };
+    assert_eq!(leave.handed, at(48));
+}
