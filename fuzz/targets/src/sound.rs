@@ -160,11 +160,11 @@ macro_rules! files {
 }
 
 files! {
-    flac: "stereo.flac", "tones.oga";
+    flac: "stereo.flac";
     mp3: "mono.mp3";
     vorbis: "stereo.ogg";
     opus: "mono.opus", "stereo.opus", "modes.opus", "six.opus";
     adts: "mono.aac";
-    m4a: "stereo.m4a", "stereo-fragments.m4a", "mono.mp4", "tones.mp4";
-    matroska: "laced.mka", "stereo.webm", "stereo.mka", "mono.mka", "tones.mka";
+    m4a: "stereo.m4a", "stereo-fragments.m4a", "mono.mp4";
+    matroska: "videos/groups.mkv", "videos/live.mkv";
 }

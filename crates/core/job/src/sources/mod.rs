@@ -217,7 +217,8 @@ impl JobFile {
         let evaluated = |view: &Option<ViewFile>| view.as_ref().and_then(|view| view.samples);
         let pools = self.sequence.as_ref().and_then(|sequence| sequence.pools);
         let only = self.source.is_empty().then_some((&mut self.dataset, [evaluated(&self.view), pools]));
-        let sources = self.source.iter_mut().map(move |source| (&mut source.dataset, [evaluated(&source.view), source.pools]));
+        let sources =
+            self.source.iter_mut().map(move |source| (&mut source.dataset, [evaluated(&source.view), source.pools]));
         only.into_iter().chain(sources)
     }
 

@@ -63,10 +63,13 @@ fn spread(packed: &[Vec<u32>], per_rank: u32, cost: impl Fn(u64) -> u64) -> Cost
     }
 }
 
+/// What a sample costs, by its tokens.
+type CostOfTokens = fn(u64) -> u64;
+
 #[test]
 fn steps_of_pictures_and_text_are_as_even_as_the_page_says() {
     let samples = pictures_and_text();
-    let costs: [(&str, fn(u64) -> u64); 3] = [
+    let costs: [(&str, CostOfTokens); 3] = [
         ("tokens", |tokens| tokens),
         ("squares", |tokens| tokens * tokens),
         ("both", |tokens| tokens * (49_152 + tokens)),
