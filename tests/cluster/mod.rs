@@ -12,6 +12,7 @@ mod lying;
 mod mix;
 mod network_settings;
 mod otlp;
+mod packed_sources;
 mod peers;
 mod ragged_memory;
 mod rust_function;

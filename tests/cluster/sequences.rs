@@ -16,14 +16,14 @@ use spdl_testkit::{
 };
 
 /// Tokens of a sequence.
-const SEQ_LEN: usize = 256;
+pub(super) const SEQ_LEN: usize = 256;
 /// Documents of the dataset.
 const DOCUMENTS: usize = 420;
 /// The keys of a job whose epochs have several pools.
 const TWO_EPOCHS: &str = "epochs = 2\nepoch_end = \"exact\"";
 
 /// Returns the tokens of a document: none of some, and of others more than a sequence has. None is the padding, 0.
-fn document(number: usize) -> Vec<u16> {
+pub(super) fn document(number: usize) -> Vec<u16> {
     let length = match number {
         _ if number % 13 == 5 => 0,
         _ if number % 29 == 7 => 1000 + number,
@@ -33,7 +33,7 @@ fn document(number: usize) -> Vec<u16> {
 }
 
 /// Indexes two of Megatron's pairs with these documents, in small blocks.
-fn dataset(documents: impl Iterator<Item = usize>) -> TestDataset {
+pub(super) fn dataset(documents: impl Iterator<Item = usize>) -> TestDataset {
     let dataset = TestDataset { folder: tempfile::tempdir().unwrap() };
     let folder = dataset.path("dataset");
     fs::create_dir(&folder).unwrap();
@@ -71,11 +71,11 @@ fn job_file(dataset: &TestDataset, name: &str, keys: &str, sequence: &str) -> Pa
     path
 }
 
-fn digests(reports: &[Value]) -> (String, String) {
+pub(super) fn digests(reports: &[Value]) -> (String, String) {
     (sum(reports, "receipt"), sum(reports, "content_digest"))
 }
 
-fn replay(job: &Path, further: &[&str]) -> Value {
+pub(super) fn replay(job: &Path, further: &[&str]) -> Value {
     run(ctl().arg("replay").arg(job).arg("--json").args(further)).json()
 }
 
@@ -211,7 +211,7 @@ fn workers_and_a_coordinator_killed_in_the_middle_of_an_epoch_change_no_sequence
 }
 
 /// Returns the numbers of a NumPy array, and its dimensions as NumPy writes them.
-fn array<const N: usize>(path: &Path) -> Vec<[u8; N]> {
+pub(super) fn array<const N: usize>(path: &Path) -> Vec<[u8; N]> {
     let file = fs::read(path).unwrap();
     let elements = 10 + usize::from(u16::from_le_bytes([file[8], file[9]]));
     file[elements..].as_chunks::<N>().0.to_vec()
