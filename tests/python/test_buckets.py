@@ -9,7 +9,6 @@ import re
 import shutil
 import signal
 import threading
-import time
 from typing import Any, NamedTuple
 
 import numpy
@@ -194,11 +193,6 @@ def test_a_cluster_delivers_buckets_with_bad_samples_and_audit_proves_them(writt
     first = [sample for at, step in found.items() if at[0] == 0 for samples in step.samples for sample in samples]
     assert not {7, 11} & set(first) and set(range(SAMPLES)) - {7, 11} <= set(first), "others take their places"
     where = ("--coord", cluster.coordinators, "--certs", cluster.folder / "certs/admin")
-    # Workers tell of bad samples with their heartbeats.
-    deadline = time.monotonic() + LIMIT_S
-    while [of["bad_sample_count"] for of in ctl_json("status", *where)["jobs"] if of["name"] == name] != [2]:
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
     assert ctl_json("audit", "--run", f"{name}/{name}", *where)["equal"]
     replayed = ctl_json("replay", write_job(made, tmp_path / "job.toml"), "--position", "1:4")
     assert replayed["content_digest"] == found[1, 4].digest
