@@ -63,21 +63,15 @@ fn spread(packed: &[Vec<u32>], per_rank: u32, cost: impl Fn(u64) -> u64) -> Cost
     }
 }
 
-/// What a sample costs, by its tokens.
-type CostOfTokens = fn(u64) -> u64;
-
 #[test]
 fn steps_of_pictures_and_text_are_as_even_as_the_page_says() {
     let samples = pictures_and_text();
-    let costs: [(&str, CostOfTokens); 3] = [
-        ("tokens", |tokens| tokens),
-        ("squares", |tokens| tokens * tokens),
-        ("both", |tokens| tokens * (49_152 + tokens)),
-    ];
-    for ((name, cost), per_rank) in costs.into_iter().flat_map(|cost| [4, 16].map(|per_rank| (cost, per_rank))) {
-        let found = spread(&samples, per_rank, cost);
-        assert!(found.balanced <= 1.02 * found.least, "{name}, {per_rank} each: {found:?}");
-        assert!(found.before > 1.1 * found.least, "{name}, {per_rank} each: {found:?}");
+    for ((linear, quadratic), per_rank) in
+        [(1, 0), (0, 1), (49_152, 1)].into_iter().flat_map(|factors| [4, 16].map(|per_rank| (factors, per_rank)))
+    {
+        let found = spread(&samples, per_rank, |tokens| tokens * (linear + quadratic * tokens));
+        let what = format!("{linear} and {quadratic}, {per_rank} each: {found:?}");
+        assert!(found.balanced <= 1.02 * found.least && found.before > 1.1 * found.least, "{what}");
     }
 }
 
