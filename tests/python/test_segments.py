@@ -1,4 +1,5 @@
-"""Segments of long recordings of each format, from a bucket: each costs its own bytes, and is what the whole recording has there."""
+"""Segments of long recordings of each format, in files and in tars, from a bucket: each costs its own bytes, and is what the whole recording
+has there."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ import csv
 import pathlib
 import shutil
 import subprocess
+import tarfile
 from typing import Any
 
 import numpy
@@ -115,13 +117,57 @@ def test_segments_of_each_format_cost_their_own_bytes_and_are_parts_of_the_whole
         length = SEGMENT_S * rates[key] if float(start) < seconds[key] - SEGMENT_S else len(whole[key]) - first
         assert one["length"] == length and numpy.array_equal(one["wave"], whole[key][first : first + length]), one["key"]
         taken[key].append(length / rates[key])
-    packets = 0.0
-    for field, path in paths.items():
-        read = [bytes for name, bytes in sent if name == path.name]
-        own_s = sum(taken[path.stem]) + BEFORE_S.get(field, 0) * len(taken[path.stem])
-        own = own_s * path.stat().st_size / seconds[path.stem]
-        assert sum(read) < 1.2 * own, (field, sum(read), own)
-        assert len(read) <= len(taken[path.stem]), (field, read)
-        packets += seconds[path.stem] * rates[path.stem] / PACKET_FRAMES.get(field, 4096)
+    check_bytes(sent, paths, {path.name: (taken[path.stem], seconds[path.stem]) for path in paths.values()})
+    packets = sum(seconds[path.stem] * rates[path.stem] / PACKET_FRAMES.get(field, 4096) for field, path in paths.items())
     index = sum(path.stat().st_size for path in (bucket / ".spdl").glob("*.idx"))
     assert 0 < index < 5 * packets, (index, packets)
+
+    # The same recordings in tars, one in each, so that the bytes of each are known.
+    tars = tmp_path / "tars"
+    tars.mkdir()
+    for path in paths.values():
+        with tarfile.open(tars / f"{path.stem}.tar", "w") as tar:
+            tar.add(path, path.name)
+    ctl("index", tars, "--table", tmp_path / "segments.csv", "--out", tmp_path / "of-segments")
+    with spdl_cluster.local({**job, "dataset": tmp_path / "of-segments"}, tensors="numpy") as loader:
+        from_tars = {sample["key"]: sample["wave"] for sample in samples(loader)}
+    assert len(from_tars) == len(from_folder)
+    assert all(numpy.array_equal(sample["wave"], from_tars[sample["key"]]) for sample in from_folder)
+    # What is packed of a folder, too, with the list of its files.
+    (tmp_path / "clips/talks").mkdir(parents=True)
+    for path in paths.values():
+        (tmp_path / "clips/talks" / path.name).hardlink_to(path)
+    head, *rows = (tmp_path / "segments.csv").read_text().splitlines()
+    (tmp_path / "packed.csv").write_text("\n".join([head, *(f"talks/{row}" for row in rows)]))
+    ctl("pack", tmp_path / "clips", tmp_path / "packed", "--fields", ",".join(paths))
+    ctl("index", tmp_path / "packed", "--table", tmp_path / "packed.csv", "--out", tmp_path / "of-packed")
+    with spdl_cluster.local({**job, "dataset": tmp_path / "of-packed"}, tensors="numpy") as loader:
+        from_packed = {sample["key"].removeprefix("talks/"): sample["wave"] for sample in samples(loader)}
+    assert from_packed.keys() == from_tars.keys()
+    assert all(numpy.array_equal(wave, from_tars[key]) for key, wave in from_packed.items())
+    # Of recordings that are one sample each, a segment that is drawn.
+    ctl("index", tars)
+    wave = {key: value for key, value in WAVE.items() if key != "max_seconds"}
+    drawn = {**job, "column": [{**wave, "rate": RATE, "segment": {"seconds": SEGMENT_S, "pick": "random"}}, KEY]}
+    with spdl_cluster.local({**drawn, "dataset": tars}, tensors="numpy") as loader:
+        drawn_here = samples(loader)
+    sent.clear()
+    with stores.bucket("tars", tars, sent) as variables:
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+        with spdl_cluster.local({**drawn, "dataset": "s3://tars"}, tensors="numpy") as loader:
+            drawn_there = samples(loader)
+    assert len(drawn_there) == len(paths)
+    assert all(numpy.array_equal(one["wave"], other["wave"]) for one, other in zip(drawn_here, drawn_there, strict=True))
+    check_bytes(sent, paths, {f"{path.stem}.tar": ([SEGMENT_S], seconds[path.stem]) for path in paths.values()})
+
+
+def check_bytes(sent: list[tuple[str, int]], paths: dict[str, pathlib.Path], taken: dict[str, tuple[list[float], float]]) -> None:
+    """Checks what was read of each object: that of the seconds that samples took of all that it has, with one request each."""
+    assert len(taken) == len(paths)
+    for (field, path), (name, (segments, seconds)) in zip(paths.items(), taken.items(), strict=True):
+        read = [bytes for sent_name, bytes in sent if sent_name == name]
+        own_s = sum(segments) + BEFORE_S.get(field, 0) * len(segments)
+        own = own_s * path.stat().st_size / seconds
+        assert 0 < sum(read) < 1.2 * own, (name, sum(read), own)
+        assert len(read) <= len(segments), (name, read)
