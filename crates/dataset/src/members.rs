@@ -2,13 +2,14 @@
 
 use std::{path::PathBuf, sync::Arc};
 
+use bytes::Bytes;
+
 use super::{
     DatasetError, Jpegs,
     catalog::SegmentsOf,
     coded_anew::{CodedVideo, VideoCoder},
     crop_ready::{CropReady, crop_ready},
     originals::is_jpeg,
-    record::{FieldContent, JpegRewriter, MemberPart, Members},
     report::{Growth, JpegTally},
     scalable::{JpegAsItIs, PackingMemory, scalable},
     source::FilePlace,
@@ -16,8 +17,93 @@ use super::{
 };
 use crate::tar::{append_member_header, padding_bytes};
 
+/// Upper limit of the bytes of a record that are read into memory; its other files are copied in pieces.
+pub(super) const MAX_RECORD_BYTES: u64 = 48 << 20;
 /// Size up to which a file is copied into the part of the members before it, in bytes, so that a record has few parts.
 const SMALL_FILE_BYTES: usize = 16 << 10;
+
+/// Rewrites JPEGs while they are packed.
+#[derive(Debug)]
+pub(super) struct JpegRewriter {
+    pub(super) jpegs: Jpegs,
+    pub(super) packing: PackingMemory,
+}
+
+impl JpegRewriter {
+    pub(super) fn new(jpegs: Jpegs) -> Self {
+        Self { jpegs, packing: PackingMemory::default() }
+    }
+
+    /// Returns whether JPEGs are rewritten at all.
+    pub(super) fn rewrites(&self) -> bool {
+        self.jpegs != Jpegs::AsTheyAre
+    }
+
+    /// Returns how often a file is in memory: twice while it is rewritten.
+    pub(super) fn copies(&self) -> u64 {
+        if self.rewrites() { 2 } else { 1 }
+    }
+}
+
+pub(super) enum FieldContent {
+    Memory(Vec<u8>),
+    File {
+        place: FilePlace,
+        bytes: u64,
+    },
+    /// A video that is coded anew.
+    Video {
+        place: FilePlace,
+        bytes: u64,
+    },
+}
+
+/// The members of a record, as they are written to the tar.
+pub(super) struct Members {
+    pub(super) parts: Vec<MemberPart>,
+    /// Bytes of all parts.
+    pub(super) bytes: u64,
+    /// Counts of its JPEGs, if they are rewritten.
+    pub(super) jpegs: JpegTally,
+    pub(super) tables: Vec<SegmentsOf>,
+    /// The JPEGs that are too long to be rewritten.
+    long_jpegs: Vec<PathBuf>,
+    notes: Vec<String>,
+    /// Memory and files that are held until the parts are written.
+    _memory: Arc<Memory>,
+    _coded: Vec<CodedVideo>,
+}
+
+impl Members {
+    pub(super) fn new(
+        parts: Vec<MemberPart>,
+        (bytes, jpegs, tables): (u64, JpegTally, Vec<SegmentsOf>),
+        (long_jpegs, notes): (Vec<PathBuf>, Vec<String>),
+        (memory, coded): (Arc<Memory>, Vec<CodedVideo>),
+    ) -> Self {
+        Self { parts, bytes, jpegs, tables, long_jpegs, notes, _memory: memory, _coded: coded }
+    }
+
+    /// Returns a note for each JPEG that is too long to be rewritten, and each video that was not coded anew.
+    pub(super) fn notes(&self) -> impl Iterator<Item = String> {
+        let of_jpegs = self.long_jpegs.iter().map(|path| {
+            let (path, mib) = (path.display(), MAX_RECORD_BYTES >> 20);
+            let why = format!("of each record at most {mib} MiB are in memory");
+            format!("`{path}` was packed as it is and not rewritten: {why}")
+        });
+        of_jpegs.chain(self.notes.iter().cloned())
+    }
+}
+
+/// A part of the bytes of members.
+pub(super) enum MemberPart {
+    Bytes(Bytes),
+    /// The content of a file, which has this size.
+    File {
+        place: FilePlace,
+        bytes: u64,
+    },
+}
 
 /// Writes the members of one record.
 pub(super) struct MemberWriter {

@@ -5,16 +5,11 @@
 
 use std::{path::PathBuf, sync::Arc};
 
-use bytes::Bytes;
-
 use super::{
-    DatasetError, Jpegs, PackOptions,
-    catalog::SegmentsOf,
-    coded_anew::{CodedVideo, VideoCoder},
-    members::MemberWriter,
+    DatasetError, PackOptions,
+    coded_anew::VideoCoder,
+    members::{FieldContent, JpegRewriter, MAX_RECORD_BYTES, MemberWriter, Members},
     originals::is_jpeg,
-    report::JpegTally,
-    scalable::PackingMemory,
     source::{ANNOTATION_FIELD, FilePlace, LABEL_FIELD, SourceFiles, SourceRecord, missing_file},
     stages::{Memory, MemoryBound},
 };
@@ -24,9 +19,6 @@ use xxhash_rust::xxh3::Xxh3;
 /// Size from which a file is copied to the shard in pieces instead of being read into memory, in bytes. A JPEG that is
 /// made crop-ready is in memory as a whole.
 const LARGE_FILE_BYTES: u64 = 8 << 20;
-/// Upper limit of the bytes of a record that are read into memory; its other files are copied in pieces.
-const MAX_RECORD_BYTES: u64 = 48 << 20;
-
 /// Number of records that are measured or planned together.
 pub(super) const MEASURED_TOGETHER: usize = 32;
 /// Upper limit of the bytes of a group of records, unless it is one record.
@@ -39,29 +31,6 @@ pub(super) struct RecordMaker {
     jpegs: JpegRewriter,
     /// What codes videos anew, if they are.
     videos: Option<VideoCoder>,
-}
-
-/// Rewrites JPEGs while they are packed.
-#[derive(Debug)]
-pub(super) struct JpegRewriter {
-    pub(super) jpegs: Jpegs,
-    pub(super) packing: PackingMemory,
-}
-
-impl JpegRewriter {
-    pub(super) fn new(jpegs: Jpegs) -> Self {
-        Self { jpegs, packing: PackingMemory::default() }
-    }
-
-    /// Returns whether JPEGs are rewritten at all.
-    fn rewrites(&self) -> bool {
-        self.jpegs != Jpegs::AsTheyAre
-    }
-
-    /// Returns how often a file is in memory: twice while it is rewritten.
-    pub(super) fn copies(&self) -> u64 {
-        if self.rewrites() { 2 } else { 1 }
-    }
 }
 
 /// The files of a record, before they are read.
@@ -101,72 +70,12 @@ pub(super) struct ReadRecord {
     long_jpegs: Vec<PathBuf>,
 }
 
-pub(super) enum FieldContent {
-    Memory(Vec<u8>),
-    File {
-        place: FilePlace,
-        bytes: u64,
-    },
-    /// A video that is coded anew.
-    Video {
-        place: FilePlace,
-        bytes: u64,
-    },
-}
-
 /// The result of a step of [`RecordMaker`].
 pub(super) enum MadeRecord<T> {
     /// A record.
     Whole(T),
     /// A picture without an annotation, although annotations are wanted.
     NoAnnotation(String),
-}
-
-/// The members of a record, as they are written to the tar.
-pub(super) struct Members {
-    pub(super) parts: Vec<MemberPart>,
-    /// Bytes of all parts.
-    pub(super) bytes: u64,
-    /// Counts of its JPEGs, if they are rewritten.
-    pub(super) jpegs: JpegTally,
-    pub(super) tables: Vec<SegmentsOf>,
-    /// The JPEGs that are too long to be rewritten.
-    long_jpegs: Vec<PathBuf>,
-    notes: Vec<String>,
-    /// Memory and files that are held until the parts are written.
-    _memory: Arc<Memory>,
-    _coded: Vec<CodedVideo>,
-}
-
-impl Members {
-    pub(super) fn new(
-        parts: Vec<MemberPart>,
-        (bytes, jpegs, tables): (u64, JpegTally, Vec<SegmentsOf>),
-        (long_jpegs, notes): (Vec<PathBuf>, Vec<String>),
-        (memory, coded): (Arc<Memory>, Vec<CodedVideo>),
-    ) -> Self {
-        Self { parts, bytes, jpegs, tables, long_jpegs, notes, _memory: memory, _coded: coded }
-    }
-
-    /// Returns a note for each JPEG that is too long to be rewritten, and each video that was not coded anew.
-    pub(super) fn notes(&self) -> impl Iterator<Item = String> {
-        let of_jpegs = self.long_jpegs.iter().map(|path| {
-            let (path, mib) = (path.display(), MAX_RECORD_BYTES >> 20);
-            let why = format!("of each record at most {mib} MiB are in memory");
-            format!("`{path}` was packed as it is and not rewritten: {why}")
-        });
-        of_jpegs.chain(self.notes.iter().cloned())
-    }
-}
-
-/// A part of the bytes of members.
-pub(super) enum MemberPart {
-    Bytes(Bytes),
-    /// The content of a file, which has this size.
-    File {
-        place: FilePlace,
-        bytes: u64,
-    },
 }
 
 /// Some records, in their order, and the memory of their content.

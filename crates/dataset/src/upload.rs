@@ -15,7 +15,7 @@ use super::{
     DatasetError,
     catalog::Catalog,
     folder::{PART_BYTES, put_index},
-    record::{MemberPart, Members},
+    members::{MemberPart, Members},
     scan::ScannedShard,
     source::{CHANGED, FilePlace, wrong},
 };

@@ -15,8 +15,9 @@ use tokio::{
 
 use super::{
     DEFAULT_SHARD_BYTES, DatasetError, DatasetProgress, DatasetReport, Jpegs, Overwrite,
+    members::{JpegRewriter, Members},
     pack::{GROUPS_READY, MEMBERS, Packing, ShardOptions},
-    record::{GROUP_BYTES, JpegRewriter, Members, RecordGroup, members_of},
+    record::{GROUP_BYTES, RecordGroup, members_of},
     replace::Replacement,
     source::LABEL_FIELD,
     stages::{Memory, MemoryBound, cpu_threads},

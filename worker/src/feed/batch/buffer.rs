@@ -18,6 +18,9 @@ use crate::{
     fetch::BlockBytes,
 };
 
+/// Values of at least this many bytes in all are copied on a thread that may block.
+pub(super) const BLOCKING_BYTES: u64 = 256 << 10;
+
 /// The slot that is being filled, and the values of ragged columns. These are written to the slot once the whole batch
 /// is decoded, as each value begins where the one before it ends.
 #[derive(Debug)]

@@ -8,16 +8,17 @@ use spdl_types::BatchId;
 use spdl_wire::slab::SlotMut;
 use tokio::sync::watch;
 
-use super::{ahead::PlannedBatch, buffer::BatchBuffer, filling::Filling};
+use super::{
+    ahead::PlannedBatch,
+    buffer::{BLOCKING_BYTES, BatchBuffer},
+    filling::Filling,
+};
 use crate::feed::{
     FeedError,
     open::{Feed, FeedWork},
     progress::Wait,
     room::{BatchRoom, RoomAnswer},
 };
-
-/// Values of at least this many bytes in all are copied on a thread that may block.
-pub(super) const BLOCKING_BYTES: u64 = 256 << 10;
 
 /// A slot that holds a batch and is not published yet.
 #[derive(Debug)]

@@ -10,9 +10,8 @@ use tracing::Instrument;
 
 use super::{
     ahead::PlannedBatch,
-    buffer::{BatchBuffer, EarlySample},
+    buffer::{BLOCKING_BYTES, BatchBuffer, EarlySample},
     decode::{ReadySamples, decode_samples, shared_for},
-    fill::BLOCKING_BYTES,
     records::{self, FetchedGroup, NeededElements},
     sample::{BatchSample, Reason, SampleGroup, Undecoded},
     sequence::{self, FoundPieces, PackedBatch},
