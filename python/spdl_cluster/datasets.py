@@ -249,7 +249,7 @@ def pack(
     Ctrl-C stops it, and nothing is left then; of a part, its whole shards, or of tokens its whole units.
     """
     if to is not None:
-        given = {"fields": fields, "annotations": annotations, "annotations_beside": annotations_beside, "classes": classes}
+        given: dict[str, object] = {"fields": fields, "annotations": annotations, "annotations_beside": annotations_beside, "classes": classes}
         given |= {"classes_file": classes_file, "classes_from": classes_from, "all_splits": all_splits, "crop_ready": crop_ready, "scalable": scalable, "gop": gop}
         return _pack_tokens(
             _one_dataset(source, to, [name for name, value in given.items() if value]),

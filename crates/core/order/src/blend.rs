@@ -113,7 +113,14 @@ impl Blend {
     /// past the end of the epoch.
     #[inline]
     pub(super) fn source_position(&self, epoch: u64, offset: u64) -> (usize, Position) {
-        let (source, before) = self.tables.of(epoch * self.samples + offset);
+        self.source_as_of(epoch, offset, offset)
+    }
+
+    /// Returns them as if the stage at offset `last`, which is not past that of the sample, went on.
+    #[inline]
+    fn source_as_of(&self, epoch: u64, offset: u64, last: u64) -> (usize, Position) {
+        let begin = epoch * self.samples;
+        let (source, before) = self.tables.of(begin + offset, begin + last);
         let samples = self.sources[source].stream.deal.samples();
         (source, Position::new(before / samples, before % samples))
     }
@@ -196,9 +203,14 @@ impl Blend {
         let Position { epoch, offset: from } = step.from;
         let mut sorted: Vec<(u64, u64)> = (from..from + u64::from(step.global_batch))
             .map(|counted| {
-                let repeated = step.epoch_end == EpochEnd::Pad && counted >= self.samples;
-                let offset = if repeated { counted % self.samples } else { counted };
-                (self.place(epoch, offset), counted)
+                let is_past = counted >= self.samples;
+                let (offset, last) = match step.epoch_end {
+                    EpochEnd::Pad if is_past => (counted % self.samples, counted % self.samples),
+                    // A batch of this epoch does not depend on what a change makes of the next one.
+                    EpochEnd::Exact if is_past => (counted, self.samples - 1),
+                    _ => (counted, counted),
+                };
+                (self.place(epoch, offset, last), counted)
             })
             .collect();
         let [start, end] = [entries.start, entries.end].map(|entry| entry as usize);
@@ -215,9 +227,10 @@ impl Blend {
         sorted.into_iter().map(|(_, counted)| counted)
     }
 
-    /// Returns the place of the lane of the sample at a position among those of its source, from 0 to 2^32.
-    fn place(&self, epoch: u64, offset: u64) -> u64 {
-        let (number, at) = self.source_position(epoch, offset);
+    /// Returns the place of the lane of the sample at a position among those of its source, from 0 to 2^32, if the stage at offset `last`
+    /// goes on up to there.
+    fn place(&self, epoch: u64, offset: u64, last: u64) -> u64 {
+        let (number, at) = self.source_as_of(epoch, offset, last);
         let SourceStream { stream, places, .. } = &self.sources[number];
         let (lane, _) = stream.deal.lane_of(at.offset);
         (u64::from(places[lane as usize]) << 32) / u64::from(stream.deal.lanes())

@@ -72,10 +72,11 @@ impl BlendTables {
         Ok(Self { stages: tables.into() })
     }
 
-    /// Returns the source of sample number `sample` of the blend, and the number of samples that the source has given before.
+    /// Returns the source of sample number `sample` of the blend, and the number of samples that the source has given before, if the stage of
+    /// sample `last` goes on up to there: the same sample, or one before it.
     #[inline]
-    pub(super) fn of(&self, sample: u64) -> (usize, u64) {
-        let stage = &self.stages[self.stages.partition_point(|stage| stage.from <= sample) - 1];
+    pub(super) fn of(&self, sample: u64, last: u64) -> (usize, u64) {
+        let stage = &self.stages[self.stages.partition_point(|stage| stage.from <= last) - 1];
         let (source, before) = stage.table.of(sample - stage.from);
         (source, stage.given[source] + before)
     }
@@ -115,7 +116,7 @@ mod tests {
             if let Some(stage) = stages.iter().find(|stage| stage.from == sample) {
                 (begins, at_begin, now) = (sample, given.clone(), &stage.weights);
             }
-            let (source, before) = tables.of(sample);
+            let (source, before) = tables.of(sample, sample);
             assert_eq!(before, given[source], "sample {sample} of {stages:?}");
             assert_eq!(tables.reaches(source, before), sample, "sample {sample} of {stages:?}");
             assert!(now[source] > 0, "sample {sample} is of a source without a weight");

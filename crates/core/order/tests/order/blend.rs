@@ -264,6 +264,25 @@ fn a_stage_changes_nothing_before_it_and_sources_go_on_where_they_were() {
 }
 
 #[test]
+fn the_last_batch_of_an_epoch_is_the_same_whatever_the_stages_of_the_next_epoch_are() {
+    let weights = [5, 2, 1].map(|share| BLEND_PERIOD / 8 * share);
+    let sources = [source(0, weights[0], 8), source(1, weights[1], 4), source(2, weights[2], 3)];
+    let weights = [1, 1, 6].map(|of| BLEND_PERIOD / 8 * of);
+    let before = three();
+    for end in [EpochEnd::Pad, EpochEnd::Exact, EpochEnd::Partial] {
+        // The last batch of an epoch has 30 samples, and room for 127 more.
+        let batches = BatchParams { global_batch: 157, epochs: 2, epoch_end: end, end: None };
+        let last = before.steps(Position::START, &batches).nth(10).unwrap();
+        assert_eq!(last.next, Position::new(1, 0));
+        for from in 1600..1730 {
+            let stages = [BlendStage { from, weights: weights.into() }];
+            let changed = Plan::of_sources(&sources, &stages, 1600, 11).unwrap();
+            assert_eq!(changed.step_items(&last), before.step_items(&last), "{end:?}, a stage from {from}");
+        }
+    }
+}
+
+#[test]
 fn a_block_of_a_source_that_ends_is_in_use_no_longer_than_the_source() {
     let half = BLEND_PERIOD / 2;
     let stages = [BlendStage { from: 90, weights: vec![BLEND_PERIOD, 0] }];
