@@ -52,7 +52,7 @@ class _Handler(BaseHTTPRequestHandler):
         asked = self.headers.get("Range")
         if asked is None:
             if self.command == "HEAD":
-                return self.answer(200, **{**headers, "Content-Length": str(size)})
+                return self.answer(200, b"", **{**headers, "Content-Length": str(size)})
             self.sent.append((path.name, size))
             return self.answer(200, path.read_bytes(), **headers)
         first, _, last = asked.removeprefix("bytes=").partition("-")

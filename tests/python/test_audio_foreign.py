@@ -68,7 +68,7 @@ def is_decoded(path: pathlib.Path) -> bool:
     streams = json.loads(subprocess.run(command, capture_output=True, timeout=LIMIT_S).stdout or b"{}").get("streams")
     if not streams or streams[0].get("profile", "LC") not in ("LC", "unknown"):
         return False
-    return streams[0]["channels"] <= DECODED.get(streams[0]["codec_name"], 0)
+    return bool(streams[0]["channels"] <= DECODED.get(streams[0]["codec_name"], 0))
 
 
 def test_what_others_accept_of_their_sounds_is_accepted(tmp_path: pathlib.Path) -> None:
@@ -103,7 +103,7 @@ def test_what_is_broken_of_them_ends_nothing(tmp_path: pathlib.Path) -> None:
             changed[places % len(changed)] = random.integers(0, 256, len(places), "u1")
             key = f"{path.stem}-{number}"
             broken[key] = tmp_path / f"{key}{path.suffix}"
-            broken[key].write_bytes(changed)
+            broken[key].write_bytes(changed.tobytes())
     good = {f"good-{key}": path for key, path in by_kind.values() if path.suffix in (".wav", ".oga")}
     ours = read(tmp_path, {**broken, **good})
     assert good.keys() <= ours.keys()

@@ -43,7 +43,8 @@ KINDS: dict[str, tuple[list[str], int, float]] = {
 
 def tone(seconds: NDArray[Any]) -> NDArray[Any]:
     """Returns what is heard then, in files whose sound begins with their pictures: a tone that rises, so that each time sounds otherwise."""
-    return 0.4 * numpy.sin(2 * numpy.pi * (150 * seconds + 120 * seconds**2))
+    wave: NDArray[Any] = 0.4 * numpy.sin(2 * numpy.pi * (150 * seconds + 120 * seconds**2))
+    return wave
 
 
 def write(ffmpeg: str, path: pathlib.Path, sound: list[str], late: float = 0, seconds: float = SECONDS) -> None:
@@ -111,7 +112,7 @@ def test_a_sound_that_begins_late_and_ends_early_is_silent_there(ffmpeg: str, tm
     folder.mkdir()
     write(ffmpeg, folder / name, KINDS[name][0], late=0.5, seconds=1.5)
     ctl("index", folder)
-    clip = {"frames": FRAMES, "pick": "start"}
+    clip: dict[str, Any] = {"frames": FRAMES, "pick": "start"}
     columns = [video(**clip), sound(rate=HERTZ, segment={"seconds": SECONDS}), column("length", "audio_length", "sound")]
     [one] = taken(folder, *columns, {**sound(rate=HERTZ), "name": "ragged"})
     heard = numpy.abs(one["sound"]) > 0.01
@@ -134,13 +135,14 @@ def test_a_sound_that_begins_late_and_ends_early_is_silent_there(ffmpeg: str, tm
 def test_the_length_is_that_of_the_clip_or_of_the_segment(ffmpeg: str, tmp_path: pathlib.Path) -> None:
     write(ffmpeg, tmp_path / "one.mp4", KINDS["aac.mp4"][0])
     ctl("index", tmp_path)
-    for clip, seconds in (
+    clips: list[tuple[dict[str, Any], float]] = [
         ({"frames": 10, "pick": "start"}, 0.4),
         ({"frames": 10, "stride": 3, "pick": "start"}, 1.2),
         ({"frames": 8, "rate": 5, "pick": "start"}, 1.6),
         ({"frames": 8, "pick": "uniform"}, SECONDS),
         ({"frames": 99, "pick": "all", "rate": 5}, SECONDS),
-    ):
+    ]
+    for clip, seconds in clips:
         columns = [video(**clip), sound(rate=HERTZ), {**sound(rate=HERTZ, segment={"seconds": 0.25}), "name": "part"}]
         columns.append({**sound(rate=HERTZ, segment={"seconds": 0.5}, features={"preset": "kaldi"}), "name": "features"})
         [one] = taken(tmp_path, *columns)

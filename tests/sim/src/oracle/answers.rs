@@ -86,7 +86,9 @@ impl Oracle {
                 return Err(format!("session {} begins after {}", id.0, other.0));
             }
             let before = newest.map_or(Position::START, |(_, known)| known.acknowledged());
-            if let Some((before, known)) = newest {
+            if let Some((before, known)) =
+                newest.filter(|(session, _)| self.kept.get(session).is_none_or(|kept| !kept.is_outdated))
+            {
                 may_supersede(liveness_ms, now_ms, join, before, known, coverage)?;
             }
             let expected = wanted.unwrap_or(before);
@@ -163,8 +165,8 @@ fn run_of(join: &Join) -> RunKey {
     (join.job.clone(), join.run.clone())
 }
 
-/// Checks that a join may supersede the newest session of its run: no rank of it was heard within the liveness timeout,
-/// or the join is a restart, or it takes over.
+/// Checks that a join may supersede the newest session of its run, in which a change of the job lets ranks take part: none was heard within the
+/// liveness timeout, or the join is a restart, or it takes over.
 fn may_supersede(
     liveness_ms: u64,
     now_ms: u64,
