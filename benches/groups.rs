@@ -1,5 +1,5 @@
 //! Measures what a group of processes on one node costs that share a rank: the rate of its slowest member beside that of one reader, how
-//! often a sample is decoded, and how much memory all map. Then the same with a member that is killed and one that is suspended on the way.
+//! often a sample is decoded, and how much memory all map. Then the same with a member that is killed and another that is suspended on the way.
 //!
 //! `cargo bench --bench groups [-- --members N] [--steps N] [--rounds N] [--pictures N]`
 

@@ -8,8 +8,8 @@ use spdl_types::SampleId;
 pub const SLOW: u64 = 8;
 /// A sample that takes less than this delays no batch, however fast the others are; and any may wait that long for a core.
 const LEAST_SLOW_NS: u64 = 5_000_000;
-/// A job has a heavy tail if its slow samples took at least one part in this many of the time of all. One that only waited for a core does
-/// not for long; as long as it does, samples are copied once more.
+/// A job has a heavy tail if its slow samples took at least one part in this many of the time of all. A sample that
+/// only waited for a core makes no tail for long; while it does, samples are copied once more.
 const SHARE: u64 = 8;
 /// Nothing is called slow before this many samples were decoded.
 const LEAST_SAMPLES: u64 = 64;

@@ -203,7 +203,7 @@ impl BestFitParams {
         }
     }
 
-    /// Returns how many pieces of a document take a whole sequence, and the room of one that takes less, if there is one.
+    /// Returns how many pieces of a document take a whole sequence, and the room of its last piece, if that takes less.
     #[inline]
     fn pieces_of(self, params: &SequenceParams, length: u32) -> (u64, Option<u32>) {
         let (seq_len, kept) = (self.capacity.seq_len, params.kept_tokens(length));

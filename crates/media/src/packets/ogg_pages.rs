@@ -8,7 +8,7 @@ use super::{
 /// Where the flags and the checksum of a page are.
 const FLAGS: usize = 5;
 const CHECKSUM: std::ops::Range<usize> = 22..26;
-/// The most segments of a page, and the bytes of one that is not the last of a packet.
+/// The most segments of a page, and the bytes of a segment that is not the last of its packet.
 const SEGMENTS: usize = 255;
 const SEGMENT_BYTES: usize = 255;
 

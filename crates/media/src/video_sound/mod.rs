@@ -37,7 +37,7 @@ impl<'b> VideoSound<'b> {
     /// Reads the tables of an MP4 or MOV file, or the blocks of a Matroska or WebM file.
     ///
     /// # Errors
-    /// If the file is no video, has no sound, or one that is not decoded, or is damaged.
+    /// If the file is no video, has no sound, has sound of a codec that is not decoded, or is damaged.
     pub fn open(file: &'b [u8]) -> Result<Self, MediaError> {
         let begins = &file[..file.len().min(FIRST_BYTES)];
         if Self::is_matroska(file) {

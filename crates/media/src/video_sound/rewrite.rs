@@ -49,7 +49,7 @@ pub(super) fn opus<'p>(head: &[u8], packets: impl Iterator<Item = &'p [u8]>) -> 
     pages.finish()
 }
 
-/// Returns packets of Vorbis as a file of Ogg. Also returns the number of packets before the first one that frames are decoded of.
+/// Returns packets of Vorbis as a file of Ogg. Also returns how many packets come before the first of which frames are decoded.
 pub(super) fn vorbis<'p>(
     headers: [&[u8]; 3],
     packets: impl Iterator<Item = &'p [u8]>,

@@ -19,7 +19,7 @@ use super::{
 const BATCH: usize = 12;
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// A column of one shape, and one that is ragged.
+/// A column of one shape, and a ragged column.
 const COLUMNS: [&str; 2] = [
     "name = \"same\"\nfrom = \"cls\"\ndecode = \"int\"",
     "name = \"text\"\nfrom = \"txt\"\ndecode = \"bytes\"\nmax_bytes = 4096",
