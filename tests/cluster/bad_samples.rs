@@ -1,7 +1,9 @@
 //! Bad samples: with each policy, all ranks still get the same number of batches.
 
 use serde_json::Value;
-use spdl_testkit::processes::{Cluster, TestDataset, ctl, run};
+use spdl_testkit::processes::{Cluster, TestDataset, run};
+
+use super::deliveries::assert_audited;
 
 /// Makes a dataset of 48 pictures, of which four are bad, each in a different way.
 fn dataset_with_four_bad_records() -> TestDataset {
@@ -43,12 +45,7 @@ fn bad_samples_are_substituted_and_every_rank_gets_the_same_number_of_batches() 
     assert_eq!((count("samples"), count("substituted"), count("masked")), (48, 4, 0));
 
     // The receipt is the plan's when `audit` gets the ids of the bad samples.
-    let mut audit = ctl();
-    audit.arg("audit").arg(dataset.path("substitute.toml")).args(["--bad-samples", "5,14,23,32", "--json"]);
-    reports.iter().for_each(|report| {
-        audit.args(["--receipt", report["receipt"].as_str().unwrap()]);
-    });
-    assert_eq!(run(&mut audit).json()["equal"], true);
+    assert_audited(&dataset.path("substitute.toml"), &reports, &["--bad-samples", "5,14,23,32"]);
 }
 
 #[test]

@@ -2,15 +2,11 @@
 
 use std::fs;
 
-use serde_json::Value;
-use spdl_testkit::processes::{Cluster, TestDataset, ctl, run, sum};
+use spdl_testkit::processes::{Cluster, TestDataset};
+
+use super::deliveries::{assert_delivered, assert_goes_on_after_kills, digests, replay, replay_all};
 
 const TARGET: &str = "[[column]]\nname = \"target\"\nfrom = \"cls\"\ndecode = \"one_hot\"\nclasses = 10\n";
-
-/// Returns the sum of the receipts and that of the contents' digests.
-fn digests(reports: &[Value]) -> (String, String) {
-    (sum(reports, "receipt"), sum(reports, "content_digest"))
-}
 
 /// Writes a job whose samples are mixed; its classes are below 10.
 fn job(dataset: &TestDataset, name: &str, keys: &str) -> std::path::PathBuf {
@@ -32,34 +28,18 @@ fn mixed_samples_are_the_same_at_each_world_in_every_way_and_after_kills() {
         ("one", "epochs = 1\nepoch_end = \"exact\"\nshuffle = false"),
     ] {
         let job = job(&dataset, name, &format!("{keys}\n{mix}"));
-        let alone = run(ctl().arg("replay").arg(&job).args(["--from", "0:0", "--all", "--json"])).json();
-        let expected = digests(std::slice::from_ref(&alone));
-        let plain = self::job(&dataset, "plain", keys);
-        let plain = digests(&[run(ctl().arg("replay").arg(&plain).args(["--from", "0:0", "--all", "--json"])).json()]);
-        assert_eq!(plain.0, expected.0, "{name}: mixing changes no sample's place");
-        assert_ne!(plain.1, expected.1, "{name}: mixing changes the contents");
+        let alone = replay_all(&job, &[]);
+        let plain = replay_all(&self::job(&dataset, "plain", keys), &[]);
+        assert_eq!(plain["receipt"], alone["receipt"], "{name}: mixing changes no sample's place");
+        assert_ne!(plain["content_digest"], alone["content_digest"], "{name}: mixing changes the contents");
 
         let mut cluster = Cluster::start(1);
         cluster.submit(&job);
         // With 24 ranks no rank has the partner of any of its samples.
-        for (world, node, transport) in
-            [(1, "node-0", "local"), (2, "elsewhere", "quic"), (4, "node-0", "local"), (24, "node-0", "local")]
-        {
-            let reports = cluster.pull_all(name, world, &[node], &["--from", "0:0"]);
-            assert!(reports.iter().all(|report| report["transport"] == transport), "{reports:?}");
-            assert_eq!(digests(&reports), expected, "{name}, world {world}, {transport}");
-        }
-
+        let worlds = [(1, &["node-0"][..]), (2, &["elsewhere"]), (4, &["node-0"]), (24, &["node-0"])];
+        assert_delivered(&cluster, name, &alone, &worlds);
         // With other batches from then on, pairs lie across their borders.
-        let mut reports = cluster.pull_all(name, 4, &["node-0"], &["--steps", "3", "--from", "0:0"]);
-        let position = reports[0]["position"].as_str().expect("a position").to_owned();
-        let socket = cluster.workers[0].socket.clone();
-        cluster.workers[0].process.kill();
-        cluster.coordinator.as_mut().expect("it runs").kill();
-        cluster.start_coordinator();
-        cluster.start_worker_on("node-0", &socket, &[]);
-        reports.extend(cluster.pull_all(name, 2, &["elsewhere"], &["--from", &position]));
-        assert_eq!(digests(&reports), expected, "{name}, after {position}");
+        assert_goes_on_after_kills(&mut cluster, name, &alone, "3");
     }
 }
 
@@ -78,8 +58,7 @@ fn samples_are_mixed_alike_whatever_the_batch_and_with_bad_samples() {
             let text = fs::read_to_string(&job).expect("a job file");
             fs::write(&job, text.replace("global_batch = 24", &format!("global_batch = {batch}")))
                 .expect("it is written");
-            let report = run(ctl().arg("replay").arg(&job).args(["--from", "0:0", "--all", "--json"])).json();
-            digests(&[report])
+            digests(&[replay(&job, &["--from", "0:0", "--all"])])
         };
         let expected = contents(24);
         // Of each lane a batch has an even number of samples, so all have the same pairs.

@@ -3,6 +3,7 @@
 mod bad_input;
 mod bad_samples;
 mod certificates;
+mod deliveries;
 mod groups;
 mod helpers;
 mod kill;

@@ -6,7 +6,10 @@ use std::{fs, path::PathBuf};
 use serde_json::Value;
 use spdl_testkit::processes::{Cluster, TestDataset, ctl, run};
 
-use super::sequences::{SEQ_LEN, array, dataset, digests, document, replay};
+use super::{
+    deliveries::{assert_delivered, assert_the_same_at_8_then_6_then_8_ranks, digests, replay, replay_all},
+    sequences::{SEQ_LEN, array, dataset, document},
+};
 
 /// The first of the documents of `code`, whose numbers `web` does not have.
 const FIRST_OF_CODE: usize = 500;
@@ -66,11 +69,8 @@ fn number_of(key: &str, documents: usize) -> usize {
 fn sequences_of_sources_have_one_receipt_and_one_content_at_each_world_in_every_way() {
     let texts = TwoTexts::new();
     let job = texts.job_file("blend", "epochs = 2\ntotal_samples = 360", "eos = 9000", "");
-    let alone = replay(&job, &["--from", "0:0", "--all"]);
-    let expected = digests(std::slice::from_ref(&alone));
+    let alone = replay_all(&job, &[]);
     assert_eq!(alone["samples"], 720);
-    let audit = run(ctl().arg("audit").arg(&job).arg("--json")).json();
-    assert_eq!(audit["plan_receipt"].as_str(), Some(expected.0.as_str()));
 
     let cluster = Cluster::start(1);
     cluster.submit(&job);
@@ -85,18 +85,8 @@ fn sequences_of_sources_have_one_receipt_and_one_content_at_each_world_in_every_
     {
         assert!(text.contains(part), "`{part}` is not in {text}");
     }
-    for (world, nodes, transport) in [
-        (1, &["node-0"][..], Some("local")),
-        (2, &["node-0"], Some("local")),
-        (3, &["elsewhere"], Some("quic")),
-        (3, &["node-0", "elsewhere"], None),
-    ] {
-        let reports = cluster.pull_all("blend", world, nodes, &["--from", "0:0"]);
-        let what = format!("world {world}, {transport:?}");
-        let all_by = |transport| reports.iter().all(|report| report["transport"] == transport);
-        assert!(transport.is_none_or(all_by), "{what}: {reports:?}");
-        assert_eq!(digests(&reports), expected, "{what}");
-    }
+    let worlds = [(1, &["node-0"][..]), (2, &["node-0"]), (3, &["elsewhere"]), (3, &["node-0", "elsewhere"])];
+    assert_delivered(&cluster, "blend", &alone, &worlds);
     // The coordinator hears of the last steps with the ranks' last messages.
     let is_told = |status: &Value| {
         let mut runs =
@@ -176,29 +166,7 @@ fn a_blend_of_sequences_is_the_same_at_8_then_6_then_8_ranks_with_kills_and_othe
     let stage = "[[stage]]\nfrom = 150\nweights = { web = 1, code = 3 }";
     let keys = "epochs = 2\nepoch_end = \"continuous\"\ncost = \"tokens^2\"\n";
     let job = texts.job_file("resized", &format!("{keys}total_tokens = 80_000"), "align = 1", stage);
-    let all = replay(&job, &["--from", "0:0", "--all"]);
-    let expected = digests(std::slice::from_ref(&all));
+    let all = assert_the_same_at_8_then_6_then_8_ranks(&job, ["4", "9"]);
     // 312 sequences of 256 places are 79,872; of two epochs, 26 steps of 24.
     assert_eq!(all["samples"], 624);
-    let mut cluster = Cluster::start(1);
-    cluster.submit(&job);
-    let nodes = ["node-0", "elsewhere"];
-    let mut reports = cluster.pull_all("resized", 8, &nodes, &["--steps", "4", "--from", "0:0"]);
-    for (world, further) in [(6, &["--steps", "9"][..]), (8, &[])] {
-        let states: Vec<String> = reports.iter().rev().take(6).map(|report| report["state"].to_string()).collect();
-        assert!(states.iter().all(|state| *state == states[0]), "the same on every rank: {states:?}");
-        cluster.workers[0].process.kill();
-        cluster.coordinator.as_mut().unwrap().kill();
-        cluster.start_coordinator();
-        cluster.restart_worker(0);
-        let args = [&["--state", &states[0]], further].concat();
-        reports.extend(cluster.pull_all("resized", world, &nodes, &args));
-    }
-    assert_eq!(digests(&reports), expected);
-    let mut audit = ctl();
-    audit.arg("audit").arg(&job).arg("--json");
-    reports.iter().for_each(|report| {
-        audit.args(["--receipt", report["receipt"].as_str().unwrap()]);
-    });
-    assert_eq!(run(&mut audit).json()["equal"], true);
 }

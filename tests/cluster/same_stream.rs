@@ -1,44 +1,28 @@
 //! The stream is the same in process, over shared memory, over QUIC and from replay, at each world size and number of
 //! workers.
 
-use std::{fs, path::Path};
+use std::fs;
 
 use serde_json::Value;
-use spdl_testkit::processes::{Cluster, TestDataset, ctl, run, sum};
+use spdl_testkit::processes::{Cluster, TestDataset, ctl, run};
 
-fn digests(reports: &[Value]) -> (String, String) {
-    (sum(reports, "receipt"), sum(reports, "content_digest"))
-}
+use super::deliveries::{assert_audited, assert_delivered, digests, replay, replay_all};
 
 #[test]
 fn receipt_and_content_are_the_same_in_every_way_of_delivery() {
     let dataset = TestDataset::of_pictures(120, 32);
     let job = dataset.job("same", "epochs = 2\nepoch_end = \"exact\"");
 
-    let replay = |further: &[&str]| {
-        let mut command = ctl();
-        command.arg("replay").arg(&job).args(["--from", "0:0", "--all", "--json"]).args(further);
-        run(&mut command).json()
-    };
-    let alone = replay(&[]);
-    let expected = digests(std::slice::from_ref(&alone));
-    let audit = run(ctl().arg("audit").arg(&job).arg("--json")).json();
-    assert_eq!(audit["plan_receipt"].as_str(), Some(expected.0.as_str()));
+    let alone = replay_all(&job, &[]);
     assert_eq!(alone["samples"], 240);
-    let halves = [replay(&["--rank", "0", "--world", "2"]), replay(&["--rank", "1", "--world", "2"])];
-    assert_eq!(digests(&halves), expected, "in process at world 2");
+    let halves = ["0", "1"].map(|rank| replay(&job, &["--from", "0:0", "--all", "--rank", rank, "--world", "2"]));
+    assert_eq!(digests(&halves), digests(std::slice::from_ref(&alone)), "in process at world 2");
 
     for workers in [1, 3] {
         let cluster = Cluster::start(workers);
         cluster.submit(&job);
-        for (world, nodes, transport) in
-            [(1, ["node-0"], "local"), (2, ["node-0"], "local"), (4, ["elsewhere"], "quic"), (1, ["elsewhere"], "quic")]
-        {
-            let reports = cluster.pull_all("same", world, &nodes, &["--from", "0:0"]);
-            let what = format!("{workers} workers, world {world}, {transport}");
-            assert!(reports.iter().all(|report| report["transport"] == transport), "{what}: {reports:?}");
-            assert_eq!(digests(&reports), expected, "{what}");
-        }
+        let worlds = [(1, &["node-0"][..]), (2, &["node-0"]), (4, &["elsewhere"]), (1, &["elsewhere"])];
+        assert_delivered(&cluster, "same", &alone, &worlds);
     }
 }
 
@@ -63,21 +47,12 @@ fn a_scalable_dataset_gives_the_samples_and_bytes_of_the_plain_one() {
     let scalable = dataset.path("scalable.toml");
     fs::write(&scalable, text.replace("\"plain\"", "\"scalable\"").replace("/dataset\"", "/scalable\"")).unwrap();
 
-    let replay = |job: &Path| {
-        let mut command = ctl();
-        command.arg("replay").arg(job).args(["--from", "0:0", "--all", "--json"]);
-        run(&mut command).json()
-    };
-    let expected = digests(&[replay(&plain)]);
-    assert_eq!(digests(&[replay(&scalable)]), expected);
+    let expected = replay_all(&plain, &[]);
+    assert_eq!(digests(&[replay_all(&scalable, &[])]), digests(std::slice::from_ref(&expected)));
     let cluster = Cluster::start(1);
     cluster.submit(&scalable);
-    for world in [1, 2] {
-        for nodes in [["node-0"], ["elsewhere"]] {
-            let reports = cluster.pull_all("scalable", world, &nodes, &["--from", "0:0"]);
-            assert_eq!(digests(&reports), expected, "world {world}, {nodes:?}");
-        }
-    }
+    let worlds = [(1, &["node-0"][..]), (1, &["elsewhere"]), (2, &["node-0"]), (2, &["elsewhere"])];
+    assert_delivered(&cluster, "scalable", &expected, &worlds);
 }
 
 #[test]
@@ -89,8 +64,7 @@ fn a_run_resumes_in_the_middle_of_an_epoch_at_another_world_size() {
     let mut reports = cluster.pull_all("resume", 4, &["node-0"], &["--steps", "3", "--from", "0:0"]);
     assert_eq!(reports[0]["position"], "0:72");
     reports.extend(cluster.pull_all("resume", 3, &["elsewhere"], &["--from", "0:72"]));
-    let audit = run(ctl().arg("audit").arg(&job).arg("--json")).json();
-    assert_eq!(sum(&reports, "receipt"), audit["plan_receipt"].as_str().unwrap());
+    assert_audited(&job, &reports, &[]);
 }
 
 #[test]
@@ -101,9 +75,8 @@ fn a_launch_that_resumes_goes_on_from_the_last_acknowledged_position() {
     cluster.submit(&job);
     let first = cluster.pull_all("again", 2, &["node-0"], &["--steps", "1"]);
     let second = cluster.pull_all("again", 2, &["node-0"], &["--from", "resume"]);
-    let audit = run(ctl().arg("audit").arg(&job).arg("--json")).json();
     let reports: Vec<Value> = first.into_iter().chain(second).collect();
-    assert_eq!(sum(&reports, "receipt"), audit["plan_receipt"].as_str().unwrap(), "{reports:?}");
+    assert_audited(&job, &reports, &[]);
 }
 
 #[test]

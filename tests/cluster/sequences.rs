@@ -11,9 +11,11 @@ use std::{
 use rustix::process::Signal;
 use serde_json::Value;
 use spdl_testkit::{
-    processes::{Cluster, ServerProcess, TestDataset, ctl, run, sum, undisturbed},
+    processes::{Cluster, ServerProcess, TestDataset, ctl, run, undisturbed},
     tokens::write_megatron,
 };
+
+use super::deliveries::{assert_delivered, assert_the_same_at_8_then_6_then_8_ranks, digests, replay, replay_all};
 
 /// Tokens of a sequence.
 pub(super) const SEQ_LEN: usize = 256;
@@ -71,14 +73,6 @@ fn job_file(dataset: &TestDataset, name: &str, keys: &str, sequence: &str) -> Pa
     path
 }
 
-pub(super) fn digests(reports: &[Value]) -> (String, String) {
-    (sum(reports, "receipt"), sum(reports, "content_digest"))
-}
-
-pub(super) fn replay(job: &Path, further: &[&str]) -> Value {
-    run(ctl().arg("replay").arg(job).arg("--json").args(further)).json()
-}
-
 /// Returns the path of the one table of sequences in a dataset's folder, and its fingerprint.
 fn table(dataset: &TestDataset) -> (PathBuf, String) {
     let names = fs::read_dir(dataset.path("dataset/.spdl")).unwrap().map(|entry| entry.unwrap().path());
@@ -92,12 +86,9 @@ fn table(dataset: &TestDataset) -> (PathBuf, String) {
 fn sequences_have_one_receipt_and_one_content_at_each_world_in_every_way() {
     let dataset = dataset(0..DOCUMENTS);
     let job = job_file(&dataset, "packed", TWO_EPOCHS, "eos = 9000");
-    let alone = replay(&job, &["--from", "0:0", "--all"]);
-    let expected = digests(std::slice::from_ref(&alone));
+    let alone = replay_all(&job, &[]);
     let sequences = alone["samples"].as_u64().unwrap() / 2;
     assert!(sequences > 200, "{alone}");
-    let audit = run(ctl().arg("audit").arg(&job).arg("--json")).json();
-    assert_eq!(audit["plan_receipt"].as_str(), Some(expected.0.as_str()));
 
     let cluster = Cluster::start(1);
     cluster.submit(&job);
@@ -115,18 +106,8 @@ fn sequences_have_one_receipt_and_one_content_at_each_world_in_every_way() {
     // Submitting it again finds the table, and writes no other one.
     cluster.submit(&job);
     table(&dataset);
-    for (world, nodes, transport) in [
-        (1, &["node-0"][..], Some("local")),
-        (2, &["node-0"], Some("local")),
-        (3, &["elsewhere"], Some("quic")),
-        (3, &["node-0", "elsewhere"], None),
-    ] {
-        let reports = cluster.pull_all("packed", world, nodes, &["--from", "0:0"]);
-        let what = format!("world {world}, {transport:?}");
-        let all_by = |transport| reports.iter().all(|report| report["transport"] == transport);
-        assert!(transport.is_none_or(all_by), "{what}: {reports:?}");
-        assert_eq!(digests(&reports), expected, "{what}");
-    }
+    let worlds = [(1, &["node-0"][..]), (2, &["node-0"]), (3, &["elsewhere"]), (3, &["node-0", "elsewhere"])];
+    assert_delivered(&cluster, "packed", &alone, &worlds);
     let audit = run(cluster.ctl("admin", ["audit", "--run", "packed", "--json"]).env("SPDL_NODE", "elsewhere")).json();
     assert_eq!(audit["equal"], true, "{audit}");
     let keys = dataset.path("keys.txt");
@@ -145,29 +126,7 @@ fn sequences_have_one_receipt_and_one_content_at_each_world_in_every_way() {
 fn sequences_are_the_same_at_8_then_6_then_8_ranks_with_kills_in_between() {
     let dataset = dataset(0..DOCUMENTS);
     let job = job_file(&dataset, "resized", TWO_EPOCHS, "align = 1, long = \"truncate\"");
-    let expected = digests(&[replay(&job, &["--from", "0:0", "--all"])]);
-    let mut cluster = Cluster::start(1);
-    cluster.submit(&job);
-    let nodes = ["node-0", "elsewhere"];
-    let mut reports = cluster.pull_all("resized", 8, &nodes, &["--steps", "4", "--from", "0:0"]);
-    for (world, further) in [(6, &["--steps", "5"][..]), (8, &[])] {
-        let states: Vec<String> = reports.iter().rev().take(6).map(|report| report["state"].to_string()).collect();
-        assert!(states.iter().all(|state| *state == states[0]), "the same on every rank: {states:?}");
-        cluster.workers[0].process.kill();
-        cluster.coordinator.as_mut().unwrap().kill();
-        cluster.start_coordinator();
-        cluster.restart_worker(0);
-        let args = [&["--state", &states[0]], further].concat();
-        reports.extend(cluster.pull_all("resized", world, &nodes, &args));
-    }
-    assert_eq!(digests(&reports), expected);
-    let receipts: Vec<&str> = reports.iter().map(|report| report["receipt"].as_str().unwrap()).collect();
-    let mut audit = ctl();
-    audit.arg("audit").arg(&job).arg("--json");
-    receipts.iter().for_each(|receipt| {
-        audit.args(["--receipt", receipt]);
-    });
-    assert_eq!(run(&mut audit).json()["equal"], true);
+    assert_the_same_at_8_then_6_then_8_ranks(&job, ["4", "5"]);
 }
 
 #[test]
@@ -223,8 +182,7 @@ fn an_exact_evaluation_has_every_token_once_in_the_order_of_the_dataset() {
     let keys = "epochs = 1\nshuffle = false\nepoch_end = \"exact\"";
     let job = job_file(&dataset, "evaluation", keys, "align = 16");
     let folder = dataset.path("batches");
-    let alone = replay(&job, &["--from", "0:0", "--all", "--out", folder.to_str().unwrap()]);
-    let expected = digests(std::slice::from_ref(&alone));
+    let alone = replay_all(&job, &["--out", folder.to_str().unwrap()]);
     let plan = run(ctl().arg("plan").arg(&job).arg("--json")).json();
     assert_eq!(alone["samples"], plan["sequences"]["sequences"], "{plan}");
     let text = run(ctl().arg("replay").arg(&job)).stdout;
@@ -273,12 +231,7 @@ fn an_exact_evaluation_has_every_token_once_in_the_order_of_the_dataset() {
 
     let cluster = Cluster::start(1);
     cluster.submit(&job);
-    for (world, node) in [(1, "node-0"), (2, "elsewhere"), (3, "node-0")] {
-        let reports = cluster.pull_all("evaluation", world, &[node], &["--from", "0:0"]);
-        assert_eq!(digests(&reports), expected, "world {world}");
-    }
-    let audit = run(ctl().arg("audit").arg(&job).arg("--json")).json();
-    assert_eq!(audit["plan_receipt"].as_str(), Some(expected.0.as_str()));
+    assert_delivered(&cluster, "evaluation", &alone, &[(1, &["node-0"]), (2, &["elsewhere"]), (3, &["node-0"])]);
 }
 
 #[test]

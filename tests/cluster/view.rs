@@ -2,15 +2,12 @@
 
 use std::fs;
 
-use serde_json::Value;
-use spdl_testkit::processes::{Cluster, TestDataset, ctl, run, sum};
+use spdl_testkit::processes::{Cluster, TestDataset, ctl, run};
+
+use super::deliveries::{assert_delivered, assert_goes_on_after_kills, replay_all};
 
 const VIEW: &str = "epochs = 2\nepoch_end = \"exact\"\n\
                     view = { where = \"cls in [0, 2, 3] and key != 'none'\", fraction = 0.8, seed = 3 }";
-
-fn digests(reports: &[Value]) -> (String, String) {
-    (sum(reports, "receipt"), sum(reports, "content_digest"))
-}
 
 #[test]
 fn a_view_has_one_receipt_at_each_world_in_every_way_and_after_kills() {
@@ -18,12 +15,9 @@ fn a_view_has_one_receipt_at_each_world_in_every_way_and_after_kills() {
     let job = dataset.job("view", VIEW);
     let planned = run(ctl().arg("plan").arg(&job)).stdout;
     assert!(planned.contains("the view keeps ") && planned.contains(" of 240 samples; samples = \""), "{planned}");
-    let alone = run(ctl().arg("replay").arg(&job).args(["--from", "0:0", "--all", "--json"])).json();
+    let alone = replay_all(&job, &[]);
     let samples = alone["samples"].as_u64().unwrap() / 2;
     assert!((60..200).contains(&samples), "{alone}");
-    let expected = digests(std::slice::from_ref(&alone));
-    let audit = run(ctl().arg("audit").arg(&job).arg("--json")).json();
-    assert_eq!(audit["plan_receipt"].as_str(), Some(expected.0.as_str()));
 
     let mut cluster = Cluster::start(1);
     cluster.submit(&job);
@@ -31,21 +25,8 @@ fn a_view_has_one_receipt_at_each_world_in_every_way_and_after_kills() {
     let text = fs::read_to_string(&job).unwrap();
     fs::write(&job, text.replace("cls in [0, 2, 3] and", "cls >= 0 and cls != 1 and cls <= 3 and")).unwrap();
     cluster.submit(&job);
-    for (world, node, transport) in [(1, "node-0", "local"), (2, "node-0", "local"), (4, "elsewhere", "quic")] {
-        let reports = cluster.pull_all("view", world, &[node], &["--from", "0:0"]);
-        assert!(reports.iter().all(|report| report["transport"] == transport), "{reports:?}");
-        assert_eq!(digests(&reports), expected, "world {world}, {transport}");
-    }
-
-    let mut reports = cluster.pull_all("view", 4, &["node-0"], &["--steps", "2", "--from", "0:0"]);
-    let position = reports[0]["position"].as_str().unwrap().to_owned();
-    let socket = cluster.workers[0].socket.clone();
-    cluster.workers[0].process.kill();
-    cluster.coordinator.as_mut().unwrap().kill();
-    cluster.start_coordinator();
-    cluster.start_worker_on("node-0", &socket, &[]);
-    reports.extend(cluster.pull_all("view", 2, &["elsewhere"], &["--from", &position]));
-    assert_eq!(digests(&reports), expected, "after {position}");
+    assert_delivered(&cluster, "view", &alone, &[(1, &["node-0"]), (2, &["node-0"]), (4, &["elsewhere"])]);
+    assert_goes_on_after_kills(&mut cluster, "view", &alone, "2");
 }
 
 #[test]
