@@ -18,12 +18,14 @@ import tempfile
 import textwrap
 import urllib.request
 from collections.abc import Callable, Iterator
-from typing import Any
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
 
 import pytest
 import spdl_cluster
 import venv
 from spdl_cluster.demo import pack_pictures
+from spdl_cluster.tensors import Kind
 
 pytest_plugins = ["cpu_times", "drawn"]
 #: Time limit of each process and of each wait. Only what hangs reaches it: two ranks with torch take a minute to start on a busy machine.
@@ -236,6 +238,8 @@ class Cluster:
         for role in ("worker", "client", "admin"):
             out = folder / "certs" / role
             ctl("cert", "--ca", folder / "state/ca", "--role", role, "--name", "test", "--out", out)
+        #: The arguments with which `spdl-ctl` asks this cluster.
+        self.admin = ("--coord", self.coordinators, "--certs", folder / "certs/admin")
         self.worker = self.start_worker()
 
     def start(self, *arguments: object) -> Any:
@@ -261,7 +265,7 @@ class Cluster:
     def submit(self, job: dict[str, Any]) -> str:
         """Submits a job and returns its name."""
         path = write_job(job, self.folder / f"{job['name']}.toml")
-        ctl("job", "submit", path, "--coord", self.coordinators, "--certs", self.folder / "certs/admin")
+        ctl("job", "submit", path, *self.admin)
         return str(job["name"])
 
     def connect(self, rank: int, world: int, **settings: Any) -> spdl_cluster.Loader:
@@ -281,6 +285,47 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     cluster = Cluster(tmp_path_factory.mktemp("cluster"))
     yield cluster
     cluster.stop()
+
+
+class RanksInTurn:
+    """What all ranks of a world get in this process, one rank after the other: from a state on, for a number of steps or to the end."""
+
+    def __init__(self, job: dict[str, Any], world: int = 1, state: dict[str, Any] | None = None, steps: int = 1000, tensors: Kind = "numpy") -> None:
+        self.job, self.world, self.steps, self.tensors = job, world, steps, tensors
+        #: The state to begin with; then that of all ranks after their last batch.
+        self.state = state
+        #: The receipts of the ranks that have got all of it.
+        self.receipts: list[str] = []
+
+    def __iter__(self) -> Iterator[tuple[spdl_cluster.Loader, spdl_cluster.Batch]]:
+        """Returns each batch, with its loader."""
+        states = []
+        for rank in range(self.world):
+            with spdl_cluster.local(self.job, rank=rank, world=self.world, tensors=self.tensors) as loader:
+                if self.state is not None:
+                    loader.load_state_dict(self.state)
+                for _ in range(self.steps):
+                    if (batch := loader.next()) is None:
+                        break
+                    yield loader, batch
+                self.receipts.append(loader.receipt)
+                states.append(loader.state_dict())
+        assert all(state == states[0] for state in states)
+        self.state = states[0]
+
+    @property
+    def receipt(self) -> str:
+        """The sum of the receipts."""
+        return add(self.receipts)
+
+
+Result = TypeVar("Result")
+
+
+def at_once(world: int, pull: Callable[[int], Result]) -> list[Result]:
+    """Calls a function for each rank of a world, all at once, and returns what the calls return."""
+    with ThreadPoolExecutor(world) as threads:
+        return list(threads.map(pull, range(world)))
 
 
 def samples(loader: spdl_cluster.Loader) -> list[dict[str, Any]]:

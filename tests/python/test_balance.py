@@ -11,22 +11,18 @@ from typing import Any
 
 import pytest
 import spdl_cluster
-from conftest import ctl
+from conftest import RanksInTurn, ctl
 from spdl_cluster import SpdlError
 from test_language import module
-from test_packed import BEST_FIT_1, METHODS, UNEVEN, make, write_texts
+from test_packed import BEST_FIT_1, METHODS, UNEVEN, make, texts
 
+__all__ = ["texts"]
 ROOT = pathlib.Path(__file__).parents[2]
 PAGE = ROOT / "docs/guide/balance.md"
 DEAL = module(ROOT / "tests/order/balance.py")
 SQUARES = {"quadratic": 1}
 #: The lengths of the documents of each sequence that a rank has, by the position of the step.
 Delivered = dict[spdl_cluster.Position, list[list[int]]]
-
-
-@pytest.fixture(scope="module")
-def texts(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    return write_texts(tmp_path_factory.mktemp("texts") / "texts")
 
 
 def job(texts: pathlib.Path, method: dict[str, Any], **keys: Any) -> dict[str, Any]:
@@ -72,18 +68,15 @@ def test_each_rank_has_the_sequences_that_the_second_implementation_deals_to_it(
 @UNEVEN
 def test_steps_are_more_even_and_the_receipts_of_all_ranks_are_those_without(texts: pathlib.Path) -> None:
     largest: dict[str | None, int] = {}
-    receipts: dict[str | None, int] = {}
+    receipts: dict[str | None, str] = {}
     for cost in (None, "tokens^2"):
         made = job(texts, BEST_FIT_1, **({"cost": cost} if cost else {}))
         ranks = [delivered(made, rank, 3)[0] for rank in range(3)]
         steps = [[sum(cost_of(lengths, 0, 1) for lengths in rank[position]) for rank in ranks] for position in ranks[0]]
         largest[cost] = sum(max(step) for step in steps)
-        sums = []
-        for rank in range(3):
-            with spdl_cluster.local(made, rank=rank, world=3, tensors="numpy") as loader:
-                assert all(batch is not None for batch in loader)
-                sums.append(int(loader.receipt, 16))
-        receipts[cost] = sum(sums) % 2**128
+        of_all = RanksInTurn(made, 3)
+        assert all(batch is not None for _, batch in of_all)
+        receipts[cost] = of_all.receipt
     assert largest["tokens^2"] < largest[None]
     assert receipts["tokens^2"] == receipts[None]
 

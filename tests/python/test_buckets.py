@@ -8,13 +8,12 @@ import pathlib
 import re
 import shutil
 import signal
-import threading
 from typing import Any, NamedTuple
 
 import numpy
 import pytest
 import spdl_cluster
-from conftest import LIMIT_S, Cluster, add, ctl, ctl_json, run_python, write_job
+from conftest import LIMIT_S, Cluster, RanksInTurn, add, at_once, ctl, ctl_json, run_python, write_job
 from test_cost import DEAL, SAMPLES, frames_of, job, size_of, write
 from test_language import module
 
@@ -61,21 +60,14 @@ def sounds(dataset: pathlib.Path, **keys: Any) -> dict[str, Any]:
 
 def delivered(made: dict[str, Any], world: int, state: dict[str, Any] | None = None) -> tuple[Steps, str]:
     """Returns what all ranks get in each step, from a state on, and the sum of their receipts."""
-    ranks: list[dict[tuple[int, int], tuple[list[int], str]]] = []
-    receipts = []
-    for rank in range(world):
-        with spdl_cluster.local(made, rank=rank, world=world, tensors="numpy") as loader:
-            if state:
-                loader.load_state_dict(state)
-            steps = {}
-            while (batch := loader.next()) is not None:
-                keys = [int(key) for key in batch["key"].text()]
-                assert [frames_of(key) for key in keys] == batch["sound"].lengths.tolist()
-                epoch, offset = batch.position
-                steps[epoch, offset] = (keys, batch.content_digest())
-            ranks.append(steps)
-            receipts.append(loader.receipt)
-    return joined(ranks), add(receipts)
+    steps: list[dict[tuple[int, int], tuple[list[int], str]]] = [{} for _ in range(world)]
+    ranks = RanksInTurn(made, world, state)
+    for loader, batch in ranks:
+        keys = [int(key) for key in batch["key"].text()]
+        assert [frames_of(key) for key in keys] == batch["sound"].lengths.tolist()
+        epoch, offset = batch.position
+        steps[loader.rank][epoch, offset] = (keys, batch.content_digest())
+    return joined(steps), ranks.receipt
 
 
 def joined(ranks: list[dict[tuple[int, int], tuple[list[int], str]]]) -> Steps:
@@ -183,17 +175,12 @@ def test_a_cluster_delivers_buckets_with_bad_samples_and_audit_proves_them(writt
                 epoch, offset = batch.position
                 ranks[rank][epoch, offset] = ([int(key) for key in batch["key"].text()], batch.content_digest())
 
-    threads = [threading.Thread(target=pull, args=(rank,)) for rank in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(LIMIT_S)
+    at_once(2, pull)
     found = joined(ranks)
     assert everything(found) == everything(delivered(made, 1)[0]), "a loader in one process measures and delivers the same"
     first = [sample for at, step in found.items() if at[0] == 0 for samples in step.samples for sample in samples]
     assert not {7, 11} & set(first) and set(range(SAMPLES)) - {7, 11} <= set(first), "others take their places"
-    where = ("--coord", cluster.coordinators, "--certs", cluster.folder / "certs/admin")
-    assert ctl_json("audit", "--run", f"{name}/{name}", *where)["equal"]
+    assert ctl_json("audit", "--run", f"{name}/{name}", *cluster.admin)["equal"]
     replayed = ctl_json("replay", write_job(made, tmp_path / "job.toml"), "--position", "1:4")
     assert replayed["content_digest"] == found[1, 4].digest
 

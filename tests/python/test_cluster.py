@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import pathlib
-import threading
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import spdl_cluster
-from conftest import LIMIT_S, Cluster, MakeJob, add, ctl_json
+from conftest import Cluster, MakeJob, add, at_once, ctl_json
 
 
 @pytest.mark.parametrize("transport", ["local", "quic"])
@@ -42,13 +41,7 @@ def test_ranks_share_an_epoch_and_resume_at_another_world_size(
             return loader.state_dict()
 
     def pull_all(world: int, state: dict[str, Any] | None, steps: int) -> dict[str, Any]:
-        states: list[dict[str, Any]] = []
-        ranks = [threading.Thread(target=lambda r=r: states.append(pull(r, world, state, steps))) for r in range(world)]
-        for rank in ranks:
-            rank.start()
-        for rank in ranks:
-            rank.join(LIMIT_S)
-        assert len(states) == world
+        states = at_once(world, lambda rank: pull(rank, world, state, steps))
         assert all(state == states[0] for state in states)
         return states[0]
 

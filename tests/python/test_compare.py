@@ -44,7 +44,7 @@ def test_ranks_of_a_cluster_report_their_run(job: MakeJob, cluster: Cluster, tmp
     for report in reports:
         assert (report["run"], report["world"], report["batches"]) == ("lr-1", 2, STEPS)
         assert report["samples_per_s"] == pytest.approx(24 * (report["batches_per_s"] or 0)), "as if both were as fast"
-    of_cluster = ctl_json("run", "show", "reported/lr-1", "--coord", cluster.coordinators, "--certs", cluster.folder / "certs/admin")
+    of_cluster = ctl_json("run", "show", "reported/lr-1", *cluster.admin)
     assert (of_cluster["batches"], of_cluster["columns"], of_cluster["dataset"]) == (STEPS, reports[0]["columns"], reports[0]["dataset"])
 
 

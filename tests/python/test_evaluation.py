@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import pathlib
-import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 import spdl_cluster
-from conftest import LIMIT_S, PICTURES, Cluster, MakeJob, ctl_json
+from conftest import PICTURES, Cluster, MakeJob, at_once, ctl_json
 
 #: Every sample once, in the dataset's order; the last batch is short.
 EVALUATION = {"shuffle": False}
@@ -87,11 +86,7 @@ def test_every_rank_starts_an_evaluation_again_when_its_loop_does(
         for _ in range(2):
             seen[rank].append(ids(ranks[rank]))
 
-    threads = [threading.Thread(target=evaluate, args=(rank,)) for rank in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(LIMIT_S)
+    at_once(2, evaluate)
     for one, other in zip(*seen, strict=True):
         assert sorted(one + other) == EVERYTHING
     receipts = [argument for rank in ranks for argument in ("--receipt", rank.receipt)]

@@ -135,7 +135,7 @@ def test_a_worker_with_another_source_refuses_the_job(
         cluster.worker.wait()
         write(2)
         path = tmp_path / "created.toml"
-        again = ("job", "submit", path, "--coord", cluster.coordinators, "--certs", tmp_path / "certs/admin")
+        again = ("job", "submit", path, *cluster.admin)
         refused = subprocess.run([os.environ["SPDL_TEST_CTL"], *map(str, again)], capture_output=True, text=True)
         assert refused.returncode != 0
         assert "this one differs in the source of the function `additions:add`" in refused.stderr, refused.stderr

@@ -15,7 +15,7 @@ from typing import Any
 import numpy
 import pytest
 import spdl_cluster
-from conftest import LAUNCHERS, LIMIT_S
+from conftest import LAUNCHERS, LIMIT_S, RanksInTurn
 from numpy.typing import NDArray
 from spdl_cluster import MicroBatch, SettingError
 from spdl_cluster.packed import CpSlicing, Packing
@@ -46,17 +46,14 @@ def ids(document: int) -> NDArray[numpy.int32]:
     return numpy.arange(length, dtype=numpy.int32) + 1000 * (document + 1)
 
 
-def write_texts(folder: pathlib.Path) -> pathlib.Path:
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     """Writes a dataset of the documents, and returns its folder."""
+    folder = tmp_path_factory.mktemp("texts") / "texts"
     with spdl_cluster.Writer(folder, block_size=4096) as writer:
         for document in range(DOCUMENTS):
             writer.write({"ids": ids(document)}, key=f"{document:04}")
     return folder
-
-
-@pytest.fixture(scope="module")
-def texts(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    return write_texts(tmp_path_factory.mktemp("texts") / "texts")
 
 
 #: A batch of five is not divided evenly among ranks of three.
@@ -293,6 +290,29 @@ def test_entries_without_a_sequence_are_padding(texts: pathlib.Path) -> None:
             assert not is_empty or (micro.segment_lengths == [SEQ_LEN] and set(micro.labels.reshape(-1).tolist()) == {-100})
 
 
+def assert_each_rank_knows_all_labels(made: dict[str, Any]) -> int:
+    """Asserts that one rank, and three, know how many labels all ranks learn in a step. Returns the number of steps."""
+    learned: dict[int, Counter[spdl_cluster.Position]] = {1: Counter(), 3: Counter()}
+    for world, of_world in learned.items():
+        for loader, batch in RanksInTurn(made, world):
+            of_world[batch.position] += sum(micro.loss_tokens for micro in batch.packed())
+            assert batch.global_loss_tokens == learned[1][batch.position], f"rank {loader.rank} of {world} at {batch.position}"
+    assert learned[1] == learned[3]
+    return len(learned[1])
+
+
+def assert_each_rank_knows_all_lengths(made: dict[str, Any], lengths: str, tensors: Kind) -> dict[spdl_cluster.Position, list[list[int]]]:
+    """Asserts that one rank, and three, know the lengths of the documents of all ranks, and returns those of each step. `lengths` is the column of them."""
+    alone: dict[spdl_cluster.Position, list[list[int]]] = {}
+    for world in (1, 3):
+        for loader, batch in RanksInTurn(made, world, tensors=tensors):
+            if world == 1:
+                alone[batch.position] = [one.tolist() for one in batch[lengths]]
+            assert batch.global_lengths == alone[batch.position], f"rank {loader.rank} of {world} at {batch.position}"
+            assert tensors != "torch" or batch.to("cpu").global_lengths == batch.global_lengths
+    return alone
+
+
 @UNEVEN
 @pytest.mark.parametrize("end", ["exact", "pad", "partial"])
 @METHODS
@@ -301,19 +321,7 @@ def test_each_rank_knows_how_many_labels_all_ranks_learn(texts: pathlib.Path, me
         made = make(texts, {**method, **sequence}, "loss_mask", epoch_end=end)
         for column in made["column"]:
             column.update({"shifted": shifted} if column["decode"] == "labels" else {})
-        alone: dict[spdl_cluster.Position, int] = {}
-        together: Counter[spdl_cluster.Position] = Counter()
-        for world in (1, 3):
-            for rank in range(world):
-                with spdl_cluster.local(made, rank=rank, world=world, tensors="numpy") as loader:
-                    for batch in loader:
-                        learned = sum(micro.loss_tokens for micro in batch.packed())
-                        if world == 1:
-                            alone[batch.position] = learned
-                        else:
-                            together[batch.position] += learned
-                        assert batch.global_loss_tokens == alone[batch.position], f"rank {rank} of {world} at {batch.position}"
-        assert len(alone) > 5 and together == alone
+        assert assert_each_rank_knows_all_labels(made) > 5
 
 
 @UNEVEN
@@ -323,15 +331,7 @@ def test_each_rank_knows_the_lengths_of_all_documents(texts: pathlib.Path, metho
     pytest.importorskip("torch", reason=os.environ.get("SPDL_TEST_NO_TORCH", "torch is not installed"))
     made = make(texts, method, epoch_end=end)
     made["column"].append({"name": "all", "decode": "global_lengths", "follows": "text"})
-    alone: dict[spdl_cluster.Position, list[list[int]]] = {}
-    for world in (1, 3):
-        for rank in range(world):
-            with spdl_cluster.local(made, rank=rank, world=world, tensors="torch") as loader:
-                for batch in loader:
-                    if world == 1:
-                        alone[batch.position] = [lengths.tolist() for lengths in batch["cuts"]]
-                    assert batch.global_lengths == alone[batch.position], f"rank {rank} of {world} at {batch.position}"
-                    assert batch.to("cpu").global_lengths == batch.global_lengths
+    alone = assert_each_rank_knows_all_lengths(made, "cuts", "torch")
     assert len(alone) > 5 and len({len(lengths) for lengths in alone.values()}) == (2 if end == "partial" else 1)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import pathlib
 import re
-import threading
 from collections import Counter
 from typing import Any
 
@@ -13,9 +12,10 @@ import numpy
 import pytest
 import spdl_cluster
 import torchrun
-from conftest import LIMIT_S, Cluster, add, ctl, ctl_json
+from conftest import Cluster, RanksInTurn, add, at_once, ctl, ctl_json
 from numpy.typing import NDArray
 from test_language import SMALLER, documents, losses, write_megatron
+from test_packed import assert_each_rank_knows_all_labels, assert_each_rank_knows_all_lengths, ids
 from test_readme import GUIDE, blocks
 from test_recipes import ROOT, needs_torch
 from test_tokenize import TOKENIZER, refused
@@ -26,12 +26,6 @@ DOCUMENTS = {"web": range(60), "code": range(60, 100)}
 EOS = 7
 #: The share of each text.
 SHARES = {"web": 0.7, "code": 0.3}
-
-
-def ids(document: int) -> NDArray[numpy.int32]:
-    """Returns the tokens of a document: each says which document it is of, and its place there. Some are longer than a sequence."""
-    length = document * 29 % 57 + 1 if document % 9 else 150 + document
-    return numpy.arange(length, dtype=numpy.int32) + 1000 * (document + 1)
 
 
 @pytest.fixture(scope="module")
@@ -62,25 +56,15 @@ def of_text(row: NDArray[Any]) -> str:
     return name
 
 
-def delivered(
-    made: dict[str, Any], world: int = 1, state: dict[str, Any] | None = None, steps: int = 1000
-) -> tuple[dict[int, bytes], list[str], dict[str, Any]]:
-    """Returns the tokens of each sequence that all ranks of a world get, by its place, their receipts, and the state after that."""
-    found: dict[int, bytes] = {}
-    receipts, states = [], []
-    for rank in range(world):
-        with spdl_cluster.local(made, rank=rank, world=world, tensors="numpy") as loader:
-            if state is not None:
-                loader.load_state_dict(state)
-            for _ in range(steps):
-                if (batch := loader.next()) is None:
-                    break
-                places = batch.epochs.astype(int) * loader.samples + batch.offsets.astype(int)
-                found.update((place, row.tobytes()) for place, row in zip(places.tolist(), numpy.asarray(batch["text"])))
-            receipts.append(loader.receipt)
-            states.append(loader.state_dict())
-    assert all(other == states[0] for other in states)
-    return dict(sorted(found.items())), receipts, states[0]
+def rows(loader: spdl_cluster.Loader, batch: spdl_cluster.Batch) -> dict[int, bytes]:
+    """Returns the tokens of each sequence of a batch by its place."""
+    places = batch.epochs.astype(int) * loader.samples + batch.offsets.astype(int)
+    return {place: row.tobytes() for place, row in zip(places.tolist(), numpy.asarray(batch["text"]))}
+
+
+def delivered(ranks: RanksInTurn) -> dict[int, bytes]:
+    """Returns the tokens of each sequence that all ranks get, by its place."""
+    return dict(sorted(row for loader, batch in ranks for row in rows(loader, batch).items()))
 
 
 METHODS = pytest.mark.parametrize("method", [{}, {"align": 1}, {"method": "chunk"}], ids=["best_fit-16", "best_fit-1", "chunk"])
@@ -108,33 +92,23 @@ def test_each_text_has_its_share_of_sequences_which_are_of_it_alone(texts: dict[
 @METHODS
 def test_ranks_of_any_world_get_the_same_sequences_and_resume_in_the_middle(texts: dict[str, pathlib.Path], method: dict[str, Any]) -> None:
     made = make(texts, method, total_samples=150, epochs=2)
-    alone, [receipt], _ = delivered(made)
+    one = RanksInTurn(made)
+    alone = delivered(one)
     assert list(alone) == list(range(300))
     for world in (2, 3):
-        together, receipts, _ = delivered(made, world)
-        assert together == alone and add(receipts) == receipt
-    first, before, state = delivered(made, 2, steps=17)
-    rest, after, _ = delivered(made, 3, state)
-    assert first | rest == alone and add(before + after) == receipt
+        ranks = RanksInTurn(made, world)
+        assert delivered(ranks) == alone and ranks.receipt == one.receipt
+    before = RanksInTurn(made, 2, steps=17)
+    first = delivered(before)
+    after = RanksInTurn(made, 3, before.state)
+    assert first | delivered(after) == alone and add([before.receipt, after.receipt]) == one.receipt
 
 
 @METHODS
 def test_each_rank_knows_the_labels_and_the_lengths_of_all_ranks(texts: dict[str, pathlib.Path], method: dict[str, Any]) -> None:
     made = make(texts, method, total_samples=100)
-    alone: dict[Any, tuple[int, list[list[int]]]] = {}
-    learned: Counter[Any] = Counter()
-    for world in (1, 3):
-        for rank in range(world):
-            with spdl_cluster.local(made, rank=rank, world=world, tensors="numpy") as loader:
-                for batch in loader:
-                    own = sum(micro.loss_tokens for micro in batch.packed())
-                    if world == 1:
-                        alone[batch.position] = own, [lengths.tolist() for lengths in batch["document_lengths"]]
-                    else:
-                        learned[batch.position] += own
-                    assert batch.global_loss_tokens == alone[batch.position][0]
-                    assert batch.global_lengths == alone[batch.position][1]
-    assert len(alone) == 10 and learned == {position: tokens for position, (tokens, _) in alone.items()}
+    assert assert_each_rank_knows_all_labels(made) == 10
+    assert len(assert_each_rank_knows_all_lengths(made, "document_lengths", "numpy")) == 10
 
 
 def test_steps_are_dealt_by_the_tokens_of_all_texts(texts: dict[str, pathlib.Path]) -> None:
@@ -143,58 +117,47 @@ def test_steps_are_dealt_by_the_tokens_of_all_texts(texts: dict[str, pathlib.Pat
     spreads = []
     for job in (plain, made):
         costs: dict[Any, list[int]] = {}
-        for rank in range(2):
-            with spdl_cluster.local(job, rank=rank, world=2, tensors="numpy") as loader:
-                for batch in loader:
-                    costs.setdefault(batch.position, []).append(sum(int((lengths**2).sum()) for lengths in batch["document_lengths"]))
+        for _, batch in RanksInTurn(job, 2):
+            costs.setdefault(batch.position, []).append(sum(int((lengths**2).sum()) for lengths in batch["document_lengths"]))
         spreads.append(sum(max(of_step) * 2 / sum(of_step) for of_step in costs.values()))
     assert spreads[1] < spreads[0], "the step waits for the rank with the most"
-    (ours, [receipt], _), (theirs, receipts, _) = delivered(plain), delivered(made, 2)
-    assert ours == theirs and add(receipts) == receipt
+    ours, theirs = RanksInTurn(plain), RanksInTurn(made, 2)
+    assert delivered(ours) == delivered(theirs) and ours.receipt == theirs.receipt
 
 
 def test_a_cluster_delivers_the_texts_and_weights_change_in_a_run(texts: dict[str, pathlib.Path], cluster: Cluster) -> None:
     made = make(texts, name="two-texts", total_samples=150, epochs=2)
-    where = ("--coord", cluster.coordinators, "--certs", cluster.folder / "certs/admin")
     name = cluster.submit(made)
 
     def pulled(world: int, **settings: Any) -> tuple[dict[int, bytes], list[dict[str, Any]]]:
         found: dict[int, bytes] = {}
-        states: list[dict[str, Any]] = []
 
-        def pull(rank: int) -> None:
+        def pull(rank: int) -> dict[str, Any]:
             with cluster.connect(rank, world, job=name, tensors="numpy", **settings) as loader:
                 for _ in range(12 if "state" not in settings else 1000):
                     if (batch := loader.next()) is None:
                         break
-                    places = batch.epochs.astype(int) * loader.samples + batch.offsets.astype(int)
-                    found.update((place, row.tobytes()) for place, row in zip(places.tolist(), numpy.asarray(batch["text"])))
-                states.append(loader.state_dict())
+                    found.update(rows(loader, batch))
+                return loader.state_dict()
 
-        ranks = [threading.Thread(target=pull, args=(rank,)) for rank in range(world)]
-        for rank in ranks:
-            rank.start()
-        for rank in ranks:
-            rank.join(LIMIT_S)
-        assert len(states) == world
-        return found, states
+        return found, at_once(world, pull)
 
     first, states = pulled(2)
     assert sorted(first) == list(range(120))
-    told = ctl("job", "weights", name, "--set", "web=1,code=3", "--at", 180, *where).stdout
+    told = ctl("job", "weights", name, "--set", "web=1,code=3", "--at", 180, *cluster.admin).stdout
     assert "from = 180" in told
     staged = made | {"stage": [{"from": 180, "weights": {"web": 1, "code": 3}}]}
-    expected, [receipt], _ = delivered(staged)
+    expected = delivered(RanksInTurn(staged))
     rest, _ = pulled(3, state=states[0])
     assert first | rest == expected
     names = [of_text(numpy.frombuffer(row, "int32")) for row in expected.values()]
     assert abs(names[:180].count("code") - 54) <= 1 and abs(names[180:].count("code") - 90) <= 1
-    assert ctl_json("audit", "--run", f"{name}/{name}", *where)["equal"]
-    [of_job] = (found for found in ctl_json("status", *where)["jobs"] if found["name"] == name)
+    assert ctl_json("audit", "--run", f"{name}/{name}", *cluster.admin)["equal"]
+    [of_job] = (found for found in ctl_json("status", *cluster.admin)["jobs"] if found["name"] == name)
     # To less than one sequence for each stage.
     given = {source["name"]: source["samples"] for source in of_job["sources"]}
     assert given == {name: pytest.approx(names.count(name), abs=1) for name in SHARES}
-    shown = ctl("job", "show", name, *where).stdout
+    shown = ctl("job", "show", name, *cluster.admin).stdout
     assert "by best fit, each source by itself" in shown and "web: 70.0 % of the sequences at first" in shown
 
 
@@ -236,7 +199,7 @@ def test_texts_of_different_tokenizers_are_refused_with_both(tmp_path: pathlib.P
     sources = "".join(f'[[source]]\nname = "{name}"\ndataset = "{folders[name]}"\nweight = 1\n' for name in ("web", "code"))
     column = '[[column]]\nname = "tokens"\nfrom = "tokens"\ndecode = "tokens"\n'
     path.write_text(f'name = "both"\nglobal_batch = 2\nsequence = {{ seq_len = 32 }}\n{sources}{column}')
-    for command in (("plan", path), ("job", "submit", path, "--coord", cluster.coordinators, "--certs", cluster.folder / "certs/admin")):
+    for command in (("plan", path), ("job", "submit", path, *cluster.admin)):
         assert expected in refused(*command)
 
 

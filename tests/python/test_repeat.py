@@ -134,6 +134,5 @@ def test_a_cluster_knows_nothing_of_what_repeats(job: MakeJob, cluster: Cluster)
             assert sum(1 for _ in loader) == STEPS
         receipt = loader.receipt
         assert (loader.position, loader.stats()["repeated_batches"]) == ((0, 96), 4 * STEPS - 4)
-    admin = ("--coord", cluster.coordinators, "--certs", cluster.folder / "certs/admin")
-    [run] = [run for run in ctl_json("run", "list", *admin) if run["name"] == "ceiling"]
+    [run] = [run for run in ctl_json("run", "list", *cluster.admin) if run["name"] == "ceiling"]
     assert (run["acknowledged"], run["receipt"], run["is_finished"]) == ({"epoch": 0, "offset": 96}, receipt, False)

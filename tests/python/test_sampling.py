@@ -6,7 +6,6 @@ import json
 import pathlib
 import shlex
 import signal
-import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from typing import Any
@@ -14,7 +13,7 @@ from typing import Any
 import numpy
 import pytest
 import spdl_cluster
-from conftest import LIMIT_S, Cluster, ctl, ctl_json, run_python
+from conftest import LIMIT_S, Cluster, at_once, ctl, ctl_json, run_python
 from PIL import Image
 from test_readme import GUIDE, blocks, runner
 
@@ -125,17 +124,12 @@ def test_a_cluster_delivers_a_sampling_and_commands_show_and_prove_it(skewed: pa
             for batch in (batch for _ in range(EPOCHS) for batch in loader):
                 found.extend(zip(batch.epochs.tolist(), batch.ids.tolist(), batch["label"].tolist()))
 
-    ranks = [threading.Thread(target=pull, args=(rank,)) for rank in range(2)]
-    for rank in ranks:
-        rank.start()
-    for rank in ranks:
-        rank.join(LIMIT_S)
+    at_once(2, pull)
     assert len(found) == EPOCHS * 130 // 24 * 24
     assert Counter(label for epoch, _, label in found if epoch == 1) == {0: 12, 1: 20, 2: 48, 3: 50}
     dogs = [{sample for epoch, sample, label in found if (epoch, label) == (number, 3)} for number in range(2)]
     assert len(dogs[0] | dogs[1]) == 96, "the second epoch has those that the first has not"
-    where = ("--coord", cluster.coordinators, "--certs", cluster.folder / "certs/admin")
-    assert ctl_json("audit", "--run", f"{name}/{name}", *where)["equal"]
+    assert ctl_json("audit", "--run", f"{name}/{name}", *cluster.admin)["equal"]
 
 
 def test_what_makes_no_sampling_is_refused_with_what_to_do(skewed: pathlib.Path) -> None:

@@ -6,7 +6,6 @@ import functools
 import pathlib
 import shlex
 import sys
-import threading
 from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
@@ -15,7 +14,7 @@ import numpy
 import pytest
 import spdl_cluster
 import user_functions
-from conftest import LIMIT_S, PICTURES, UNEVEN_PICTURES, Cluster, MakeJob, add, ctl, ctl_json
+from conftest import PICTURES, UNEVEN_PICTURES, Cluster, MakeJob, RanksInTurn, add, at_once, ctl, ctl_json
 from test_readme import GUIDE, blocks, runner
 
 JobFile = Callable[[dict[str, Any]], pathlib.Path]
@@ -46,6 +45,13 @@ def pixels(batch: spdl_cluster.Batch) -> list[tuple[int, int, bytes]]:
     return [(int(o), int(i), numpy.asarray(p).tobytes()) for o, i, p in zip(batch.offsets, batch.ids, batch["image"])]
 
 
+def refused(made: dict[str, Any]) -> str:
+    """Returns what is said of a job that makes no sense."""
+    with pytest.raises(spdl_cluster.SpdlError) as raised:
+        spdl_cluster.local(made).next()
+    return str(raised.value)
+
+
 def test_each_source_has_its_share_of_each_prefix(blend: MakeJob) -> None:
     with spdl_cluster.local(blend(total_samples=1200, epochs=2), tensors="numpy") as loader:
         assert loader.sources == {"even": range(PICTURES), "uneven": range(PICTURES, PICTURES + UNEVEN_PICTURES)}
@@ -73,29 +79,19 @@ def test_an_epoch_ends_with_the_first_source_that_is_through_and_no_sample_comes
 def test_ranks_of_any_world_get_the_same_blend_and_resume_in_the_middle(blend: MakeJob) -> None:
     made = blend(total_samples=480)
 
-    def samples(world: int, state: dict[str, Any] | None = None, steps: int = 1000) -> tuple[list[Any], list[str], dict[str, Any]]:
-        found, receipts, states = [], [], []
-        for rank in range(world):
-            with spdl_cluster.local(made, rank=rank, world=world, tensors="numpy") as loader:
-                if state is not None:
-                    loader.load_state_dict(state)
-                for _ in range(steps):
-                    if (batch := loader.next()) is None:
-                        break
-                    found += pixels(batch)
-                receipts.append(loader.receipt)
-                states.append(loader.state_dict())
-        assert all(other == states[0] for other in states)
-        return sorted(found), receipts, states[0]
+    def samples(ranks: RanksInTurn) -> list[Any]:
+        return sorted(sample for _, batch in ranks for sample in pixels(batch))
 
-    alone, [receipt], _ = samples(1)
+    one = RanksInTurn(made)
+    alone = samples(one)
     assert len(alone) == 480
     for world in (2, 3):
-        together, receipts, _ = samples(world)
-        assert together == alone and add(receipts) == receipt
-    first, before, state = samples(2, steps=7)
-    rest, after, _ = samples(3, state)
-    assert sorted(first + rest) == alone and add(before + after) == receipt
+        ranks = RanksInTurn(made, world)
+        assert samples(ranks) == alone and ranks.receipt == one.receipt
+    before = RanksInTurn(made, 2, steps=7)
+    first = samples(before)
+    after = RanksInTurn(made, 3, before.state)
+    assert sorted(first + samples(after)) == alone and add([before.receipt, after.receipt]) == one.receipt
 
 
 def test_a_source_that_comes_round_has_other_crops_each_time(blend: MakeJob) -> None:
@@ -130,11 +126,6 @@ def test_a_bad_sample_is_replaced_by_one_of_its_own_source(blend: MakeJob) -> No
 
 
 def test_what_makes_no_sense_is_refused_with_the_name_of_the_source(blend: MakeJob, tmp_path: pathlib.Path) -> None:
-    def refused(made: dict[str, Any]) -> str:
-        with pytest.raises(spdl_cluster.SpdlError) as raised:
-            spdl_cluster.local(made).next()
-        return str(raised.value)
-
     often = refused(blend(total_samples=2000, of_uneven={"max_epochs": 2}))
     assert "source `uneven` is read 3.0 times; `max_epochs` is 2: lower its weight, `total_samples` or `epochs`" in often
     assert "`dataset` and `source` are both there" in refused(blend() | {"dataset": "somewhere"})
@@ -162,29 +153,24 @@ def test_a_cluster_delivers_the_blend_and_commands_show_and_prove_it(blend: Make
             for batch in loader:
                 found.extend(pixels(batch))
 
-    ranks = [threading.Thread(target=pull, args=(rank,)) for rank in range(2)]
-    for rank in ranks:
-        rank.start()
-    for rank in ranks:
-        rank.join(LIMIT_S)
+    at_once(2, pull)
     assert sorted(found) == expected
-    where = ("--coord", cluster.coordinators, "--certs", cluster.folder / "certs/admin")
-    assert ctl_json("audit", "--run", f"{name}/{name}", *where)["equal"]
+    assert ctl_json("audit", "--run", f"{name}/{name}", *cluster.admin)["equal"]
     # The table is cut to the terminal's width, and the cluster has jobs of other tests.
-    [listed] = (job for job in ctl_json("job", "list", *where) if job["name"] == name)
+    [listed] = (job for job in ctl_json("job", "list", *cluster.admin) if job["name"] == name)
     assert listed["dataset"] == "even 70.0 % + uneven 30.0 %"
-    [of_job] = (found for found in ctl_json("status", *where)["jobs"] if found["name"] == name)
+    [of_job] = (found for found in ctl_json("status", *cluster.admin)["jobs"] if found["name"] == name)
     assert [(source["name"], source["samples"], source["times"], source["bad_sample_count"]) for source in of_job["sources"]] == [
         ("even", 336, pytest.approx(336 / PICTURES, rel=0.001), 0),
         ("uneven", 144, pytest.approx(144 / 50, rel=0.001), 0),
     ]
-    of_run = ctl_json("run", "show", f"{name}/{name}", *where)
+    of_run = ctl_json("run", "show", f"{name}/{name}", *cluster.admin)
     assert [(source["name"], source["samples"]) for source in of_run["sources"]] == [("even", 336), ("uneven", 144)]
-    rows = [" ".join(line.split()) for line in ctl("run", "show", f"{name}/{name}", *where).stdout.splitlines()]
+    rows = [" ".join(line.split()) for line in ctl("run", "show", f"{name}/{name}", *cluster.admin).stdout.splitlines()]
     assert "source uneven 144 samples, 2.88 times through" in rows
-    said = " ".join(ctl("status", *where).stdout.split())
+    said = " ".join(ctl("status", *cluster.admin).stdout.split())
     assert f"job `{name}`: 336 samples of even, 1.68 times through; 144 samples of uneven, 2.88 times through" in said
-    shown = ctl("job", "show", name, *where).stdout
+    shown = ctl("job", "show", name, *cluster.admin).stdout
     assert "uneven: 30.0 % of the samples, 2.88 times through its 50 samples in an epoch" in shown
     assert ctl_json("audit", path, "--receipt", receipt)["equal"]
     assert "source even: 70.0 % of the samples" in ctl("plan", path, "--world", 2).stdout
@@ -200,18 +186,10 @@ def staged(made: dict[str, Any], *stages: tuple[int, float, float]) -> dict[str,
 def pulled(made: dict[str, Any], state: dict[str, Any] | None = None, steps: int = 1000, world: int = 1) -> tuple[list[Any], dict[str, Any]]:
     """Returns what all ranks of a world get in some steps, in the order of the stream, and their state after that."""
     found: list[tuple[int, int, int, str]] = []
-    states: list[dict[str, Any]] = []
-    for rank in range(world):
-        with spdl_cluster.local(made, rank=rank, world=world, tensors="numpy") as loader:
-            if state is not None:
-                loader.load_state_dict(state)
-            for _ in range(steps):
-                if (batch := loader.next()) is None:
-                    break
-                found += zip(batch.epochs.tolist(), batch.offsets.tolist(), batch.ids.tolist(), of_source(loader, batch.ids))
-            states.append(loader.state_dict())
-    assert all(other == states[0] for other in states)
-    return sorted(found), states[0]
+    ranks = RanksInTurn(made, world, state, steps)
+    for loader, batch in ranks:
+        found += zip(batch.epochs.tolist(), batch.offsets.tolist(), batch.ids.tolist(), of_source(loader, batch.ids))
+    return sorted(found), ranks.state or {}
 
 
 def test_weights_change_with_each_stage_and_nothing_before_it_does(blend: MakeJob) -> None:
@@ -283,13 +261,12 @@ def test_epochs_are_those_of_the_job_as_it_is_when_the_loop_gets_there(shares: t
     limited = {"view": {"first": 50}, "max_epochs": 2, "when_done": "stop"}
     made = blend(name="later" if is_later else "earlier", total_samples=240, epochs=9, of_uneven=limited)
     name = cluster.submit(made)
-    where = ("--coord", cluster.coordinators, "--certs", cluster.folder / "certs/admin")
     # With two slots, the first four batches are not all made before the trainer has given one back.
     with cluster.connect(0, 1, job=name, slots=2, tensors="numpy") as loader:
         first = loader.next()
         assert first is not None and loader.epochs == 2
         places, told = list(zip(first.epochs.tolist(), first.offsets.tolist(), first.ids.tolist())), loader.epochs
-        ctl("job", "weights", name, "--set", f"even={shares[0]},uneven={shares[1]}", "--at", 96, *where)
+        ctl("job", "weights", name, "--set", f"even={shares[0]},uneven={shares[1]}", "--at", 96, *cluster.admin)
         del first
         loops = 0
 
@@ -326,11 +303,6 @@ def test_a_training_of_one_dataset_ends_after_a_number_of_samples(job: MakeJob) 
 
 
 def test_a_stage_that_makes_no_sense_is_refused(blend: MakeJob) -> None:
-    def refused(made: dict[str, Any]) -> str:
-        with pytest.raises(spdl_cluster.SpdlError) as raised:
-            spdl_cluster.local(made).next()
-        return str(raised.value)
-
     assert "`total_samples` is missing; a job with `stage` needs" in refused(staged(blend(), (9, 1, 1)))
     assert "stage from 9: `from` must be above 9" in refused(staged(blend(total_samples=240), (9, 1, 1), (9, 2, 1)))
     lacking = blend(total_samples=240) | {"stage": [{"from": 9, "weights": {"even": 1}}]}
