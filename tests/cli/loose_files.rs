@@ -19,7 +19,7 @@ use spdl_testkit::{
     s3::S3Server,
 };
 
-fn write(path: impl AsRef<Path>, content: impl AsRef<[u8]>) {
+pub(super) fn write(path: impl AsRef<Path>, content: impl AsRef<[u8]>) {
     fs::create_dir_all(path.as_ref().parent().expect("a folder")).expect("a folder");
     fs::write(path, content).expect("a file");
 }

@@ -1,6 +1,6 @@
 //! `pack --force` that does not complete, because the disk is full or the process is killed.
 
-use std::{fs, os::unix::process::ExitStatusExt, path::Path, process::Command};
+use std::{fs, os::unix::process::ExitStatusExt, process::Command};
 
 use spdl_testkit::{
     processes::{ctl, run},
@@ -8,13 +8,10 @@ use spdl_testkit::{
     stored::contents,
 };
 
+use super::loose_files::write;
+
 /// The largest file that a command may write, in units of 512 bytes.
 const LIMIT: u64 = 2048;
-
-fn write(path: impl AsRef<Path>, content: impl AsRef<[u8]>) {
-    fs::create_dir_all(path.as_ref().parent().expect("a folder")).expect("a folder");
-    fs::write(path, content).expect("a file");
-}
 
 /// Runs `command` under a shell that limits the size of files and runs `before` first.
 fn limited(before: &str, command: &Command) -> Command {

@@ -12,17 +12,11 @@ from typing import Any
 import pytest
 import slurm
 from conftest import ctl, ctl_json, files
+from test_datasets import source
 
+__all__ = ["source"]
 EXAMPLES = pathlib.Path(__file__).parents[2]
 OPTIONS = ("--name", "set", "--records-per-shard", "3", "--crop-ready")
-
-
-@pytest.fixture(scope="module")
-def source(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    """Writes the demo's pictures."""
-    folder = tmp_path_factory.mktemp("source") / "pictures"
-    ctl("pictures", folder, "--count", 60, "--seed", 3, "--quiet")
-    return folder
 
 
 @pytest.fixture(scope="module")

@@ -18,8 +18,9 @@ import pytest
 import slurm
 from conftest import LIMIT_S, PICTURES, MakeJob, ctl, ctl_json
 from launcher import BUDGET, Tree, left
-from test_launcher import TRAINER, WAITS
+from test_launcher import TRAINER, WAITS, train
 
+__all__ = ["train"]
 #: The cluster is started once, and what ends a job of one cluster on a machine can end a job of the same number of another.
 pytestmark = [pytest.mark.xdist_group("slurm"), pytest.mark.drawn(1, group="tests of SLURM")]
 
@@ -78,12 +79,6 @@ class Launch:
 def launch(cluster: slurm.Slurm, tmp_path: pathlib.Path, temporary: pathlib.Path) -> Launch:
     """Returns a batch job that is not submitted yet."""
     return Launch(cluster, tmp_path, temporary)
-
-
-@pytest.fixture
-def train(job: MakeJob, job_file: Callable[[dict[str, Any]], pathlib.Path]) -> pathlib.Path:
-    """Writes a job file."""
-    return job_file(job(name="train", epochs=2, epoch_end="exact"))
 
 
 def wrap(*command: object) -> str:

@@ -6,7 +6,8 @@ use spdl_shard::{
     index::{IndexBuilder, IndexError, RecordIndex, Segments},
 };
 use spdl_types::Fingerprint;
-use xxhash_rust::xxh3::xxh3_128;
+
+use crate::manifest::reseal;
 
 /// The golden files without tables of segments, with them, with values and shared fields, and with tables of packets.
 const GOLDEN: [&[u8]; 4] = [
@@ -68,11 +69,6 @@ const TABLES: [Option<Segments<'static>>; 2] = [
     Some(Segments { step: 4, lengths: &[[50, 0], [20, 0], [30, 0]] }),
     Some(Segments { step: 1, lengths: &[[0x8f, 1]] }),
 ];
-
-fn reseal(bytes: &mut [u8]) {
-    let checksum = xxh3_128(&bytes[40..]);
-    bytes[24..40].copy_from_slice(&checksum.to_le_bytes());
-}
 
 #[test]
 fn an_index_contains_what_was_written() {

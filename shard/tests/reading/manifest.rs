@@ -31,7 +31,7 @@ fn example() -> ManifestBuilder {
 }
 
 /// Gives `bytes` a valid checksum again, as a hostile writer would.
-fn reseal(bytes: &mut [u8]) {
+pub(crate) fn reseal(bytes: &mut [u8]) {
     let checksum = xxh3_128(&bytes[40..]);
     bytes[24..40].copy_from_slice(&checksum.to_le_bytes());
 }

@@ -19,7 +19,7 @@ use crate::files::{at, faults};
 const BLOCK_BYTES: u64 = 1000;
 
 /// Returns a file that `array_record` wrote, by the name of its options.
-fn golden(name: &str) -> Vec<u8> {
+pub(crate) fn golden(name: &str) -> Vec<u8> {
     let path = format!("tests/golden/array_record/{name}.zst");
     zstd::decode_all(fs::File::open(path).unwrap()).unwrap()
 }

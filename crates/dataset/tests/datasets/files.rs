@@ -347,7 +347,8 @@ async fn the_file_index_and_the_manifest_that_names_a_format_are_written_and_rea
     assert_eq!(Manifest::open(GOLDEN_MANIFEST).unwrap().format().name(), "files");
 }
 
-fn reseal(bytes: &mut [u8]) {
+/// Gives `bytes` a valid checksum again, as a hostile writer would.
+pub(crate) fn reseal(bytes: &mut [u8]) {
     let hash = Fingerprint::of(&bytes[40..]);
     bytes[24..40].copy_from_slice(&hash.0.to_le_bytes());
 }

@@ -9,13 +9,10 @@ use spdl_shard::{
     store::DatasetStore,
 };
 
+use crate::array_record::golden;
+
 const TENSORFLOW: &[u8] = include_bytes!("../golden/tf.tfrecord");
 const ZLIB: &[u8] = include_bytes!("../golden/tf.tfrecord.zlib");
-
-fn array_record(name: &str) -> Vec<u8> {
-    let path = format!("tests/golden/array_record/{name}.zst");
-    zstd::decode_all(fs::File::open(path).unwrap()).unwrap()
-}
 
 async fn reader(folder: &Path, name: &str, file: &[u8]) -> SampleReader {
     fs::write(folder.join(name), file).unwrap();
@@ -36,8 +33,8 @@ async fn records_are_the_same_whether_all_some_or_one_are_read() {
     let files = [
         ("tf.tfrecord", TENSORFLOW.to_vec()),
         ("tf.tfrecord.zlib", ZLIB.to_vec()),
-        ("plain.array_record", array_record("plain")),
-        ("brotli.array_record", array_record("brotli")),
+        ("plain.array_record", golden("plain")),
+        ("brotli.array_record", golden("brotli")),
     ];
     for (name, file) in files {
         let folder = tempfile::tempdir().unwrap();

@@ -9,7 +9,7 @@ use spdl_dataset::{DatasetError, DatasetReport, IndexOptions, Overwrite, VerifyO
 use spdl_shard::format::{OpenError, ShardIndex, format_called};
 use spdl_types::Fingerprint;
 
-use crate::files::{at, problems};
+use crate::files::{at, problems, reseal};
 
 const GOLDEN_INDEX: &[u8] = include_bytes!("../golden/mds-v1.idx");
 const GOLDEN_COMPRESSED: &[u8] = include_bytes!("../golden/mds-compressed-v1.idx");
@@ -260,9 +260,4 @@ fn hostile_bytes_of_an_index_neither_panic_nor_slip_through() {
             assert!(format.open_index(bytes.into(), hash).is_err(), "{length}");
         }
     }
-}
-
-fn reseal(bytes: &mut [u8]) {
-    let hash = Fingerprint::of(&bytes[40..]);
-    bytes[24..40].copy_from_slice(&hash.0.to_le_bytes());
 }

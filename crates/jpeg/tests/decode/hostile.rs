@@ -3,16 +3,10 @@
 use spdl_jpeg::Unsupported;
 
 use super::{
-    progressive::libjpeg_script,
+    progressive::{half, libjpeg_script},
     progressive_writer::{self, random_script},
     *,
 };
-
-fn half(bytes: &[u8]) -> Result<Vec<u8>, Error> {
-    let [width, height] = Jpeg::open(bytes, Limits::default())?.size();
-    let [x, y] = [width, height].map(|side| scaled(0, side, side.div_ceil(2)));
-    rendered(bytes, &PictureRequest { x, y, transposed: false })
-}
 
 #[test]
 fn a_picture_cut_anywhere_is_an_error() {

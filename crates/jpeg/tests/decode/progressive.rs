@@ -71,7 +71,8 @@ fn deviations(bytes: &[u8]) -> Vec<Deviation> {
     Jpeg::open(bytes, Limits::default()).unwrap().deviations().iter().collect()
 }
 
-fn half(bytes: &[u8]) -> Result<Vec<u8>, Error> {
+/// Decodes a picture to half its size.
+pub(crate) fn half(bytes: &[u8]) -> Result<Vec<u8>, Error> {
     let [width, height] = Jpeg::open(bytes, Limits::default())?.size();
     let [x, y] = [width, height].map(|side| scaled(0, side, side.div_ceil(2)));
     rendered(bytes, &PictureRequest { x, y, transposed: false })
