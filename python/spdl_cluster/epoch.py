@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from . import accelerate
-from .batch import Batch, of_native
+from .batch import Batch, Position, of_native
+from .delivery import Delivery
 from .errors import UsageError
-
-if TYPE_CHECKING:
-    from .loader import Loader
 
 
 class Epoch:
@@ -22,7 +20,7 @@ class Epoch:
     end_of_dataloader: bool
     remainder: int
 
-    def __init__(self, loader: Loader) -> None:
+    def __init__(self, loader: Delivery) -> None:
         self._loader = loader
         self._loop = 0
         self._has_batch = False
@@ -44,7 +42,7 @@ class Epoch:
             self._loop = loader._begin()
             self._accelerate = accelerate.gradient_state()
             if self._accelerate is not None:
-                accelerate.check(loader._native.facts, loader.world)
+                accelerate.check(loader._native.facts, loader._ranks().world)
                 self._accelerate._add_dataloader(self)
         elif loader._loops != self._loop and loader._begins_again:
             raise UsageError(
@@ -67,7 +65,7 @@ class Epoch:
             return self._given(batch)
         facts, offset = loader._native.facts, native.position.offset
         self.remainder = accelerate.remainder(facts, offset)
-        if not accelerate.is_uneven(facts, loader.world):
+        if not accelerate.is_uneven(facts, loader._ranks().world):
             return self._given(batch)
         if facts.samples - offset < facts.global_batch:
             return self._given(self._dealt(batch))
@@ -86,10 +84,10 @@ class Epoch:
 
     def _dealt(self, batch: Batch | None) -> Batch:
         """Returns this rank's share of the last batch, as large as those of the others."""
-        loader = self._loader
-        facts = loader._native.facts
+        native, (rank, world) = self._loader._native, self._loader._ranks()
+        facts = native.facts
         self.remainder = facts.samples % facts.global_batch
-        return accelerate.deal_evenly(batch, facts, loader.rank, loader.world, loader.device, loader.position)
+        return accelerate.deal_evenly(batch, facts, rank, world, native.device, Position._of(native.position))
 
     def _end(self) -> StopIteration:
         if self._accelerate is not None:
