@@ -48,7 +48,7 @@ pub(crate) struct NativeLoader {
 enum OpenPhase {
     /// Not opened yet, with the state to start from.
     Ahead(Option<State>),
-    Open(Box<dyn AnyLoader>, LoaderFacts),
+    Open(Box<dyn AnyLoader>),
     Closed,
 }
 
@@ -101,7 +101,7 @@ impl NativeLoader {
     fn with_open<T: Send>(
         &self,
         py: Python<'_>,
-        with: impl FnOnce(&mut dyn AnyLoader, &LoaderFacts) -> PyResult<T> + Send,
+        with: impl FnOnce(&mut dyn AnyLoader) -> PyResult<T> + Send,
     ) -> PyResult<T> {
         self.check_process(py)?;
         py.detach(|| {
@@ -110,15 +110,14 @@ impl NativeLoader {
                 let ranks = Python::attach(|py| self.ranks.call0(py)?.extract(py))?;
                 let mut loader = self.config.open(ranks, *state, || Python::attach(|py| py.check_signals()))?;
                 self.repeat(&mut *loader)?;
-                let facts = self.config.facts(&*loader);
                 if let Some(classes) = loader.classes() {
                     self.classes.get_or_init(|| Some(classes));
                 }
                 *self.diagnoser.lock() = Some(loader.diagnoser());
-                *phase = OpenPhase::Open(loader, facts);
+                *phase = OpenPhase::Open(loader);
             }
             match &mut *phase {
-                OpenPhase::Open(loader, facts) => with(&mut **loader, facts),
+                OpenPhase::Open(loader) => with(&mut **loader),
                 _ => Err(Python::attach(|py| errors::of_client(py, &ClientError::Closed, ""))),
             }
         })
@@ -255,7 +254,7 @@ impl NativeLoader {
     /// Returns the next batch and waits for it up to the timeout; `None` when all epochs are delivered.
     fn next(&self, py: Python<'_>) -> PyResult<Option<NativeBatch>> {
         let since = Instant::now();
-        let taken = self.with_open(py, |loader, _| {
+        let taken = self.with_open(py, |loader| {
             let taken = loader.next(self.config.every(), &mut || self.check(since))?;
             Ok(taken.map(|batch| batch.map(|batch| self.share(batch))))
         })?;
@@ -274,7 +273,7 @@ impl NativeLoader {
 
     /// Goes to a position of the stream.
     fn go_to(&self, py: Python<'_>, epoch: u64, offset: u64) -> PyResult<()> {
-        let went = self.with_open(py, |loader, _| Ok(loader.go_to(Position::new(epoch, offset))))?;
+        let went = self.with_open(py, |loader| Ok(loader.go_to(Position::new(epoch, offset))))?;
         went.map_err(|error| errors::of_device(py, &error, ""))
     }
 
@@ -283,7 +282,7 @@ impl NativeLoader {
     fn repeat_batches(&self, py: Python<'_>, count: u32) -> PyResult<()> {
         self.check_process(py)?;
         py.detach(|| match &mut *self.phase.lock() {
-            OpenPhase::Open(loader, _) => loader.repeat_batches(count),
+            OpenPhase::Open(loader) => loader.repeat_batches(count),
             OpenPhase::Ahead(_) => Ok(()),
             OpenPhase::Closed => Err(ClientError::Closed),
         })
@@ -295,7 +294,7 @@ impl NativeLoader {
     /// Takes `count` batches, drops them without making Python objects of them, and returns the nanoseconds that it
     /// took. For benchmarks: the cost of a batch without Python's share.
     fn drain(&self, py: Python<'_>, count: u32) -> PyResult<u64> {
-        let taken = self.with_open(py, |loader, _| {
+        let taken = self.with_open(py, |loader| {
             let since = Instant::now();
             for _ in 0..count {
                 if let Err(error) = loader.next(self.config.every(), &mut || self.check(since))? {
@@ -316,7 +315,7 @@ impl NativeLoader {
         });
         match ahead {
             Some(state) => Ok(state.to_string()),
-            None => self.with_open(py, |loader, _| Ok(loader.state().to_string())),
+            None => self.with_open(py, |loader| Ok(loader.state().to_string())),
         }
     }
 
@@ -327,8 +326,8 @@ impl NativeLoader {
         let old = py.detach(|| {
             let mut phase = self.phase.lock();
             match &*phase {
-                OpenPhase::Open(loader, _) if loader.state() == state => Ok(None),
-                OpenPhase::Open(loader, _)
+                OpenPhase::Open(loader) if loader.state() == state => Ok(None),
+                OpenPhase::Open(loader)
                     if matches!(self.config.source, BatchSource::Cluster { .. }) && loader.world() > 1 =>
                 {
                     Err(format!("the loader has joined its session at {} already", loader.position()))
@@ -349,56 +348,51 @@ impl NativeLoader {
     /// Returns where the loader started, and why.
     #[getter]
     fn start(&self, py: Python<'_>) -> PyResult<LoaderStart> {
-        self.with_open(py, |loader, _| Ok(loader.started().into()))
+        self.with_open(py, |loader| Ok(loader.started().into()))
     }
 
     /// Returns the run's name: for a pipeline in this process, the job's name.
     #[getter]
-    fn run(&self, py: Python<'_>) -> PyResult<String> {
-        match self.config.run() {
-            Some(run) => Ok(run.to_owned()),
-            None => self.with_open(py, |_, facts| Ok(facts.job.clone())),
-        }
+    fn run(&self) -> &str {
+        self.config.run()
     }
 
     /// Returns the position after the last batch that was delivered.
     #[getter]
     fn position(&self, py: Python<'_>) -> PyResult<StreamPosition> {
-        self.with_open(py, |loader, _| Ok(loader.position().into()))
+        self.with_open(py, |loader| Ok(loader.position().into()))
     }
 
     /// Returns the epoch that the next batch starts in.
     #[getter]
     fn epoch(&self, py: Python<'_>) -> PyResult<u64> {
-        self.with_open(py, |loader, _| Ok(loader.epoch()))
+        self.with_open(py, |loader| Ok(loader.epoch()))
     }
 
     /// Returns the receipt of what was delivered, 32 hexadecimal digits.
     #[getter]
     fn receipt(&self, py: Python<'_>) -> PyResult<String> {
-        self.with_open(py, |loader, _| Ok(loader.receipt().to_string()))
+        self.with_open(py, |loader| Ok(loader.receipt().to_string()))
     }
 
     /// Returns the steps from the position to the end of the last epoch.
     #[getter]
     fn steps_left(&self, py: Python<'_>) -> PyResult<u64> {
-        self.with_open(py, |loader, _| Ok(loader.steps_left()))
+        self.with_open(py, |loader| Ok(loader.steps_left()))
     }
 
     /// Returns the loader's statistics so far, as one line of JSON.
     fn stats(&self, py: Python<'_>) -> PyResult<String> {
-        let stats = self.with_open(py, |loader, _| Ok(loader.stats()))?;
+        let stats = self.with_open(py, |loader| Ok(loader.stats()))?;
         Ok(serde_json::to_string(&stats).expect("plain data serialises"))
     }
 
     /// Returns what the loader came to so far, as one line of JSON: the report that `spdl-ctl compare` reads.
     fn report(&self, py: Python<'_>) -> PyResult<String> {
-        let run = self.config.run();
-        let diagnoser = self.with_open(py, |loader, _| Ok(loader.diagnoser()))?;
+        let diagnoser = self.with_open(py, |loader| Ok(loader.diagnoser()))?;
         // A report without what limits the rank is one, too.
         let found = py.detach(|| diagnoser.diagnose()).ok().flatten();
-        let report =
-            self.with_open(py, |loader, facts| Ok(loader.report(run.unwrap_or(&facts.job), found.as_ref())))?;
+        let report = self.with_open(py, |loader| Ok(loader.report(self.config.run(), found.as_ref())))?;
         Ok(serde_json::to_string(&report).expect("plain data serialises"))
     }
 
@@ -407,7 +401,7 @@ impl NativeLoader {
     fn diagnose(&self, py: Python<'_>) -> PyResult<Option<NativeDiagnosis>> {
         self.check_process(py)?;
         let known = self.diagnoser.lock().clone();
-        let diagnoser = known.map_or_else(|| self.with_open(py, |loader, _| Ok(loader.diagnoser())), Ok)?;
+        let diagnoser = known.map_or_else(|| self.with_open(py, |loader| Ok(loader.diagnoser())), Ok)?;
         let found = py.detach(|| diagnoser.diagnose()).map_err(|error| errors::of_client(py, &error, ""))?;
         Ok(found.map(NativeDiagnosis::from))
     }
@@ -415,7 +409,7 @@ impl NativeLoader {
     /// Returns the facts about the loader, with the epochs and steps of the job as it is now.
     #[getter]
     fn facts(&self, py: Python<'_>) -> PyResult<LoaderFacts> {
-        self.with_open(py, |loader, _| Ok(self.config.facts(loader)))
+        self.with_open(py, |loader| Ok(self.config.facts(loader)))
     }
 
     /// Returns the names of the job's classes, in the order of their numbers; `None` if there are none. Opens nothing: a loader in this
@@ -454,7 +448,7 @@ impl NativeLoader {
         py.detach(|| match self.phase.try_lock().as_deref() {
             Some(OpenPhase::Ahead(None)) => "not opened".to_owned(),
             Some(OpenPhase::Ahead(Some(state))) => format!("not opened, to go on at {}", state.position()),
-            Some(OpenPhase::Open(loader, _)) => format!("at {}", loader.position()),
+            Some(OpenPhase::Open(loader)) => format!("at {}", loader.position()),
             Some(OpenPhase::Closed) => "closed".to_owned(),
             None => "in use".to_owned(),
         })

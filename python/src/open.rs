@@ -104,11 +104,11 @@ impl LoaderConfig {
         Err(ErrorKind::System.error(py, problem, Some("use the loader after the batch has come")))
     }
 
-    /// Returns the run's name, if the run has one of its own.
-    pub(crate) fn run(&self) -> Option<&str> {
+    /// Returns the run's name: for a pipeline in this process, the job's name.
+    pub(crate) fn run(&self) -> &str {
         match &self.source {
-            BatchSource::Cluster { run, .. } => Some(run),
-            BatchSource::Process(_) => None,
+            BatchSource::Cluster { run, .. } => run,
+            BatchSource::Process(_) => &self.job,
         }
     }
 
