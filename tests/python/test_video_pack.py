@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pathlib
 import subprocess
@@ -69,6 +70,14 @@ def test_videos_get_key_frames_and_stay_what_they_show(ffmpeg: str, folder: path
         assert far.max() < 8, (path.name, far)
         assert packets(path, "a") == packets(before, "a"), path.name
     assert packets(videos[".webm"], "a"), "it has sound"
+    command = [os.environ["SPDL_TEST_CTL"], "verify", tmp_path / "a", "--against", folder, "--fields", FIELDS, "--json"]
+    verified = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=LIMIT_S)
+    report = json.loads(verified.stdout)
+    # The file that is no video, the text and the label of each of four records are as they were.
+    assert (verified.returncode, report["same_fields"], len(report["faults"])) == (1, 6, 3), report
+    for name in ("one.mp4", "two.mkv", "three.webm"):
+        [fault] = [fault for fault in report["faults"] if name in fault["problem"]]
+        assert "has other bytes than its original, " in fault["problem"], fault
     again = spdl_cluster.pack(folder, tmp_path / "b", fields=FIELDS, gop=GOP, no_shuffle=True, name="set", progress=False)
     assert again.fingerprint == told["fingerprint"]
     made = job(tmp_path / "a", {**video(frames=4), "from": "mkv|webm"}, bad_samples="mask", max_bad_fraction=0.9, epoch_end="partial")

@@ -401,4 +401,22 @@ async fn a_packing_that_was_kept_is_read_by_who_packs_the_same_and_by_no_other()
     assert!(packing.kept(&store).await.is_none());
     packing.made(&found).keep(&store).await.unwrap();
     assert!(packing.kept(&store).await.is_some());
+    // Nor is a note that is damaged, and packing again repairs it.
+    let mut names = fs::read_dir(folder.path().join(".spdl")).unwrap().map(|entry| entry.unwrap().path());
+    let note = names.find(|path| path.to_str().unwrap().contains("/packing-")).unwrap();
+    let text = fs::read_to_string(&note).unwrap();
+    let sequences = found.made.fingerprint.to_string();
+    for damaged in [
+        text[..text.len() - 1].to_owned(),
+        String::new(),
+        text.replace("\"version\":1", "\"version\":2"),
+        text.replace(&sequences, &"0".repeat(sequences.len())),
+        text.replace("\"packed\":\"", "\"packed\":\"x"),
+    ] {
+        assert_ne!(damaged, text);
+        fs::write(&note, &damaged).unwrap();
+        assert!(packing.kept(&store).await.is_none(), "{damaged}");
+        packing.made(&found).keep(&store).await.unwrap();
+        assert_eq!(fs::read_to_string(&note).unwrap(), text);
+    }
 }
