@@ -256,7 +256,8 @@ fn reach(
             gap = None;
         } else if session.start > to && next(session, to).is_some_and(|next| next < session.start) {
             let text = format!(
-                "session {} begins at {}, and all ranks of session {} are only known to have got to {to}",
+                "session {} begins at {}, and all ranks of session {} are only known to have got to {to}: ranks that are killed do \
+                 not report their last batches",
                 session.session, session.start, before.session
             );
             gap.get_or_insert((to, text));
@@ -331,8 +332,11 @@ mod tests {
         assert_eq!(reach_of(&[("0:0", "1:20"), ("0:50", "2:0")]), whole("0:0", "2:0"), "back to a checkpoint");
         assert_eq!(reach_of(&[("0:0", "0:90"), ("1:0", "2:0")]), whole("0:0", "2:0"), "nothing can come between");
         assert_eq!(reach_of(&[("1:0", "2:0"), ("0:0", "0:10")]), whole("0:0", "0:10"), "it began again");
-        let gap =
-            Some("session 2 begins at 1:0, and all ranks of session 1 are only known to have got to 0:20".to_owned());
+        let gap = Some(
+            "session 2 begins at 1:0, and all ranks of session 1 are only known to have got to 0:20: ranks that are killed do not \
+             report their last batches"
+                .to_owned(),
+        );
         assert_eq!(reach_of(&[("0:0", "0:20"), ("1:0", "2:0")]).2, gap);
         assert_eq!(reach_of(&[("0:0", "0:20"), ("1:0", "2:0"), ("1:50", "3:0")]).2, gap);
         assert_eq!(
