@@ -121,7 +121,7 @@ impl ListElement {
         let (count, rest) = rest.split_first_chunk::<4>().ok_or_else(cut_off)?;
         let count = u32::from_le_bytes(*count) as usize;
         if count > MAX_LIST_FILES {
-            return Err(format!("is a list of {count} pictures; at most {MAX_LIST_FILES} are read"));
+            return Err(format!("is a list of {count} pictures; at most {MAX_LIST_FILES} are read: divide the record"));
         }
         let (sizes, mut rest) = rest.split_at_checked(4 * count).ok_or_else(cut_off)?;
         let mut files = Vec::with_capacity(count);
@@ -294,7 +294,7 @@ mod tests {
                 "is a list of pictures that is cut off after 13 bytes",
             ),
             ("list[png]", &[0, 0, 0, 0, 255, 255, 0, 0], "is a list of pictures that is cut off after 8 bytes"),
-            ("jpeg_array", &[1, 0, 1, 0], "is a list of 65537 pictures; at most 65536 are read"),
+            ("jpeg_array", &[1, 0, 1, 0], "is a list of 65537 pictures; at most 65536 are read: divide the record"),
             ("jpeg_array", &[0, 0, 0, 0, 9], "is a list of 0 pictures and 1 bytes more"),
             (
                 "list[pil]",

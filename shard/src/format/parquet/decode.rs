@@ -106,7 +106,9 @@ impl DecodedBlock for DecodedRows {
             return Ok(Some(column.content(value, values.lists(row)).into()));
         }
         let list = values.list(row).map_err(|count| {
-            OpenError::Malformed(format!("is a list of {count} values; at most {MAX_LIST_FILES} are read"))
+            OpenError::Malformed(format!(
+                "is a list of {count} values; at most {MAX_LIST_FILES} are read: divide the record"
+            ))
         })?;
         Ok(list.map(FieldValue::List))
     }

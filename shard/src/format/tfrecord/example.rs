@@ -244,7 +244,7 @@ fn files(message: &Bytes, strings: Vec<Range<usize>>) -> Result<FieldValue, Stri
         0..=MAX_LIST_FILES => {
             Ok(FieldValue::List(strings.into_iter().map(|string| Some(message.slice(string))).collect()))
         }
-        more => Err(format!("is a list of {more} byte strings; at most {MAX_LIST_FILES} are read")),
+        more => Err(format!("is a list of {more} byte strings; at most {MAX_LIST_FILES} are read: divide the record")),
     }
 }
 
@@ -417,7 +417,7 @@ mod tests {
         let FieldValue::List(files) = value_of(&of_many(MAX_LIST_FILES)).unwrap() else { panic!("no list") };
         assert_eq!(files.len(), MAX_LIST_FILES);
         let error = value_of(&of_many(MAX_LIST_FILES + 1)).unwrap_err();
-        assert_eq!(error, "is a list of 65537 byte strings; at most 65536 are read");
+        assert_eq!(error, "is a list of 65537 byte strings; at most 65536 are read: divide the record");
     }
 
     #[test]
