@@ -65,12 +65,6 @@ impl Job {
         self
     }
 
-    /// Returns the number of samples that are redacted from sample number `before` of the training on, or earlier.
-    #[must_use]
-    pub fn redacted_samples(&self, before: u64) -> u64 {
-        self.redactions.iter().filter(|of| of.from <= before).map(|of| of.samples.len()).sum()
-    }
-
     /// Checks that samples of the job can be redacted at all.
     ///
     /// # Errors
@@ -165,7 +159,6 @@ mod tests {
         assert_eq!(second.redacting(150, &set(&[5, 7])).unwrap(), None, "they are redacted already");
         let whole = second.clone().redacted_from_the_beginning();
         assert_eq!(shown(&whole), [(0, set(&[5, 6, 7]))]);
-        assert_eq!([39, 40, 120].map(|at| second.redacted_samples(at)), [0, 2, 3]);
     }
 
     #[test]
