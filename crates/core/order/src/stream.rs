@@ -1,6 +1,6 @@
 //! The stream of one dataset or view: which sample is at which position.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use super::{
     Located, ORDER_VERSION, OrderParams, PlanError,
@@ -30,9 +30,11 @@ pub(super) struct DatasetStream {
     pub(super) deal: Arc<Deal>,
     /// If it is the stream of a sampling.
     sampled: Option<SampledStream>,
-    /// The epochs used last, the latest first. Locked once per batch, not per sample.
-    epochs: Mutex<Vec<Arc<EpochOrder>>>,
+    /// The epochs used last, the latest first. Locked once per batch, not per sample, and not while an epoch is dealt.
+    epochs: Mutex<Vec<(u64, KeptEpoch)>>,
 }
+
+type KeptEpoch = Arc<OnceLock<Arc<EpochOrder>>>;
 
 /// What is dealt anew in each epoch.
 struct SampledStream {
@@ -146,13 +148,15 @@ impl DatasetStream {
 
     pub(super) fn lease(&self, epoch: u64) -> EpochLease {
         let mut epochs = self.epochs.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(found) = epochs.iter().position(|order| order.epoch == epoch) {
+        if let Some(found) = epochs.iter().position(|(number, _)| *number == epoch) {
             epochs[..=found].rotate_right(1);
         } else {
             epochs.truncate(KEPT_EPOCHS - 1);
-            epochs.insert(0, Arc::new(EpochOrder::new(epoch, self.deal_of(epoch))));
+            epochs.insert(0, (epoch, KeptEpoch::default()));
         }
-        EpochLease(epochs[0].clone())
+        let kept = epochs[0].1.clone();
+        drop(epochs);
+        EpochLease(kept.get_or_init(|| Arc::new(EpochOrder::new(epoch, self.deal_of(epoch)))).clone())
     }
 
     /// Returns the deal of an epoch.

@@ -129,6 +129,26 @@ fn the_python_twin_agrees_on_random_samplings() {
     assert!(steps > 150, "only {steps} steps were compared");
 }
 
+#[test]
+fn threads_that_look_up_several_epochs_of_one_plan_at_once_find_what_each_finds_alone() {
+    for case in random_cases(6, 2) {
+        let shared = plan(&case);
+        let ids =
+            |plan: &Plan, epoch| (0..9).map(|offset| plan.substitute(epoch, 0, offset).unwrap().id).collect::<Vec<_>>();
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let (case, shared, ids) = (&case, &shared, &ids);
+                scope.spawn(move || {
+                    // More epochs than are kept, and some threads begin with one that another is dealing.
+                    for epoch in (0..8).map(|step| (step + thread / 2) % 8) {
+                        assert_eq!(ids(shared, epoch), ids(&plan(case), epoch), "epoch {epoch} of {case:?}");
+                    }
+                });
+            }
+        });
+    }
+}
+
 /// 1,600 samples in 40 blocks: half of them of class 0, a quarter of class 1, and so on; the last class has 100.
 const BLOCKS: [u32; 40] = [40; 40];
 fn class(sample: u64) -> u16 {
