@@ -25,6 +25,22 @@ pub struct SequenceFill {
 }
 
 impl SequenceFill {
+    /// Returns the eight counts in the order of the fields.
+    #[must_use]
+    pub const fn counts(self) -> [u64; 8] {
+        let Self { sequences, places, tokens, lost_tokens, documents, empty_documents, cut_documents, lost_documents } =
+            self;
+        [sequences, places, tokens, lost_tokens, documents, empty_documents, cut_documents, lost_documents]
+    }
+
+    /// Returns what has these [`counts`](Self::counts).
+    #[must_use]
+    pub const fn of_counts(counts: [u64; 8]) -> Self {
+        let [sequences, places, tokens, lost_tokens, documents, empty_documents, cut_documents, lost_documents] =
+            counts;
+        Self { sequences, places, tokens, lost_tokens, documents, empty_documents, cut_documents, lost_documents }
+    }
+
     /// Returns the places that hold no token.
     #[must_use]
     pub const fn padding(&self) -> u64 {
@@ -40,16 +56,11 @@ impl SequenceFill {
     /// Returns the counts of both together; `None` if one does not fit into 64 bits.
     #[must_use]
     pub fn checked_add(self, other: Self) -> Option<Self> {
-        Some(Self {
-            sequences: self.sequences.checked_add(other.sequences)?,
-            places: self.places.checked_add(other.places)?,
-            tokens: self.tokens.checked_add(other.tokens)?,
-            lost_tokens: self.lost_tokens.checked_add(other.lost_tokens)?,
-            documents: self.documents.checked_add(other.documents)?,
-            empty_documents: self.empty_documents.checked_add(other.empty_documents)?,
-            cut_documents: self.cut_documents.checked_add(other.cut_documents)?,
-            lost_documents: self.lost_documents.checked_add(other.lost_documents)?,
-        })
+        let mut sums = self.counts();
+        for (sum, more) in sums.iter_mut().zip(other.counts()) {
+            *sum = sum.checked_add(more)?;
+        }
+        Some(Self::of_counts(sums))
     }
 
     /// Counts so many documents of one length; `None` if a sum does not fit into 64 bits.
@@ -82,6 +93,21 @@ impl SequenceFill {
 mod tests {
     use super::*;
     use crate::{LongDocument, PackMethod};
+
+    #[test]
+    fn counts_are_those_of_the_fields_in_their_order_and_add_up_to_64_bits() {
+        let counts = [1, 2, 3, 4, 5, 6, 7, 8];
+        let fill = SequenceFill::of_counts(counts);
+        assert_eq!((fill.sequences, fill.places, fill.tokens, fill.lost_tokens), (1, 2, 3, 4));
+        let documents = (fill.documents, fill.empty_documents, fill.cut_documents, fill.lost_documents);
+        assert_eq!((documents, fill.counts()), ((5, 6, 7, 8), counts));
+        assert_eq!(fill.checked_add(fill), Some(SequenceFill::of_counts(counts.map(|count| 2 * count))));
+        for number in 0..counts.len() {
+            let mut most = [0; 8];
+            most[number] = u64::MAX;
+            assert_eq!(fill.checked_add(SequenceFill::of_counts(most)), None, "count {number}");
+        }
+    }
 
     #[test]
     fn documents_of_one_length_are_counted_as_one_after_the_other_up_to_64_bits() {

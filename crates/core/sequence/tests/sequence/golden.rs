@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use spdl_sequence::{LongDocument, PackMethod, Piece, PoolEpoch, PoolLayout, Pools, SequenceFill, SequenceParams};
+use spdl_sequence::{LongDocument, PackMethod, Piece, PoolEpoch, PoolLayout, Pools, SequenceParams};
 
 use crate::twin::{FOLDER, agrees};
 
@@ -30,20 +30,6 @@ struct PackedCase {
 struct GoldenSequences {
     config: PackedCase,
     pools: Value,
-}
-
-fn numbers(fill: &SequenceFill) -> [u64; 8] {
-    let SequenceFill {
-        sequences,
-        places,
-        tokens,
-        lost_tokens,
-        documents,
-        empty_documents,
-        cut_documents,
-        lost_documents,
-    } = *fill;
-    [sequences, places, tokens, lost_tokens, documents, empty_documents, cut_documents, lost_documents]
 }
 
 pub(crate) fn piece(piece: &Piece) -> Value {
@@ -66,7 +52,7 @@ fn packed(case: &PackedCase) -> Value {
             };
             (0..count).map(sequence).collect::<Vec<_>>()
         });
-        json!({"blocks": [blocks.start, blocks.end], "fill": numbers(&layout.fill()), "sequences": epochs.collect::<Vec<_>>()})
+        json!({"blocks": [blocks.start, blocks.end], "fill": layout.fill().counts(), "sequences": epochs.collect::<Vec<_>>()})
     });
     json!(pools.collect::<Vec<_>>())
 }
