@@ -73,8 +73,8 @@ pub(crate) struct TokenizeArgs {
     /// Number of threads; that of the cores when not given. The dataset is the same with any number.
     #[arg(long)]
     threads: Option<NonZeroUsize>,
-    /// Memory in which units of the first half minute stay until shards are written of them; all others are written beside the dataset, and
-    /// read again. What is there when the process is killed is made again.
+    /// Memory in which the first units stay until shards are written of them; all others are written beside the dataset, and read again. What
+    /// is there when the process is killed is made again.
     #[arg(long, value_name = "SIZE", default_value = "256MiB", value_parser = parse_bytes, conflicts_with = "part")]
     memory: u64,
     /// Leaves out so many records that are refused, and tells how many there were and what was wrong with the first of them; one more ends

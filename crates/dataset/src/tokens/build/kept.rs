@@ -3,7 +3,6 @@
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex, MutexGuard},
-    time::{Duration, Instant},
 };
 
 use spdl_shard::store::DatasetStore;
@@ -14,14 +13,10 @@ use super::{
 };
 use crate::{DatasetError, folder::put_pieces, sorter::Sorted};
 
-/// Time from the beginning until which runs are kept in memory. No more than that is made again after a kill, however slow a tokenizer is.
-const KEEP_FOR: Duration = Duration::from_secs(30);
-
-/// The runs in memory, those of all threads.
+/// The runs in memory, those of all threads: no more than fits there is made again after a kill.
 #[derive(Debug)]
 pub(super) struct KeptRuns {
     memory_bytes: u64,
-    until: Instant,
     units: Mutex<KeptUnits>,
 }
 
@@ -45,7 +40,7 @@ pub(super) struct KeptRun {
 impl KeptRuns {
     /// Keeps runs in at most so much memory, in bytes.
     pub(super) fn within(memory_bytes: u64) -> Arc<Self> {
-        Arc::new(Self { memory_bytes, until: Instant::now() + KEEP_FOR, units: Mutex::default() })
+        Arc::new(Self { memory_bytes, units: Mutex::default() })
     }
 
     fn units(&self) -> MutexGuard<'_, KeptUnits> {
@@ -60,7 +55,7 @@ impl KeptRuns {
         let run = KeptRun::new(plan, unit, sorted, totals);
         let mut units = self.units();
         let bytes = units.bytes.saturating_add(run.memory_bytes());
-        units.is_full |= bytes > self.memory_bytes || Instant::now() >= self.until;
+        units.is_full |= bytes > self.memory_bytes;
         if units.is_full {
             return false;
         }

@@ -104,8 +104,8 @@ pub struct TokenBuildOptions {
     pub overwrite: Overwrite,
     /// Number of threads. Default: 1.
     pub threads: usize,
-    /// Memory in which the documents of the first half minute stay until they are merged, in bytes; all others are written, and read again.
-    /// A part of several writes all. With a higher value, more of that half minute is made again after a kill. Default: 256 MiB.
+    /// Memory in which the first documents stay until they are merged, in bytes; all others are written, and read again. A part of several
+    /// writes all. With a higher value, more is made again after a kill. Default: 256 MiB.
     pub memory_bytes: u64,
     /// Upper limit of the bad documents that are left out; one more ends the work. Default: 0.
     pub skip_bad: u64,
