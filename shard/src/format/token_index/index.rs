@@ -220,6 +220,10 @@ impl ShardIndex for TokenIndex {
         }
     }
 
+    fn field_number(&self, _record: &Record<'_>, name: &str) -> Option<u32> {
+        self.fields.iter().position(|field| *field == name).map(|nth| nth as u32)
+    }
+
     fn array_length(&self, record: &Record<'_>, nth: u32) -> Option<u64> {
         let tokens = self.tokens_before(record.number + 1) - self.tokens_before(record.number);
         (self.fields[nth as usize] != MODES).then_some(tokens)

@@ -10,7 +10,7 @@ use spdl_shard::{
     format::{Field, FieldValue, KEY_NAME, NumberRun, OpenError, Record, SHARD_NAME, ShardIndex},
     manifest::Block,
 };
-use spdl_types::DType;
+use spdl_types::{DType, SampleId};
 
 use super::{
     dataset_sounds::{self, GroupSounds},
@@ -132,12 +132,17 @@ fn find_decoded(feed: &Feed, index: &dyn ShardIndex, group: &SampleGroup) -> Res
     let first: SampleGroup = group.iter().take(1).copied().collect();
     let first = find(feed, index, &first, |_, _| ())?;
     let bytes = first.first().map_or(0, |first| first.bytes);
-    group.iter().map(|sample| Ok(BatchSample { bytes, ..locate(feed, index, sample)? })).collect()
+    let first = feed.datasets.of(group[0].block).first_sample_of_shard();
+    group.iter().map(|sample| Ok(BatchSample { bytes, ..locate(feed, (index, first), sample)? })).collect()
 }
 
-/// Finds the record of a sample.
-fn locate(feed: &Feed, index: &dyn ShardIndex, sample: &BatchSample) -> Result<BatchSample, FeedError> {
-    let number = feed.datasets.of(sample.block).sample_in_shard(sample.id);
+/// Finds the record of a sample in a shard with this index and first sample.
+fn locate(
+    feed: &Feed,
+    (index, first): (&dyn ShardIndex, SampleId),
+    sample: &BatchSample,
+) -> Result<BatchSample, FeedError> {
+    let number = sample.id.0 - first.0;
     let Some(in_index) = u32::try_from(number).ok().filter(|sample| *sample < index.sample_count()) else {
         let shard = feed.datasets.shard_url(sample.block).to_owned();
         return Err(FeedError::Index { shard, sample: number });
@@ -154,11 +159,11 @@ fn find(
     mut wanted: impl FnMut(&BatchSample, WantedField),
 ) -> Result<SampleGroup, FeedError> {
     let block = group[0].block;
-    let facts = feed.datasets.of(block).facts();
+    let (facts, first) = (feed.datasets.of(block).facts(), feed.datasets.of(block).first_sample_of_shard());
     let shard = || feed.datasets.shard_url(block).to_owned();
     let mut found = SmallVec::with_capacity(group.len());
     for sample in group {
-        let mut sample = locate(feed, index, sample)?;
+        let mut sample = locate(feed, (index, first), sample)?;
         let fields = index.record(sample.record);
         for nth in feed.fields.iter().filter_map(|name| index.field_number(&fields, name)) {
             let field = index.field(&fields, nth);

@@ -190,10 +190,10 @@ impl<'d> SourceBlock<'d> {
         SampleId(self.dataset.first_sample + self.facts().first_sample)
     }
 
-    /// Returns the number of a sample of the block in the block's shard.
-    pub(crate) fn sample_in_shard(self, sample: SampleId) -> u64 {
-        let in_dataset = SampleId(sample.0 - self.dataset.first_sample);
-        self.dataset.view.sample_in_shard(&self.facts(), in_dataset)
+    /// Returns the id of the first sample of its shard in the job.
+    pub(crate) fn first_sample_of_shard(self) -> SampleId {
+        let shard = self.dataset.view.manifest().shard(self.facts().shard);
+        SampleId(self.dataset.first_sample + shard.first_sample)
     }
 
     /// Returns the object that is the block's shard; `None` if the shard consists of several.
