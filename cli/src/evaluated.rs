@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use spdl_dataset::{
     DatasetError, DatasetProgress, EvaluatedSequences, EvaluatedSizes, KeptSequences, LongDocuments, LossRequest,
-    MadePacking, SampleMeasure, SequencePacking, SequenceRequest, SizeRequest, evaluate_sequences, evaluate_sizes,
+    MadePacking, SampleMeasure, SequencePacking, SequenceRequest, SizeRequest, evaluate_pools, evaluate_sequences,
+    evaluate_sizes,
     view::{EvaluatedView, Undecided, evaluate},
 };
 use spdl_job::{
@@ -28,7 +29,7 @@ use spdl_worker::decode::{count_learned, count_pixels, count_tokens};
 /// A model has at most one part in so many more ids than the tokenizer, or so many more.
 const MAX_ROUNDING: u32 = 16;
 const MIN_ROUNDING: u64 = 1024;
-/// SequencePacking fewer documents takes some tenths of a second at most.
+/// Packing fewer documents takes some hundredths of a second at most.
 const MIN_KEPT_DOCUMENTS: u64 = 1_000_000;
 
 /// What was evaluated of a job on its dataset, or read.
@@ -56,7 +57,8 @@ pub(crate) enum EvaluateError {
 /// What is done with sequences that were packed before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EarlierPackings {
-    /// They are read, if they were kept. If not, those of many documents are kept in a folder on disk, if that can be written to.
+    /// They are read, if they were kept. If not, those of many documents are kept in a folder on disk, if that can be written to, without the
+    /// lengths that indexes have.
     Use,
     /// They are packed again.
     Ignore,
@@ -190,12 +192,16 @@ async fn packed_sequences(
     {
         return Ok((kept, None));
     }
-    let found = evaluate_sequences(store, packing.manifest, packing.request.clone(), progress).await?;
+    let SequencePacking { manifest, request, .. } = packing;
+    let is_kept = earlier == EarlierPackings::Use
+        && request.documents_of(manifest) >= MIN_KEPT_DOCUMENTS
+        && store.local_folder().is_some();
+    let found = match is_kept {
+        true => evaluate_pools(store, manifest, request.clone(), progress).await?,
+        false => evaluate_sequences(store, manifest, request.clone(), progress).await?,
+    };
     let made = packing.made(&found);
-    if earlier == EarlierPackings::Use
-        && found.table.fill().documents >= MIN_KEPT_DOCUMENTS
-        && store.local_folder().is_some()
-    {
+    if is_kept {
         match keep(store, &made).await {
             // What is kept need not be in memory.
             Ok(()) => {

@@ -73,7 +73,8 @@ pub use report::{DatasetReport, LeftOutShard};
 pub use scalable::JpegAsItIs;
 pub(crate) use scan::{BadShards, DatasetOddities, Outline, Scan, ScannedShard, ShardResult};
 pub use sequences::{
-    CountLearned, CountTokens, EvaluatedSequences, LongDocuments, LossRequest, SequenceRequest, evaluate_sequences,
+    CountLearned, CountTokens, EvaluatedSequences, LongDocuments, LossRequest, SequenceRequest, evaluate_pools,
+    evaluate_sequences,
 };
 pub use sizes::{CountPixels, EvaluatedSizes, SampleMeasure, SizeRequest, evaluate_sizes};
 use source::LeftOutTally;

@@ -8,9 +8,9 @@ use futures::{StreamExt, TryStreamExt, stream::FuturesOrdered};
 use spdl_order::view::SampleSet;
 use spdl_sequence::{PoolCutter, SequenceError, SequenceFill, SequenceParams, TokenPool};
 use spdl_shard::{
-    format::{FieldValue, Record, ShardIndex},
+    format::{FieldValue, Record, ShardIndex, token_index::TOKENS},
     manifest::Manifest,
-    sequences::{CountedPool, LearnedTokens, MadeSequences, SequenceTable, SequenceTableBuilder},
+    sequences::{CountedPool, LearnedTokens, LengthsAt, MadeSequences, SequenceTable, SequenceTableBuilder},
     store::DatasetStore,
 };
 use spdl_store::{StoreError, blocking};
@@ -117,6 +117,29 @@ pub async fn evaluate_sequences(
     request: SequenceRequest,
     progress: &(dyn Fn(DatasetProgress) + Send + Sync),
 ) -> Result<EvaluatedSequences, DatasetError> {
+    evaluate(at, manifest, (request, LengthsAt::Table), progress).await
+}
+
+/// As [`evaluate_sequences`], for those who read the indexes of shards as fast as a table: lengths that the indexes know are not in it.
+///
+/// # Errors
+/// Those of [`evaluate_sequences`].
+pub async fn evaluate_pools(
+    at: &DatasetStore,
+    manifest: &Manifest,
+    request: SequenceRequest,
+    progress: &(dyn Fn(DatasetProgress) + Send + Sync),
+) -> Result<EvaluatedSequences, DatasetError> {
+    let lengths = request.lengths_at(at, manifest).await?;
+    evaluate(at, manifest, (request, lengths), progress).await
+}
+
+async fn evaluate(
+    at: &DatasetStore,
+    manifest: &Manifest,
+    (request, lengths): (SequenceRequest, LengthsAt),
+    progress: &(dyn Fn(DatasetProgress) + Send + Sync),
+) -> Result<EvaluatedSequences, DatasetError> {
     let request = Arc::new(request);
     let SequenceRequest { params, pool_tokens, .. } = *request;
     let sequence = |error: SequenceError| DatasetError::Sequence { problem: error.to_string() };
@@ -146,9 +169,10 @@ pub async fn evaluate_sequences(
             Ok(CountedPool::new(pool, fill, has_masks.then_some(learned)))
         })
     };
-    let mut tally = SequenceTally { has_masks, ..SequenceTally::default() };
-    let documents = request.view.as_ref().map_or_else(|| manifest.samples(), |view| view.len());
-    tally.table.reserve(documents, manifest.block_count());
+    let mut tally = SequenceTally { table: SequenceTableBuilder::new(lengths), has_masks, ..SequenceTally::default() };
+    if lengths == LengthsAt::Table {
+        tally.table.reserve(request.documents_of(manifest), manifest.block_count());
+    }
     let mut learned = Vec::new();
     let at_once = std::thread::available_parallelism().map_or(1, usize::from) * 2;
     while let Some(block) = measured.try_next().await? {
@@ -232,6 +256,23 @@ impl LongDocuments {
 }
 
 impl SequenceRequest {
+    /// Returns the number of documents.
+    #[must_use]
+    pub fn documents_of(&self, manifest: &Manifest) -> u64 {
+        self.view.as_ref().map_or_else(|| manifest.samples(), |view| view.len())
+    }
+
+    /// Returns where the lengths of documents can be read. All shards have one format, whose indexes know them or not.
+    async fn lengths_at(&self, at: &DatasetStore, manifest: &Manifest) -> Result<LengthsAt, DatasetError> {
+        if self.view.is_some() || self.loss.is_some() || self.from != [TOKENS] || manifest.samples() == 0 {
+            return Ok(LengthsAt::Table);
+        }
+        let first = manifest.block(0);
+        let index = at.index(&manifest.shard(first.shard)).await?;
+        let lengths = index.array_lengths(first.first_record..first.first_record + first.records.min(1), TOKENS);
+        Ok(if lengths.is_some() { LengthsAt::Indexes } else { LengthsAt::Table })
+    }
+
     /// Returns how many of a record's samples are documents.
     fn documents(&self, block: &OpenBlock, record: &Record<'_>) -> u64 {
         block.kept(record, self.view.as_deref())

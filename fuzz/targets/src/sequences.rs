@@ -8,7 +8,9 @@ use spdl_sequence::{LongDocument, PackMethod, PoolEpoch, PoolLayout, SequencePar
 use spdl_shard::{
     manifest::{BlockFacts, Manifest, ManifestBuilder, ShardFacts},
     samples::JobSamples,
-    sequences::{CountedPool, LearnedTokens, MadeSequences, PoolDocuments, SequenceTable, SequenceTableBuilder},
+    sequences::{
+        CountedPool, LearnedTokens, LengthsAt, MadeSequences, PoolDocuments, SequenceTable, SequenceTableBuilder,
+    },
     store::DatasetStore,
 };
 use spdl_types::Fingerprint;
@@ -28,7 +30,10 @@ pub(crate) fn read(data: &[u8]) {
     let blocks = usize::from(input.byte());
     let blocks: Vec<u32> = (0..blocks).map(|_| 1 + u32::from(input.byte())).collect();
     let (file, manifest) = (Bytes::copy_from_slice(input.0), manifest_of(&blocks));
-    let _ = SequenceTable::of_memory(&MadeSequences { fingerprint: Fingerprint::of(&file), file }, &manifest, None);
+    for lengths in [LengthsAt::Table, LengthsAt::Indexes] {
+        let made = MadeSequences { fingerprint: Fingerprint::of(&file), file: file.clone(), lengths };
+        let _ = SequenceTable::of_memory(&made, &manifest, None);
+    }
     let Ok(table) = SequenceTable::of_memory(&with_fingerprint(input.0), &manifest, None) else { return };
     let fill = table.fill();
     assert_eq!(fill.documents, manifest.samples());
@@ -102,7 +107,7 @@ fn with_fingerprint(data: &[u8]) -> MadeSequences {
     let mut file = with_checksum(&data[..end]);
     let fingerprint = Fingerprint::of(&file);
     file.extend(&data[end..]);
-    MadeSequences { file: file.into(), fingerprint }
+    MadeSequences { file: file.into(), fingerprint, lengths: LengthsAt::Table }
 }
 
 /// Makes tables of these pools, each of blocks with the documents that it has, after the input's first bytes; with masks, if all their

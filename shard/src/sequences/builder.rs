@@ -5,9 +5,8 @@ use spdl_sequence::{Pools, SequenceFill, TokenPool};
 use spdl_types::Fingerprint;
 
 use super::{
-    LearnedTokens, MadeSequences, NUMBER_BYTES,
+    LearnedTokens, LengthsAt, MadeSequences, NUMBER_BYTES,
     form::{KIND, TableForm},
-    numbers_of,
 };
 use crate::{
     FormatError,
@@ -29,6 +28,7 @@ pub struct SequenceTableBuilder {
     rows: Vec<u8>,
     /// What is known of documents, behind room for the table.
     documents: Vec<u8>,
+    lengths: LengthsAt,
     table_room: usize,
     pools: Vec<(u32, SequenceFill)>,
     learned: Option<LearnedTokens>,
@@ -39,12 +39,18 @@ impl CountedPool {
     /// have masks.
     #[must_use]
     pub fn new(pool: TokenPool, fill: SequenceFill, learned: Option<Vec<u32>>) -> Self {
-        let mut checksum = 0;
-        for numbers in [&pool.lengths[..], learned.as_deref().unwrap_or_default()] {
-            each_bytes(numbers, |bytes| checksum = crc32c::crc32c_append(checksum, bytes));
-        }
+        let checksum = checksum_of([&pool.lengths[..], learned.as_deref().unwrap_or_default()]);
         Self { pool, fill, learned, checksum }
     }
+}
+
+/// Returns the CRC-32C of what is known of a pool's documents.
+pub(super) fn checksum_of<'n>(known: impl IntoIterator<Item = &'n [u32]>) -> u32 {
+    let mut checksum = 0;
+    for numbers in known {
+        each_bytes(numbers, |bytes| checksum = crc32c::crc32c_append(checksum, bytes));
+    }
+    checksum
 }
 
 /// Passes the bytes of numbers to `take`, some at a time.
@@ -59,6 +65,12 @@ fn each_bytes(numbers: &[u32], mut take: impl FnMut(&[u8])) {
 }
 
 impl SequenceTableBuilder {
+    /// Creates a builder of a table whose documents have their lengths there. Documents with masks have them in the table.
+    #[must_use]
+    pub fn new(lengths: LengthsAt) -> Self {
+        Self { lengths, ..Self::default() }
+    }
+
     /// Makes room for so many documents and pools, so that what is known of them is not copied as it grows, nor for the table before it.
     ///
     /// # Panics
@@ -82,11 +94,14 @@ impl SequenceTableBuilder {
     /// Adds the next pool.
     ///
     /// # Panics
-    /// If some pools have masks, and others have none.
+    /// If some pools have masks, and others have none, or their lengths are not in the table.
     pub fn push(&mut self, CountedPool { pool, fill, learned, checksum }: CountedPool) {
         assert_eq!(learned.is_some(), self.learned.is_some(), "all documents have masks, or none");
-        for numbers in [&pool.lengths[..], learned.as_deref().unwrap_or_default()] {
-            each_bytes(numbers, |bytes| self.documents.extend_from_slice(bytes));
+        assert!(learned.is_none() || self.lengths == LengthsAt::Table, "no index knows what is learned");
+        if self.lengths == LengthsAt::Table {
+            for numbers in [&pool.lengths[..], learned.as_deref().unwrap_or_default()] {
+                each_bytes(numbers, |bytes| self.documents.extend_from_slice(bytes));
+            }
         }
         let sequences = u32::try_from(fill.sequences).expect("a pool has fewer than 2^32 sequences");
         let documents = u32::try_from(pool.lengths.len()).expect("a pool has fewer than 2^32 documents");
@@ -107,7 +122,7 @@ impl SequenceTableBuilder {
         let mut table = vec![0; HEAD_BYTES];
         table.extend(count.to_le_bytes());
         table.extend(0_u32.to_le_bytes());
-        table.extend(numbers_of(fill).into_iter().flat_map(u64::to_le_bytes));
+        table.extend(fill.counts().into_iter().flat_map(u64::to_le_bytes));
         let form = TableForm { has_learned: self.learned.is_some() };
         let learned = self.learned.map(|LearnedTokens { tokens, unlearned_documents }| [tokens, unlearned_documents]);
         table.extend(learned.into_iter().flatten().flat_map(u64::to_le_bytes));
@@ -116,6 +131,6 @@ impl SequenceTableBuilder {
         let (fingerprint, mut whole) = (Fingerprint::of(&table), self.documents);
         let spare = self.table_room.saturating_sub(table.len());
         drop(whole.splice(spare..self.table_room, table));
-        Ok(MadeSequences { file: Bytes::from(whole).slice(spare..), fingerprint })
+        Ok(MadeSequences { file: Bytes::from(whole).slice(spare..), fingerprint, lengths: self.lengths })
     }
 }

@@ -1,10 +1,12 @@
 //! The files of evaluated sequences in a dataset's folder: which blocks are packed together, how many sequences they fill, and
 //! the tokens of each document; of a job whose documents have masks, how many are learned, too.
 //!
-//! The table of pools is read whole. What is known of a pool's documents follows it, and is read when the pool is used.
+//! The table of pools is read whole. What is known of a pool's documents follows it, and is read when the pool is used; or their lengths
+//! are read where the indexes of shards have them, and the file ends with the table.
 
 mod builder;
 mod form;
+mod indexed;
 
 use std::{ops::Range, sync::Arc};
 
@@ -25,6 +27,8 @@ pub use builder::{CountedPool, SequenceTableBuilder};
 use form::{COUNTS_AT, KIND, TableForm};
 
 const PREFIX: &str = "sequences-";
+/// Of files that end with the table.
+const POOLS_PREFIX: &str = "pools-";
 const SUFFIX: &str = ".spdl";
 /// Bytes of a document's length, and of the number of learned tokens in a piece of one.
 const NUMBER_BYTES: u64 = 4;
@@ -44,8 +48,23 @@ fn wrong_table(at: &DatasetStore, name: &str, source: FormatError) -> StoreError
     StoreError::Format { url: at.url_of(name), source }
 }
 
-fn name_of(sequences: Fingerprint) -> String {
-    format!("{PREFIX}{sequences}{SUFFIX}")
+/// Returns the path of a file in the folder of the manifest.
+fn name_of(sequences: Fingerprint, lengths: LengthsAt) -> String {
+    let prefix = match lengths {
+        LengthsAt::Table => PREFIX,
+        LengthsAt::Indexes => POOLS_PREFIX,
+    };
+    MetadataPlace::Hidden.path(&format!("{prefix}{sequences}{SUFFIX}"))
+}
+
+/// Where the lengths of documents are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LengthsAt {
+    /// Behind the table, in the same file.
+    #[default]
+    Table,
+    /// In the indexes of the dataset's shards, which know how many `tokens` each document has: the file ends with the table.
+    Indexes,
 }
 
 /// How many tokens of all documents are learned.
@@ -72,8 +91,10 @@ pub struct PoolDocuments {
 pub struct MadeSequences {
     /// The file.
     pub file: Bytes,
-    /// Identifies the table. It covers the lengths by their checksums.
+    /// Identifies the table. It covers the lengths by their checksums, wherever they are.
     pub fingerprint: Fingerprint,
+    /// Where the lengths of documents are.
+    pub lengths: LengthsAt,
 }
 
 /// The pools of a dataset. It is 24 bytes a pool in memory; the lengths of documents are where the file is.
@@ -89,31 +110,20 @@ pub struct SequenceTable {
     learned: Option<LearnedTokens>,
     /// Pieces with numbers of learned tokens before each pool, and all of them; empty if there are no such numbers.
     first_pieces: Box<[u64]>,
-    /// The whole file, if it is in memory.
-    file: Option<Bytes>,
+    known: KnownDocuments,
     /// The samples that are documents; `None` for all.
     view: Option<Arc<SampleSet>>,
 }
 
-/// Returns counts in the order of the file.
-const fn numbers_of(fill: SequenceFill) -> [u64; 8] {
-    let SequenceFill {
-        sequences,
-        places,
-        tokens,
-        lost_tokens,
-        documents,
-        empty_documents,
-        cut_documents,
-        lost_documents,
-    } = fill;
-    [sequences, places, tokens, lost_tokens, documents, empty_documents, cut_documents, lost_documents]
-}
-
-/// Returns the counts that the file has.
-const fn fill_of(numbers: [u64; 8]) -> SequenceFill {
-    let [sequences, places, tokens, lost_tokens, documents, empty_documents, cut_documents, lost_documents] = numbers;
-    SequenceFill { sequences, places, tokens, lost_tokens, documents, empty_documents, cut_documents, lost_documents }
+/// Where it is read what is known of documents.
+#[derive(Clone, Debug)]
+enum KnownDocuments {
+    /// In the file, where it is stored.
+    Stored,
+    /// In the whole file, which is in memory.
+    InMemory(Bytes),
+    /// In the indexes of the shards of this dataset.
+    InIndexes(Box<Manifest>),
 }
 
 /// Returns whether documents can have these counts: sequences of one length, no more tokens than places, and of all documents no
@@ -137,19 +147,23 @@ impl SequenceTable {
         manifest: &Manifest,
         view: Option<Arc<SampleSet>>,
     ) -> Result<Self, FormatError> {
-        let MadeSequences { file, fingerprint } = made;
+        let MadeSequences { file, fingerprint, lengths } = made;
         let end = table_end(file, manifest)?;
         if (file.len() as u64) < end {
             return Err(FormatError::Truncated { found_bytes: file.len() as u64, expected_bytes: end });
         }
-        let table = Self::open((&file[..end as usize], file.len() as u64), *fingerprint, (manifest, view))?;
-        Ok(Self { file: Some(file.clone()), ..table })
+        let table = (&file[..end as usize], file.len() as u64);
+        let table = Self::open(table, (*fingerprint, *lengths), (manifest, view))?;
+        Ok(match lengths {
+            LengthsAt::Table => Self { known: KnownDocuments::InMemory(file.clone()), ..table },
+            LengthsAt::Indexes => table,
+        })
     }
 
     /// Opens a table, of a file with so many bytes.
     fn open(
         (table, file_bytes): (&[u8], u64),
-        expected: Fingerprint,
+        (expected, lengths): (Fingerprint, LengthsAt),
         (manifest, view): (&Manifest, Option<Arc<SampleSet>>),
     ) -> Result<Self, FormatError> {
         envelope::check(&KIND, table)?;
@@ -160,7 +174,7 @@ impl SequenceTable {
             }
         }
         let form = TableForm::of(table);
-        let fill = fill_of(std::array::from_fn(|nth| u64_at(table, COUNTS_AT + nth * 8)));
+        let fill = SequenceFill::of_counts(std::array::from_fn(|nth| u64_at(table, COUNTS_AT + nth * 8)));
         let learned = form.has_learned.then(|| {
             let [tokens, unlearned_documents] = [8, 9].map(|nth| u64_at(table, COUNTS_AT + nth * 8));
             LearnedTokens { tokens, unlearned_documents }
@@ -201,7 +215,14 @@ impl SequenceTable {
             return Err(wrong("its counts contradict each other"));
         }
         let pieces = first_pieces.last().copied().unwrap_or(0);
-        let expected_bytes = table.len() as u64 + (documents + pieces) * NUMBER_BYTES;
+        let (known, numbers) = match lengths {
+            LengthsAt::Table => (KnownDocuments::Stored, documents + pieces),
+            LengthsAt::Indexes if form.has_learned || view.is_some() => {
+                return Err(wrong("it ends with its pools, though no index knows what is learned, or a view has"));
+            }
+            LengthsAt::Indexes => (KnownDocuments::InIndexes(Box::new(manifest.clone())), 0),
+        };
+        let expected_bytes = table.len() as u64 + numbers * NUMBER_BYTES;
         if file_bytes < expected_bytes {
             return Err(FormatError::Truncated { found_bytes: file_bytes, expected_bytes });
         }
@@ -210,8 +231,7 @@ impl SequenceTable {
         }
         let (first_documents, checksums, first_pieces) =
             (first_documents.into(), checksums.into(), first_pieces.into());
-        let file = None;
-        Ok(Self { fingerprint: expected, pools, fill, first_documents, checksums, learned, first_pieces, file, view })
+        Ok(Self { fingerprint: expected, pools, fill, first_documents, checksums, learned, first_pieces, known, view })
     }
 
     /// Returns what identifies the table.
@@ -310,16 +330,20 @@ impl SequenceTable {
     /// # Panics
     /// If there is no such pool.
     pub async fn read_pool(&self, at: &DatasetStore, pool: u32) -> Result<PoolDocuments, StoreError> {
+        if let KnownDocuments::InIndexes(manifest) = &self.known {
+            let lengths = self.indexed_lengths(at, manifest, pool).await?;
+            return Ok(PoolDocuments { lengths, learned: None });
+        }
         let (documents, form) = (self.documents(pool), TableForm { has_learned: self.learned.is_some() });
         let pieces_before = |pool: u32| self.first_pieces.get(pool as usize).copied().unwrap_or(0);
         let table_bytes = (form.table_at() + self.checksums.len() * form.row_bytes()) as u64;
         let place = |documents: u64, pool: u32| table_bytes + (documents + pieces_before(pool)) * NUMBER_BYTES;
         let range = place(documents.start, pool)..place(documents.end, pool + 1);
-        let name = MetadataPlace::Hidden.path(&name_of(self.fingerprint));
-        let bytes = match &self.file {
-            Some(file) => file.slice(range.start as usize..range.end as usize),
-            None if range.is_empty() => Bytes::new(),
-            None => part_of(at, &name, range).await?,
+        let name = name_of(self.fingerprint, LengthsAt::Table);
+        let bytes = match &self.known {
+            KnownDocuments::InMemory(file) => file.slice(range.start as usize..range.end as usize),
+            _ if range.is_empty() => Bytes::new(),
+            _ => part_of(at, &name, range).await?,
         };
         if crc32c::crc32c(&bytes) != self.checksums[pool as usize] {
             return Err(wrong_table(at, &name, FormatError::Checksum));
@@ -363,12 +387,12 @@ async fn part_of(at: &DatasetStore, name: &str, range: Range<u64>) -> Result<Byt
     }
 }
 
-/// Writes the table of sequences into the folder of the dataset's manifest, unless it is there with all lengths.
+/// Writes the table of sequences into the folder of the dataset's manifest, unless it is there with all lengths that it is to have.
 ///
 /// # Errors
 /// If the folder cannot be written to.
 pub async fn save_sequences(at: &DatasetStore, made: &MadeSequences) -> Result<(), StoreError> {
-    let name = MetadataPlace::Hidden.path(&name_of(made.fingerprint));
+    let name = name_of(made.fingerprint, made.lengths);
     match is_same(at, &name, &made.file).await {
         Ok(true) => Ok(()),
         Ok(false) | Err(StoreError::Missing { .. }) => at.put(&name, made.file.clone()).await,
@@ -393,8 +417,8 @@ async fn is_same(at: &DatasetStore, name: &str, file: &[u8]) -> Result<bool, Sto
     Ok(true)
 }
 
-/// Reads the table of sequences that were evaluated of a dataset, or of this view of it, and checks it. The lengths of documents are
-/// read when they are used.
+/// Reads the table of sequences that were evaluated of a dataset, or of this view of it, and checks it: that with all lengths, or else that
+/// whose lengths are in the indexes of shards. They are read when they are used.
 ///
 /// # Errors
 /// If it cannot be read, or is another.
@@ -404,7 +428,25 @@ pub async fn open_sequences(
     view: Option<Arc<SampleSet>>,
     sequences: Fingerprint,
 ) -> Result<SequenceTable, StoreError> {
-    let name = MetadataPlace::Hidden.path(&name_of(sequences));
+    let is_of_view = view.is_some();
+    match open_table(at, manifest, view, (sequences, LengthsAt::Table)).await {
+        Err(error @ StoreError::Missing { .. }) if !is_of_view => {
+            match open_table(at, manifest, None, (sequences, LengthsAt::Indexes)).await {
+                Err(StoreError::Missing { .. }) => Err(error),
+                opened => opened,
+            }
+        }
+        opened => opened,
+    }
+}
+
+async fn open_table(
+    at: &DatasetStore,
+    manifest: &Manifest,
+    view: Option<Arc<SampleSet>>,
+    (sequences, lengths): (Fingerprint, LengthsAt),
+) -> Result<SequenceTable, StoreError> {
+    let name = name_of(sequences, lengths);
     let wrong = |source| wrong_table(at, &name, source);
     let answer = at.get_range(&name, Some(0..FIRST_BYTES)).await?;
     let (sent, file_bytes) = (answer.range.clone(), answer.meta.size);
@@ -417,5 +459,5 @@ pub async fn open_sequences(
         }
         None => part_of(at, &name, 0..end).await?,
     };
-    SequenceTable::open((&table, file_bytes), sequences, (manifest, view)).map_err(wrong)
+    SequenceTable::open((&table, file_bytes), (sequences, lengths), (manifest, view)).map_err(wrong)
 }

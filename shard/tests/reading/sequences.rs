@@ -8,8 +8,8 @@ use spdl_shard::{
     manifest::{BlockFacts, Manifest, ManifestBuilder, ShardFacts},
     samples::JobSamples,
     sequences::{
-        CountedPool, LearnedTokens, MadeSequences, PoolDocuments, SequenceTable, SequenceTableBuilder, open_sequences,
-        save_sequences,
+        CountedPool, LearnedTokens, LengthsAt, MadeSequences, PoolDocuments, SequenceTable, SequenceTableBuilder,
+        open_sequences, save_sequences,
     },
     store::DatasetStore,
 };
@@ -144,7 +144,7 @@ fn lying(made: &MadeSequences, change: impl FnOnce(&mut [u8])) -> MadeSequences 
     file[16..24].copy_from_slice(&(end as u64).to_le_bytes());
     let checksum = xxh3_128(&file[40..end]);
     file[24..40].copy_from_slice(&checksum.to_le_bytes());
-    MadeSequences { fingerprint: Fingerprint::of(&file[..end]), file: file.into() }
+    MadeSequences { fingerprint: Fingerprint::of(&file[..end]), file: file.into(), lengths: LengthsAt::Table }
 }
 
 #[tokio::test]

@@ -12,8 +12,8 @@ use parquet::{
     schema::parser::parse_message_type,
 };
 use spdl_dataset::{
-    EvaluatedSequences, IndexOptions, LongDocuments, LossRequest, SequencePacking, SequenceRequest, evaluate_sequences,
-    index,
+    EvaluatedSequences, IndexOptions, LongDocuments, LossRequest, SequencePacking, SequenceRequest, evaluate_pools,
+    evaluate_sequences, index,
     tar::{TAR_END, append_member},
 };
 use spdl_order::view::SampleSetBuilder;
@@ -22,7 +22,7 @@ use spdl_shard::{
     format::{Content, FieldValue},
     manifest::Manifest,
     samples::JobSamples,
-    sequences::{open_sequences, save_sequences},
+    sequences::{LengthsAt, SequenceTable, open_sequences, save_sequences},
     store::DatasetStore,
 };
 use spdl_testkit::tokens::write_megatron;
@@ -419,4 +419,81 @@ async fn a_packing_that_was_kept_is_read_by_who_packs_the_same_and_by_no_other()
         packing.made(&found).keep(&store).await.unwrap();
         assert_eq!(fs::read_to_string(&note).unwrap(), text);
     }
+}
+
+#[tokio::test]
+async fn lengths_that_indexes_have_are_read_there_and_not_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    write_pairs(folder.path());
+    let (store, manifest) = (at(folder.path()), indexed(folder.path(), 1 << 9).await);
+    let request = SequenceRequest {
+        from: vec!["tokens".to_owned()],
+        pool_tokens: 1000,
+        ..request("tokens", LongDocument::Split)
+    };
+    let whole = evaluated(&store, &manifest, request.clone()).await.unwrap();
+    let pools = async |request: &SequenceRequest, manifest: &Manifest, store: &DatasetStore| {
+        evaluate_pools(store, manifest, request.clone(), &|_| ()).await.unwrap()
+    };
+    let found = pools(&request, &manifest, &store).await;
+    assert_eq!((found.made.fingerprint, found.made.lengths), (whole.made.fingerprint, LengthsAt::Indexes));
+    assert_eq!(found.made.file.len() + 4 * DOCUMENTS, whole.made.file.len());
+    assert_eq!(found.table.fill(), whole.table.fill());
+    let open = async |view| open_sequences(&store, &manifest, view, found.made.fingerprint).await;
+    let name = |kind: &str| format!(".spdl/{kind}-{}.spdl", found.made.fingerprint);
+    let missing = open(None).await.unwrap_err().to_string();
+    assert!(missing.contains(&name("sequences")), "{missing}");
+
+    let packing = SequencePacking { manifest: &manifest, view: None, request: &request, loss: "" };
+    packing.made(&found).keep(&store).await.unwrap();
+    let kept = packing.kept(&store).await.unwrap();
+    assert_eq!((kept.table.fingerprint(), kept.table.fill()), (found.made.fingerprint, found.table.fill()));
+    let in_memory = SequenceTable::of_memory(&found.made, &manifest, None).unwrap();
+    for table in [&kept.table, &in_memory] {
+        let (mut read, mut sequences) = (Vec::new(), Vec::new());
+        for pool in 0..table.pools().sequences().len() as u32 {
+            read.extend(table.read_pool(&store, pool).await.unwrap().lengths);
+            sequences.push(table.layout(&store, request.params, pool).await.unwrap().0.sequences());
+        }
+        assert_eq!((read, &sequences[..]), (lengths(), whole.table.pools().sequences()));
+        assert!(sequences.len() > 3, "pools of several shards, and shards of several pools");
+    }
+    // A view of the same number of documents is none of its.
+    let mut builder = SampleSetBuilder::default();
+    (0..DOCUMENTS).for_each(|number| builder.keep(SampleId(number as u64)).unwrap());
+    let view = Some(Arc::new(builder.finish(DOCUMENTS as u64).unwrap()));
+    assert!(open(view).await.unwrap_err().to_string().contains(&name("sequences")));
+
+    // A file that is cut off or too long is none, and one whose lengths are others is not believed.
+    let path = folder.path().join(name("pools"));
+    let file = fs::read(&path).unwrap();
+    for wrong in [&file[..file.len() - 1], &[&file[..], b"more"].concat()] {
+        fs::write(&path, wrong).unwrap();
+        assert!(open(None).await.unwrap_err().to_string().contains(&name("pools")), "{} bytes", wrong.len());
+        assert!(packing.kept(&store).await.is_none());
+    }
+    fs::write(&path, &file).unwrap();
+    let others = tempfile::tempdir().unwrap();
+    let mut documents: Vec<Vec<u16>> = (0..DOCUMENTS).map(document).collect();
+    documents.swap(1, 2);
+    write_megatron(others.path(), "a", &documents[..70]);
+    write_megatron(others.path(), "b", &documents[70..]);
+    let of_others = indexed(others.path(), 1 << 9).await;
+    let table = SequenceTable::of_memory(&found.made, &of_others, None).unwrap();
+    let error = table.read_pool(&at(others.path()), 0).await.unwrap_err().to_string();
+    assert!(error.contains("documents of pool 0 have other lengths"), "{error}");
+
+    // A whole table is read rather than this one.
+    save_sequences(&store, &whole.made).await.unwrap();
+    fs::write(&path, b"").unwrap();
+    assert_eq!(open(None).await.unwrap().fill(), whole.table.fill());
+
+    // Of formats whose indexes do not have them, and of more fields than one, they are kept.
+    let rows = tempfile::tempdir().unwrap();
+    write_parquet(rows.path(), |number| Some(document(number)));
+    let of_rows = indexed(rows.path(), 1 << 9).await;
+    assert_eq!(pools(&request, &of_rows, &at(rows.path())).await.made.lengths, LengthsAt::Table);
+    let of_fields = SequenceRequest { from: vec!["other".to_owned(), "tokens".to_owned()], ..request };
+    let found = pools(&of_fields, &manifest, &store).await;
+    assert_eq!((found.made.lengths, found.made.file), (LengthsAt::Table, whole.made.file));
 }

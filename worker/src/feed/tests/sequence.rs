@@ -4,7 +4,11 @@ use std::{collections::BTreeMap, time::Duration};
 
 use spdl_dataset::{EvaluatedSequences, IndexOptions, SequenceRequest, evaluate_sequences, index};
 use spdl_job::{JobFile, SourceDatasetFacts, layout::Entry};
-use spdl_shard::{samples::JobSamples, store::DatasetStore};
+use spdl_shard::{
+    samples::JobSamples,
+    sequences::{LengthsAt, MadeSequences, save_sequences},
+    store::DatasetStore,
+};
 
 use super::{
     fixture::resources_with,
@@ -331,6 +335,21 @@ async fn a_piece_of_a_long_document_reads_its_own_tokens_alone() {
             assert!(0 < read && read < 4 << 20, "{ends}: {offset}: {read} bytes");
         }
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lengths_that_indexes_alone_have_make_the_same_sequences() {
+    let lengths: Vec<usize> = (0..400).map(|number| number * number * 31 % 700).collect();
+    let (fixture, known, evaluated) = packed_of(megatron(&lengths).await, "align = 8", "").await;
+    let expected = run_rows(&known, &fixture.session(1)).await;
+    assert!(!expected.is_empty());
+    let whole = &evaluated.made;
+    let file = whole.file.slice(..whole.file.len() - 4 * lengths.len());
+    let made = MadeSequences { file, lengths: LengthsAt::Indexes, ..*whole };
+    let unkept = knowing(&EvaluatedSequences { made: made.clone(), ..evaluated }, PLENTY);
+    assert!(run_rows(&unkept, &fixture.session(1)).await == expected);
+    save_sequences(&DatasetStore::open(&fixture.job.dataset).unwrap(), &made).await.unwrap();
+    assert!(run_rows(&resources(PLENTY, None), &fixture.session(1)).await == expected);
 }
 
 /// Returns what each batch says of the learned labels of its global batch.
