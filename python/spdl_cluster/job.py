@@ -76,6 +76,8 @@ class _ColumnRequired(_ColumnKeywords):
 class Column(_ColumnRequired, total=False):
     """One `[[column]]` of a job file."""
 
+    #: For image_size: whether it is the size after the operations, which pictures of a ragged column need. Default: `false`.
+    after_ops: bool | None
     #: Arguments of the function by name, or of the class when its object is made. Default: none.
     arguments: dict[str, Any] | None
     #: For tensor: the name of the array in an `.npz` file. Default: the only one.
@@ -132,8 +134,8 @@ class Column(_ColumnRequired, total=False):
     normalise: Normalise | None
     #: For boxes: whether the numbers are shares of the picture's width and height, and not pixels. Default: `false`.
     normalised: bool | None
-    #: For image: the operations from the picture to the array, in order. The last one has to give a fixed size. Required. For audio: the operations, in order: `speed` first, those on samples before those on features. Default: none. For video: the operations from a frame to the array, in order. The last one has to give a fixed size. What is random is drawn once for a clip: all of its frames are changed alike. Required.
-    ops: Sequence[Literal["crop_box", "random_flip", "aug_mix", "color_jitter", "grayscale", "rand_augment", "random_autocontrast", "random_equalize", "random_erasing", "random_grayscale", "random_invert", "random_perspective", "random_vertical_flip", "trivial_augment_wide"] | Operations | SoundOperations]
+    #: For image: the operations from the picture to the array, in order. The last one has to give a fixed size, or `smart_resize` pictures of different sizes, as a ragged column. Required. For audio: the operations, in order: `speed` first, those on samples before those on features. Default: none. For video: the operations from a frame to the array, in order. The last one has to give a fixed size. What is random is drawn once for a clip: all of its frames are changed alike. Required.
+    ops: Sequence[Literal["crop_box", "random_flip", "aug_mix", "color_jitter", "grayscale", "rand_augment", "random_autocontrast", "random_equalize", "random_erasing", "random_grayscale", "random_invert", "random_perspective", "random_vertical_flip", "smart_resize", "trivial_augment_wide"] | Operations | SoundOperations]
     #: For int, float, text, category, one_hot and bool: the place of the value in the JSON document that the field then holds: the keys from the root, separated by dots, such as `annotations.0.name`. An index in a list is a number. Default: none; the field itself is the value. For json: the keys from the root to the number, separated by dots, such as `camera.exposure`. An index in a list is a number. Required.
     path: str | None
     #: For image: for a field that is a list of pictures, the number of pictures that each sample has, 1 to 65536. A sample with another number is a bad sample. Default: none; samples have one picture.
@@ -264,11 +266,11 @@ class Operations(TypedDict, total=False):
     #: Rotates, moves, scales and shears round the middle, by random amounts.
     random_affine: RandomAffine | float | Sequence[float]
     #: Applies all `transforms` or none of them.
-    random_apply: RandomApply | Sequence[Literal["crop_box", "random_flip", "aug_mix", "color_jitter", "grayscale", "rand_augment", "random_autocontrast", "random_equalize", "random_erasing", "random_grayscale", "random_invert", "random_perspective", "random_vertical_flip", "trivial_augment_wide"] | Operations]
+    random_apply: RandomApply | Sequence[Literal["crop_box", "random_flip", "aug_mix", "color_jitter", "grayscale", "rand_augment", "random_autocontrast", "random_equalize", "random_erasing", "random_grayscale", "random_invert", "random_perspective", "random_vertical_flip", "smart_resize", "trivial_augment_wide"] | Operations]
     #: Stretches each channel, so that its least value becomes 0 and its greatest one 255.
     random_autocontrast: RandomAutocontrast | float
     #: Applies one of the `transforms`.
-    random_choice: RandomChoice | Sequence[Literal["crop_box", "random_flip", "aug_mix", "color_jitter", "grayscale", "rand_augment", "random_autocontrast", "random_equalize", "random_erasing", "random_grayscale", "random_invert", "random_perspective", "random_vertical_flip", "trivial_augment_wide"] | Operations]
+    random_choice: RandomChoice | Sequence[Literal["crop_box", "random_flip", "aug_mix", "color_jitter", "grayscale", "rand_augment", "random_autocontrast", "random_equalize", "random_erasing", "random_grayscale", "random_invert", "random_perspective", "random_vertical_flip", "smart_resize", "trivial_augment_wide"] | Operations]
     #: Pads, then cuts out `size` at a random place. A picture that is smaller is a bad sample, unless `pad_if_needed`.
     random_crop: RandomCrop | int | Sequence[int]
     #: Equalizes the histogram of each channel.
@@ -289,6 +291,8 @@ class Operations(TypedDict, total=False):
     random_solarize: RandomSolarize | float
     #: Mirrors top to bottom.
     random_vertical_flip: RandomVerticalFlip | float
+    #: Resizes so that both sides are multiples of `factor`, the picture has from `min_pixels` to `max_pixels` pixels, and its aspect ratio changes little: the sizes are those of `smart_resize` in the preprocessors of Qwen-VL. Pictures then differ in size, and the column is ragged, unless a later operation gives one size. A picture more than 200 times as long as it is wide is a bad sample, and one that is nearly that can have more than `max_pixels`.
+    smart_resize: SmartResize | int
     #: Cuts out what `five_crop` does, and then the same of the mirrored picture: ten pictures of one, for evaluation. It has to be the last operation. A picture that is smaller is a bad sample.
     ten_crop: TenCrop | int | Sequence[int]
     #: Applies one of the operations of `rand_augment`, of random strength (Müller and Hutter, ICCV 2021; torchvision's operations).
@@ -494,7 +498,7 @@ class RandomAffine(_RandomAffineRequired, total=False):
 
 class _RandomApplyRequired(TypedDict):
     #: The operations, in order, nested up to 4 deep; not `crop_box`, `five_crop` and `ten_crop`.
-    transforms: Sequence[Literal["crop_box", "random_flip", "aug_mix", "color_jitter", "grayscale", "rand_augment", "random_autocontrast", "random_equalize", "random_erasing", "random_grayscale", "random_invert", "random_perspective", "random_vertical_flip", "trivial_augment_wide"] | Operations]
+    transforms: Sequence[Literal["crop_box", "random_flip", "aug_mix", "color_jitter", "grayscale", "rand_augment", "random_autocontrast", "random_equalize", "random_erasing", "random_grayscale", "random_invert", "random_perspective", "random_vertical_flip", "smart_resize", "trivial_augment_wide"] | Operations]
 
 
 class RandomApply(_RandomApplyRequired, total=False):
@@ -513,7 +517,7 @@ class RandomAutocontrast(TypedDict, total=False):
 
 class _RandomChoiceRequired(TypedDict):
     #: The operations, nested up to 4 deep; not `crop_box`, `five_crop` and `ten_crop`.
-    transforms: Sequence[Literal["crop_box", "random_flip", "aug_mix", "color_jitter", "grayscale", "rand_augment", "random_autocontrast", "random_equalize", "random_erasing", "random_grayscale", "random_invert", "random_perspective", "random_vertical_flip", "trivial_augment_wide"] | Operations]
+    transforms: Sequence[Literal["crop_box", "random_flip", "aug_mix", "color_jitter", "grayscale", "rand_augment", "random_autocontrast", "random_equalize", "random_erasing", "random_grayscale", "random_invert", "random_perspective", "random_vertical_flip", "smart_resize", "trivial_augment_wide"] | Operations]
 
 
 class RandomChoice(_RandomChoiceRequired, total=False):
@@ -633,6 +637,23 @@ class RandomVerticalFlip(TypedDict, total=False):
 
     #: Probability.
     p: float
+
+
+class SmartResize(TypedDict, total=False):
+    """Resizes so that both sides are multiples of `factor`, the picture has from `min_pixels` to `max_pixels` pixels, and its aspect ratio changes little: the sizes are those of `smart_resize` in the preprocessors of Qwen-VL. Pictures then differ in size, and the column is ragged, unless a later operation gives one size. A picture more than 200 times as long as it is wide is a bad sample, and one that is nearly that can have more than `max_pixels`."""
+
+    #: Whether the weights of a picture that becomes smaller take in all of its pixels. `false`, with `bilinear`, weights only the four pixels around, as OpenCV does. Default: `true`.
+    antialias: bool
+    #: What both sides are multiples of: the pixels of a patch times the patches that are merged in a row.
+    factor: int
+    #: Whether a JPEG is decoded in full size before it is resized, for torchvision's pixels. Decoding then takes longer: several times where pictures are much larger than the result. Default: `false`.
+    full_decode: bool
+    #: How pixels are weighted, as in Pillow and torchvision. All but `bilinear` work on the decoded picture or crop, which takes longer: a JPEG is then decoded in full size. Default: `bilinear`.
+    interpolation: Literal["nearest", "bilinear", "bicubic", "lanczos", "box", "hamming"]
+    #: The most pixels of a result, 268435456 at most.
+    max_pixels: int
+    #: The fewest pixels of a result.
+    min_pixels: int
 
 
 class _TenCropRequired(TypedDict):

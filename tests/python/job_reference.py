@@ -52,6 +52,7 @@ SHOWN = {
     "one_hot": "job.md#a-mix",
     "operations": "job.md#operations",
     "sound operations": "speech.md#augmentation",
+    "smart_resize": "columns.md#pictures-in-sizes-of-their-own",
     "ten_crop": "columns.md#several-views-of-a-picture",
     "tokens": "columns.md#tokens",
     "video": "video.md#which-frames",

@@ -86,7 +86,7 @@ fn with_every_key() -> JobFile {
             names: Some(vec![String::new()]),
         }),
         DecodeFile::Geometry(GeometryKeys { follows: Some(String::new()) }),
-        DecodeFile::ImageSize(ImageSizeKeys { follows: Some(String::new()) }),
+        DecodeFile::ImageSize(ImageSizeKeys { follows: Some(String::new()), after_ops: Some(true) }),
         DecodeFile::Audio(AudioKeys {
             rate: Some(1),
             channels: Some(AudioChannels::First),

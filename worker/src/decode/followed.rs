@@ -41,6 +41,13 @@ impl FollowedPicture {
         self.ops.iter().filter_map(ImageOp::field)
     }
 
+    /// Returns the width and height of each picture that this plan of the column gives.
+    pub(super) fn size_of_result(&self, plan: &PicturePlan) -> [u32; 2] {
+        // Several pictures lie one below the other.
+        let [width, height] = plan.size();
+        [width, height / self.ops.last().map_or(1, ImageOp::pictures)]
+    }
+
     /// Returns the plan that the column draws for the picture of this sample. Reads the picture's header if no column
     /// has needed the plan yet.
     pub(super) fn plan(

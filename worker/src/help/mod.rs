@@ -72,7 +72,7 @@ pub(crate) struct ColumnSizes {
     fixed_bytes: u64,
     /// For each ragged column, in their order, the bytes of a row and the most of a sample.
     ragged: Vec<(u64, u64)>,
-    /// For each column of lists of pictures of any length, the bytes of a picture and the most pictures of a sample.
+    /// For each ragged column of pictures, the bytes of a picture at most, and the most pictures of a sample.
     picture_lists: Vec<(u64, u64)>,
 }
 
@@ -81,11 +81,14 @@ impl ColumnSizes {
     pub(crate) fn new(columns: &[Column], layout: &Layout) -> Self {
         let (mut fixed_bytes, mut ragged, mut picture_lists) = (0, Vec::new(), Vec::new());
         for (column, laid) in columns.iter().zip(layout.columns()) {
-            if let (ColumnKind::Image(_), None, SampleShape::Rows { max_rows, .. }) =
+            if let (ColumnKind::Image(image), None, SampleShape::Rows { max_rows, .. }) =
                 (&column.kind, &column.transform, column.shape())
-                && let Place::Ragged { row_bytes, .. } = &laid.place
+                && let Place::Ragged { row_bytes, max_bytes, .. } = &laid.place
             {
-                picture_lists.push((*row_bytes as u64, max_rows.into()));
+                picture_lists.push(match image.max_pixels() {
+                    Some(_) => (*max_bytes as u64, 1),
+                    None => (*row_bytes as u64, max_rows.into()),
+                });
             }
             match &laid.place {
                 Place::Fixed { sample_bytes, .. } => fixed_bytes += *sample_bytes as u64,

@@ -1,7 +1,7 @@
 use std::{sync::atomic::AtomicUsize, time::Duration};
 
 use spdl_control::help::{HelperList, StoredSample};
-use spdl_job::{BytesColumn, Column, ColumnKind, IntColumn, JobFile};
+use spdl_job::{BytesColumn, Column, ColumnKind, ImageColumn, ImageOp, IntColumn, JobFile};
 use spdl_order::DatasetFacts;
 use spdl_shard::format::FieldValue;
 use spdl_store::blocking;
@@ -256,6 +256,18 @@ fn a_new_list_keeps_what_is_known_of_helpers_and_forgets_the_others() {
     assert!(helpers.links().is_none());
     helpers.set(HelperList { version: 3, helpers: vec![address(1)] });
     assert!(helpers.take_turn(JOB, queue(100), now).is_some());
+}
+
+#[test]
+fn pictures_of_different_sizes_count_with_the_most_that_they_can_have() {
+    let ops = ImageOp::examples().into_iter().filter(|op| op.name() == "smart_resize").collect();
+    let image = ImageColumn { ops, size: ImageColumn::DIFFERENT_SIZES, ..ImageColumn::default() };
+    let columns = [Column::new("image", "x", ColumnKind::Image(image), DType::F32)];
+    let sizes = ColumnSizes::new(&columns, &Layout::new(&columns, 1));
+    let files = [StoredField { number: 0, value: StoredValue::File, bytes: 9 }];
+    assert_eq!(sizes.bytes_of(&files), 4 * 3 * 1_003_520);
+    assert_eq!(sizes.reply_bytes(1, &[Some(vec![12 * 784])]), Some(12 * 784));
+    assert_eq!(sizes.reply_bytes(1, &[Some(vec![12 * 784 + 4])]), None, "it is no whole number of pixels");
 }
 
 #[test]

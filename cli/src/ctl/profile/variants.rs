@@ -50,7 +50,8 @@ fn of_column(column: &Column) -> Vec<Variant> {
     variants
 }
 
-/// Returns the column with each of its operations alone. Where pictures would differ in size, their middle is cut out.
+/// Returns the column with each of its operations alone. Where pictures would differ in size, their middle is cut out, or they are resized
+/// as in the column.
 fn operations(image: &ImageColumn) -> Vec<ImageColumn> {
     let with = |ops| {
         let ImageColumn { layout, color, background, depth, list, .. } = *image;
@@ -63,8 +64,9 @@ fn operations(image: &ImageColumn) -> Vec<ImageColumn> {
             [height, width] if height == width => Size::Square(height),
             size => Size::HeightWidth(size),
         };
-        let cut = ImageOp::CenterCrop(CenterCrop { size });
-        with(vec![op.clone()]).or_else(|| with(vec![op.clone(), cut]))
+        let resized = image.max_pixels().and_then(|_| image.ops.iter().rfind(|op| op.max_pixels().is_some()));
+        let last = resized.cloned().unwrap_or(ImageOp::CenterCrop(CenterCrop { size }));
+        with(vec![op.clone()]).or_else(|| with(vec![op.clone(), last]))
     };
     let mut found: Vec<ImageColumn> = Vec::new();
     for kind in image.ops.iter().filter_map(alone) {
@@ -105,6 +107,8 @@ mod tests {
         assert_eq!(names(ops), ["image", "center_crop"], "the other one is the whole column");
         assert_eq!(names("ops = [{ resize = [64, 64] }]"), ["image"]);
         assert_eq!(names("ops = [{ resize = 72 }, { center_crop = 64 }]\nmax_rows = 3"), ["image", "center_crop"]);
+        let ops = "ops = [\"grayscale\", { smart_resize = 28 }, \"random_flip\"]";
+        assert_eq!(names(ops), ["image", "grayscale + smart_resize", "smart_resize", "random_flip + smart_resize"]);
     }
 
     #[test]

@@ -109,7 +109,9 @@ fn write_columns(view: &BatchView<'_>, columns: &[Column], folder: &Path) -> Res
                 }
             }
         }
+        // The size of a picture of a ragged column is not in it.
         if let (ColumnKind::Image(image), None) = (&column.kind, &column.transform)
+            && image.max_pixels().is_none()
             && matches!(layout.dtype, DType::U8 | DType::U16)
         {
             write_pictures((view, index), layout.dtype, image, &folder.join(&name))?;

@@ -134,6 +134,9 @@ impl Mix {
             if image.list.is_some() {
                 return Err(format!("has `{name}`, whose samples are lists of pictures: they cannot be mixed"));
             }
+            if image.max_pixels().is_some() {
+                return Err(format!("has `{name}`, whose pictures differ in size: they cannot be mixed"));
+            }
             if image.pictures_of_one() > 1 {
                 return Err(format!(
                     "has `{name}`, whose operations make several pictures of one: they cannot be mixed"

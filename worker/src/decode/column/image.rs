@@ -22,12 +22,19 @@ use crate::decode::{
     still::open_picture,
 };
 
-/// Decodes pictures to pixels of one type and size.
+/// Decodes pictures to pixels of one type, and of one size if the column is not ragged.
 pub(super) struct ImageColumnDecoder {
     picture: FollowedPicture,
     pictures: u32,
     /// The colour that shows through transparent pixels.
     background: Option<[u8; 3]>,
+    writers: PictureWriters,
+    /// How writers are made for a picture, if pictures differ in size.
+    ragged: Option<(ImageColumn, DType)>,
+}
+
+/// What writes the pictures of one size.
+struct PictureWriters {
     pixels: PictureWriter,
     /// Writes pictures of more than 8 bits with their depth, if the column keeps it and `pixels` does not.
     deep: Option<ChannelWriter>,
@@ -84,34 +91,38 @@ pub(super) struct PictureFile<'a> {
 impl ImageColumnDecoder {
     pub(super) fn new(column: &ImageColumn, setup: &ColumnSetup<'_>) -> Self {
         let dtype = setup.column.decoded_dtype();
-        let pixels = if column.is_by_rgb(dtype) {
-            PictureWriter::Rgb {
-                writer: PixelWriter::new(&spec(column, dtype)),
-                is_gray: column.color == ImageColor::Gray,
-            }
-        } else {
-            PictureWriter::Channels(ChannelWriter::new(spec(column, dtype)))
-        };
-        let deep = column.keeps_depth(dtype).then(|| {
-            let PictureSpec { format, .. } = spec(column, dtype);
-            let format = ChannelFormat { depth: ImageDepth::Bits32, ..format };
-            ChannelWriter::new(PictureSpec { format, ..spec(column, dtype) })
-        });
+        let [height, width] = column.size;
+        let writers = PictureWriters::new(column, dtype, [width, height]);
+        let ragged = column.max_pixels().map(|_| (column.clone(), dtype));
         let picture = FollowedPicture::of(setup.number, setup.column, &column.ops);
         let (pictures, background) = (column.pictures_of_one(), column.background.map(|fill| fill.0));
-        Self { picture, pictures, background, pixels, deep }
+        Self { picture, pictures, background, writers, ragged }
     }
 }
 
-/// Describes the pictures of a column of this type in the batch.
-fn spec(column: &ImageColumn, dtype: DType) -> PictureSpec {
-    let [height, width] = column.size;
-    PictureSpec {
-        size: [width, height],
-        format: ChannelFormat { color: column.color, depth: column.depth_of(dtype) },
-        dtype,
-        layout: column.layout,
-        normalise: column.normalise.clone(),
+impl PictureWriters {
+    /// Creates what writes the pictures of a column of this type which have this width and height.
+    fn new(column: &ImageColumn, dtype: DType, size: [u32; 2]) -> Self {
+        let format = ChannelFormat { color: column.color, depth: column.depth_of(dtype) };
+        let spec = PictureSpec { size, format, dtype, layout: column.layout, normalise: column.normalise.clone() };
+        let deep = column.keeps_depth(dtype).then(|| {
+            let format = ChannelFormat { depth: ImageDepth::Bits32, ..format };
+            ChannelWriter::new(PictureSpec { format, ..spec.clone() })
+        });
+        let pixels = if column.is_by_rgb(dtype) {
+            PictureWriter::Rgb { writer: PixelWriter::new(&spec), is_gray: column.color == ImageColor::Gray }
+        } else {
+            PictureWriter::Channels(ChannelWriter::new(spec))
+        };
+        Self { pixels, deep }
+    }
+
+    /// Returns the number of bytes of a picture.
+    fn bytes(&self) -> usize {
+        match &self.pixels {
+            PictureWriter::Rgb { writer, .. } => writer.bytes(),
+            PictureWriter::Channels(writer) => writer.bytes(),
+        }
     }
 }
 
@@ -136,18 +147,23 @@ impl ColumnDecoder for ImageColumnDecoder {
         let ColumnSample { field, content, seed, key, record, resources, scratch } = sample;
         let file = PictureFile { field, bytes: &content.into_file(), beside_bytes: 0 };
         let plan = |size| self.picture.plan_of_size(size, (seed, key), record);
-        self.write(file, plan, (resources, scratch), target.fixed())
+        let Some((column, dtype)) = &self.ragged else {
+            return self.write(file, plan, (resources, scratch), target.fixed());
+        };
+        let (picture, followed) = self.open(&file, plan, resources)?;
+        let writers = PictureWriters::new(column, *dtype, followed.plan.size());
+        let mut made = vec![0; writers.bytes()];
+        let file = PictureFile { beside_bytes: made.len() as u64, ..file };
+        self.write_opened(file, (picture, &followed.plan), &writers, (resources, scratch), &mut made)?;
+        *target.ragged() = made.into();
+        Ok(())
     }
 }
 
 impl ImageColumnDecoder {
     /// Returns the number of bytes that a picture has in the batch.
     pub(super) fn bytes(&self) -> usize {
-        let each = match &self.pixels {
-            PictureWriter::Rgb { writer, .. } => writer.bytes(),
-            PictureWriter::Channels(writer) => writer.bytes(),
-        };
-        each * self.pictures as usize
+        self.writers.bytes() * self.pictures as usize
     }
 
     /// Returns the picture of the column.
@@ -163,7 +179,17 @@ impl ImageColumnDecoder {
         (resources, scratch): (&DecodeResources, &mut DecodeScratch),
         out: &mut [u8],
     ) -> ValueResult {
-        let PictureFile { field, bytes, beside_bytes } = file;
+        let (picture, followed) = self.open(&file, plan, resources)?;
+        self.write_opened(file, (picture, &followed.plan), &self.writers, (resources, scratch), out)
+    }
+
+    /// Reads the header of a picture, and plans it.
+    fn open<'b>(
+        &self,
+        &PictureFile { field, bytes, .. }: &PictureFile<'b>,
+        plan: impl FnOnce([u32; 2]) -> Result<Rc<FollowedPlan>, BadSampleProblem>,
+        resources: &DecodeResources,
+    ) -> Result<(OpenPicture<'b>, Rc<FollowedPlan>), BadSampleProblem> {
         if bytes.is_empty() {
             return Err(BadSampleProblem::Empty { field: field.to_owned() });
         }
@@ -171,10 +197,22 @@ impl ImageColumnDecoder {
         let problem = |error: PictureError| BadSampleProblem::of_picture(error, field, bytes.len(), limits);
         let picture = open_picture(bytes, limits, resources.frames.as_ref()).map_err(problem)?.on(self.background);
         let followed = plan(picture.seen())?;
-        let (bytes, plan) = (bytes.len(), &followed.plan);
-        let deep = self.deep.as_ref().filter(|_| picture.is_deep());
+        Ok((picture, followed))
+    }
+
+    /// Decodes a picture that was opened, by what writes pictures of its size.
+    fn write_opened(
+        &self,
+        PictureFile { field, bytes, beside_bytes }: PictureFile<'_>,
+        (picture, plan): (OpenPicture<'_>, &PicturePlan),
+        writers: &PictureWriters,
+        (resources, scratch): (&DecodeResources, &mut DecodeScratch),
+        out: &mut [u8],
+    ) -> ValueResult {
+        let bytes = bytes.len();
+        let deep = writers.deep.as_ref().filter(|_| picture.is_deep());
         let planned = PlannedPicture { field, bytes, picture, plan, resources, beside_bytes };
-        match (deep, &self.pixels) {
+        match (deep, &writers.pixels) {
             (Some(writer), _) | (None, PictureWriter::Channels(writer)) => {
                 self.write_channels(planned, writer, scratch, out)
             }
@@ -251,7 +289,7 @@ impl ImageColumnDecoder {
 
     /// Returns what writes RGB of 8 bits, as all columns of videos have it.
     fn of_frames(&self) -> (&PixelWriter, bool) {
-        match &self.pixels {
+        match &self.writers.pixels {
             PictureWriter::Rgb { writer, is_gray } => (writer, *is_gray),
             PictureWriter::Channels(_) => panic!("a column of frames is not of RGB of 8 bits"),
         }

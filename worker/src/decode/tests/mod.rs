@@ -21,6 +21,7 @@ mod odd;
 mod one_hot;
 mod plan_numbers;
 mod scalable;
+mod smart_resize;
 mod sounds;
 mod tokens;
 mod video_pictures;

@@ -12,8 +12,8 @@ const MAX_PICTURES: u32 = 1 << 16;
 keys! {
     /// The keys of an `image` column in a job file.
     ImageKeys {
-        /// For image: the operations from the picture to the array, in order. The last one has to give a fixed size.
-        /// Required.
+        /// For image: the operations from the picture to the array, in order. The last one has to give a fixed size, or
+        /// `smart_resize` pictures of different sizes, as a ragged column. Required.
         #[serde(deserialize_with = "step::read_all")]
         #[schemars(with = "Vec<step::StepFile>")]
         ops: Vec<ImageOp>,
@@ -98,7 +98,7 @@ pub struct ImageColumn {
     pub layout: ImageLayout,
     /// Normalisation for float types; without it a float column holds `value / 255`.
     pub normalise: Option<Normalise<Vec<f32>>>,
-    /// Height and width of each picture.
+    /// Height and width of each picture; [`DIFFERENT_SIZES`](Self::DIFFERENT_SIZES) if they [differ in size](Self::max_pixels).
     pub size: [u32; 2],
     /// The channels.
     #[serde(default, skip_serializing_if = "is_rgb")]
@@ -119,6 +119,20 @@ fn is_rgb(color: &ImageColor) -> bool {
 }
 
 impl ImageColumn {
+    /// The size of a column whose pictures differ in size.
+    pub const DIFFERENT_SIZES: [u32; 2] = [0, 0];
+
+    /// Returns the most pixels of a picture, if pictures differ in size: where an operation gives each a size of its own, and those
+    /// behind it keep that.
+    #[must_use]
+    pub fn max_pixels(&self) -> Option<u32> {
+        Self::most_pixels(&self.ops)
+    }
+
+    fn most_pixels(ops: &[ImageOp]) -> Option<u32> {
+        ops.iter().rfind(|op| !op.keeps_size())?.max_pixels()
+    }
+
     /// Returns the number of pictures that the operations make of one: 1, unless the last operation makes several.
     #[must_use]
     pub fn pictures_of_one(&self) -> u32 {
@@ -160,6 +174,10 @@ impl ImageColumn {
 
     fn check_list(&self, dtype: DType) -> Result<(), KeyProblem> {
         let Some(list) = self.list else { return Ok(()) };
+        if self.max_pixels().is_some() {
+            let problem = format!("is for lists of pictures of one size, and `ops` leave different sizes; leave `{}` out", list.key());
+            return Err((list.key(), problem));
+        }
         let (key, count) = (list.key(), list.count());
         if !(1..=MAX_PICTURES).contains(&count) {
             return Err((key, format!("is {count}, not in 1..={MAX_PICTURES}")));
@@ -176,9 +194,20 @@ impl ImageColumn {
         Ok(())
     }
 
-    /// Returns the height and width that `ops` give to every picture; `None` if pictures differ in size.
+    /// Returns the size of a column with these operations; `None` if pictures differ in size without a bound.
     fn final_size(ops: &[ImageOp]) -> Option<[u32; 2]> {
-        ops.iter().fold(None, |size, op| op.output_size(size))
+        let size = ops.iter().fold(None, |size, op| op.output_size(size));
+        size.or_else(|| Self::most_pixels(ops).map(|_| Self::DIFFERENT_SIZES))
+    }
+
+    /// Returns the shape of a ragged column of pictures with at most so many pixels: rows are pixels, or numbers where each channel is a
+    /// plane.
+    fn shape_of_pixels(&self, pixels: u32) -> SampleShape {
+        let channels = self.color.channels();
+        match self.layout {
+            ImageLayout::Nhwc => SampleShape::Rows { row: vec![channels], max_rows: pixels },
+            ImageLayout::Nchw => SampleShape::Rows { row: Vec::new(), max_rows: pixels.saturating_mul(channels) },
+        }
     }
 }
 
@@ -191,7 +220,7 @@ impl Kind for ImageColumn {
         let ImageKeys { ops, layout, normalise, color, background, depth, max_rows, pictures } = keys.clone();
         let Some(size) = Self::final_size(&ops) else {
             let problem = "leave pictures of different sizes; end with random_resized_crop, center_crop or \
-                           resize = { size = [height, width] }";
+                           resize = { size = [height, width] }, or with smart_resize for a ragged column";
             return Err(("ops", problem.to_owned()));
         };
         let (layout, color) = (layout.unwrap_or_default(), color.unwrap_or_default());
@@ -204,6 +233,9 @@ impl Kind for ImageColumn {
     }
 
     fn shape(&self) -> SampleShape {
+        if let Some(pixels) = self.max_pixels() {
+            return self.shape_of_pixels(pixels);
+        }
         let mut shape = self.shape_of_one();
         match self.list {
             None => SampleShape::Fixed(shape),
@@ -221,6 +253,11 @@ impl Kind for ImageColumn {
             return Err(("ops", format!("do not end in pictures of {:?} pixels", self.size)));
         }
         self.check_list(dtype)?;
+        let bytes = self.shape().max_bytes(dtype);
+        if bytes > MAX_SAMPLE_BYTES.into() && self.max_pixels().is_some() {
+            let problem = format!("give pictures of up to {bytes} bytes; the limit is {MAX_SAMPLE_BYTES}: lower `max_pixels`");
+            return Err(("ops", problem));
+        }
         let depth = self.depth_of(dtype);
         if !depth.fits(dtype) {
             let (bits, dtype) = (u8::from(depth), dtype.name());
@@ -283,6 +320,48 @@ mod tests {
         let error = job("{ five_crop = 8 }, \"random_flip\"", "").unwrap_err();
         let expected = "column `image`: `five_crop` makes 5 pictures of one, so it has to be the last operation";
         assert!(error.contains(expected), "{error}");
+    }
+
+    #[test]
+    fn pictures_of_different_sizes_are_rows_of_pixels() {
+        let column = |ops: &str, more: &str| job(ops, more).map(|mut job| job.columns.remove(0));
+        let rows = |row: &[u32], max_rows| SampleShape::Rows { row: row.to_vec(), max_rows };
+        let resize = "{ smart_resize = { factor = 28, min_pixels = 784, max_pixels = 50176 } }";
+        // A picture that is 200 times as long as it is wide has a side of 28, and is 28 * sqrt(200 * 50176) pixels large.
+        let most = 88_700;
+        assert_eq!(column(resize, "").unwrap().shape(), rows(&[3], most));
+        let flipped = format!("{{ random_rotation = 5 }}, {resize}, \"random_flip\", {{ color_jitter = {{ hue = 0.1 }} }}");
+        assert_eq!(column(&flipped, "dtype = \"f32\"\ncolor = \"gray\"").unwrap().shape(), rows(&[1], most));
+        assert_eq!(column(resize, "layout = \"nchw\"").unwrap().shape(), rows(&[], 3 * most));
+        assert_eq!(column("\"smart_resize\"", "").unwrap().shape(), rows(&[3], 1_003_520));
+        assert_eq!(column(&format!("{resize}, {{ center_crop = 8 }}"), "").unwrap().sample_shape(), Some(vec![8, 8, 3]));
+        let made = job(resize, "").unwrap();
+        assert_eq!(serde_json::from_slice::<Job>(&serde_json::to_vec(&made).unwrap()).unwrap(), made);
+        for (ops, more, expected) in [
+            (&*format!("{resize}, {{ pad = 1 }}"), "", "`ops` leave pictures of different sizes; end with"),
+            (&*format!("{resize}, {{ random_rotation = {{ degrees = 9, expand = true }} }}"), "", "`ops` leave pictures of"),
+            (&*format!("{{ random_apply = [{resize}] }}"), "", "`ops` leave pictures of different sizes"),
+            (resize, "max_rows = 2", "`max_rows` is for lists of pictures of one size"),
+            (resize, "pictures = 2", "`pictures` is for lists of pictures of one size"),
+            (
+                "{ smart_resize = { max_pixels = 200000000 } }",
+                "dtype = \"f32\"",
+                "`ops` give pictures of up to 2400000000 bytes; the limit is 1073741824: lower `max_pixels`",
+            ),
+            ("{ smart_resize = { factor = 0 } }", "", "`factor` is 0, not in 1..=16384"),
+        ] {
+            let error = column(ops, more).unwrap_err();
+            assert!(error.contains(expected), "{ops}: {error}");
+        }
+        let follows = |kind: &str| {
+            let column = format!("[[column]]\nname = \"other\"\nfrom = \"x\"\ndecode = \"{kind}\"\nfollows = \"image\"\n");
+            job(resize, &column).map(|_| ())
+        };
+        assert_eq!((follows("geometry"), follows("image_size")), (Ok(()), Ok(())));
+        let error = follows("mask").unwrap_err();
+        assert!(error.contains("`follows` is `image`, whose pictures differ in size, and masks have one size"), "{error}");
+        let error = job(resize, "[[column]]\nname = \"t\"\nfrom = \"cls\"\ndecode = \"one_hot\"\nclasses = 3\n[mix]\nmixup = 1").unwrap_err();
+        assert!(error.contains("`mix.columns` has `image`, whose pictures differ in size: they cannot be mixed"), "{error}");
     }
 
     #[test]

@@ -48,7 +48,12 @@ impl Kind for MaskColumn {
     }
 
     fn follow(&mut self, followed: &ColumnKind) -> Result<(), KeyProblem> {
-        self.size = followed_picture(&self.follows, followed)?.size;
+        let image = followed_picture(&self.follows, followed)?;
+        if image.max_pixels().is_some() {
+            let problem = format!("is `{}`, whose pictures differ in size, and masks have one size", self.follows);
+            return Err(("follows", problem));
+        }
+        self.size = image.size;
         Ok(())
     }
 

@@ -167,7 +167,7 @@ column_kinds! {
     /// - Result: RGB pixels, or those of another `color`; grey and CMYK are converted, EXIF orientation is applied.
     /// - Shape: `[height, width, channels]`; `[channels, height, width]` with `layout = "nchw"`. With `five_crop`,
     ///   `ten_crop` or `pictures`, the number of pictures comes before. With `max_rows`, a ragged column whose rows
-    ///   are pictures.
+    ///   are pictures; with `smart_resize`, one whose rows are pixels, `[channels]`, or numbers, `[]`, with `"nchw"`.
     /// - Types: `u8`, `f32`, `f16`, `bf16`, `u16`.
     ///
     /// PNG, WebP, GIF, TIFF and BMP can have transparent pixels. Without `background`, and without opacity in
@@ -178,7 +178,7 @@ column_kinds! {
     /// that are multiplied by it already are not multiplied again.
     ///
     /// Columns of `u16`, with a `depth` above 8 or with opacity are moved and not changed: by `crop_box`,
-    /// `random_resized_crop`, `resize` with every `interpolation`, `center_crop`, `random_crop`, `five_crop`,
+    /// `random_resized_crop`, `resize` and `smart_resize` with every `interpolation`, `center_crop`, `random_crop`, `five_crop`,
     /// `ten_crop`, `random_flip`, `random_vertical_flip`, `pad` and `letterbox`, also within `random_apply` and
     /// `random_choice`. A job with any other operation on them is refused.
     image::Image(ImageColumn),
@@ -303,10 +303,10 @@ column_kinds! {
     /// is of what the operations drew for this sample, whatever they are: so it also shows what random operations
     /// did. Only what padding reflects is not in it.
     geometry::Geometry(GeometryColumn),
-    /// The height and width of a picture before its operations.
+    /// The height and width of a picture before its operations, or after them.
     ///
     /// - Field: anything, such as the picture of the column that it follows.
-    /// - Result: the height and width of the upright picture, before the operations.
+    /// - Result: the height and width of the upright picture, before the operations; with `after_ops`, those in the batch.
     /// - Shape: `[2]`.
     /// - Types: `i64`, `i32`.
     image_size::ImageSize(ImageSizeColumn),

@@ -90,6 +90,11 @@ impl Kind for VideoColumn {
         if background.is_some() || depth.is_some() || list.is_some() {
             return Err(("decode", "is video, and the column has keys of an image".to_owned()));
         }
+        if self.each.max_pixels().is_some() {
+            let problem = "give frames of different sizes, and those of videos have one; end with random_resized_crop, center_crop or \
+                           resize = { size = [height, width] }";
+            return Err(("ops", problem.to_owned()));
+        }
         self.each.check(dtype)?;
         let bytes = self.shape().max_bytes(dtype);
         if bytes > MAX_SAMPLE_BYTES.into() {
@@ -228,6 +233,7 @@ mod tests {
             ),
             ("clip = { frames = 65536 }\ndtype = \"f32\"\nops = [{ center_crop = 64 }]", "the limit is 1073741824"),
             ("clip = { frames = 2 }\nops = [{ resize = 64 }]", "`ops` leave pictures of different sizes"),
+            ("clip = { frames = 2 }\nops = [\"smart_resize\"]", "`ops` give frames of different sizes, and those of videos have one"),
         ] {
             let ops = if keys.contains("ops") { "" } else { CROP };
             let error = job_of("video", &format!("{ops}\n{keys}")).unwrap_err().to_string();

@@ -24,6 +24,11 @@ pub trait Operation: Serialize + DeserializeOwned {
         before
     }
 
+    /// Returns the most pixels of a result, if the operation gives pictures sizes of their own, up to that.
+    fn max_pixels(&self) -> Option<u32> {
+        None
+    }
+
     /// Returns whether the operation only moves pixels, at most blending them, and adds pixels at the border. Such an
     /// operation works on pictures of any channels and depth.
     fn only_moves(&self) -> bool {

@@ -59,6 +59,12 @@ macro_rules! operations {
                 match self { $(Self::$Op(op) => op.output_size(before),)* }
             }
 
+            /// Returns the most pixels of a picture after this step, if it gives pictures sizes of their own, up to that.
+            #[must_use]
+            pub fn max_pixels(&self) -> Option<u32> {
+                match self { $(Self::$Op(op) => op.max_pixels(),)* }
+            }
+
             /// Returns whether the step only moves pixels, at most blending them, and adds pixels at the border.
             #[must_use]
             pub fn only_moves(&self) -> bool {
@@ -113,11 +119,18 @@ operations! {
     random_rotation::RandomRotation,
     random_solarize::RandomSolarize,
     random_vertical_flip::RandomVerticalFlip,
+    smart_resize::SmartResize,
     ten_crop::TenCrop,
     trivial_augment_wide::TrivialAugmentWide,
 }
 
 impl ImageOp {
+    /// Returns whether pictures of any size keep it.
+    pub(super) fn keeps_size(&self) -> bool {
+        // What gives one size keeps at most that one.
+        [[1, 2], [3, 4]].iter().all(|size| self.output_size(Some(*size)) == Some(*size))
+    }
+
     /// Returns the example of each operation.
     #[must_use]
     pub fn examples() -> Vec<Self> {

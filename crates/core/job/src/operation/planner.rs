@@ -19,6 +19,10 @@ pub enum OperationProblem {
         "a picture of {width}x{height} is smaller than the {columns}x{rows} of `{operation}`; resize or pad it before"
     )]
     TooSmall { width: u32, height: u32, columns: u32, rows: u32, operation: &'static str },
+    #[error(
+        "a picture of {width}x{height} is more than {ratio} times as long as it is wide, which `smart_resize` takes no more of"
+    )]
+    TooNarrow { width: u32, height: u32, ratio: u32 },
     #[error("field `{field}` has a box that leaves nothing of the picture")]
     BoxEmpty { field: String },
     #[error("there is no box in field `{field}`")]

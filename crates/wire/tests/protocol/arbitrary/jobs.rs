@@ -142,7 +142,8 @@ fn kind() -> impl Strategy<Value = ColumnKind> {
             ColumnKind::BoxLabels(BoxLabelsColumn { follows, key, names, max_rows })
         }),
         text().prop_map(|follows| ColumnKind::Geometry(GeometryColumn { follows })),
-        text().prop_map(|follows| ColumnKind::ImageSize(ImageSizeColumn { follows })),
+        (text(), any::<bool>())
+            .prop_map(|(follows, after_ops)| ColumnKind::ImageSize(ImageSizeColumn { follows, after_ops })),
         (
             option::of(any::<u32>()),
             any::<u16>(),
