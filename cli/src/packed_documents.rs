@@ -47,6 +47,11 @@ impl PackedDocuments {
         Some(Self { datasets: packed, params, pools: HashMap::new(), kept_pools })
     }
 
+    /// Returns the number of the dataset that the sequences of a block are of.
+    pub(crate) fn dataset_of(&self, block: u32) -> usize {
+        self.datasets.partition_point(|dataset| dataset.first_pool <= block) - 1
+    }
+
     /// Returns the documents of a sequence, as samples of the job's datasets, and what it has of each, in the order of their places. `epoch` is
     /// that of its own source.
     ///
@@ -57,8 +62,7 @@ impl PackedDocuments {
         epoch: u64,
         Located { block, index, .. }: Located,
     ) -> Result<Vec<(SampleId, Piece)>, StoreError> {
-        let number = self.datasets.partition_point(|dataset| dataset.first_pool <= block) - 1;
-        let PackedDataset { table, store, seed, first_pool, first_document } = &self.datasets[number];
+        let PackedDataset { table, store, seed, first_pool, first_document } = &self.datasets[self.dataset_of(block)];
         let pool = block - first_pool;
         if !self.pools.contains_key(&(epoch, block)) {
             let (layout, _) = table.layout(store, self.params, pool).await?;

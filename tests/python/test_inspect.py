@@ -108,6 +108,24 @@ def test_text_keys_and_learned_tokens_are_those_of_the_batches(
                 assert bool(document["cut"]) == (labels[end - 1] != -100)
 
 
+def test_a_sequence_of_a_blend_has_the_name_of_its_source(texts: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    write_lines(tmp_path / "b.jsonl", ["Other texts, whose sequences come less often."] * 9)
+    ctl("tokenize", tmp_path / "b.jsonl", tmp_path / "others", "--tokenizer", TOKENIZER, "--no-shuffle")
+    job = write_job(tmp_path, texts)
+    assert " of source " not in ctl("inspect", job, "--tokenizer", TOKENIZER).stdout
+    sources = "".join(f'[[source]]\nname = "{name}"\ndataset = "{folder}"\nweight = {weight}\n' for name, folder, weight in [("odd", texts, 3), ("plain", tmp_path / "others", 1)])
+    job.write_text(job.read_text().replace(f'dataset = "{texts}"\n', "").replace("[[column]]", f"{sources}[[column]]", 1))
+    with spdl_cluster.local(job, tensors="numpy", start=(1, 0)) as loader:
+        plain = loader.sources["plain"]
+        expected = ["plain" if int(batch.ids[0]) in plain else "odd" for _, batch in zip(range(8), loader)]
+    _, *sequences = ctl("inspect", job, "--tokenizer", TOKENIZER, "--from", "1:0", "--sequences", len(expected)).stdout.split("=== sequence ")
+    assert [re.match(r"1:\d+ of source (\w+): ", sequence)[1] for sequence in sequences] == expected and set(expected) == {"odd", "plain"}  # type: ignore[index]
+    assert ["whose sequences come" in sequence for sequence in sequences] == [source == "plain" for source in expected]
+    page = tmp_path / "page.html"
+    ctl("inspect", job, "--tokenizer", TOKENIZER, "--from", "1:0", "--html", page)
+    assert f"<h2>sequence 1:0 of source {expected[0]}: " in page.read_text()
+
+
 def test_chats_are_shown_as_tokenize_shows_them(tmp_path: pathlib.Path) -> None:
     records = [{"messages": turns(f"Question {number}", f"Answer {number} {HOSTILE}")} for number in range(6)]
     arguments = source(records, TEMPLATES["chatml"], TOKENIZER, tmp_path)

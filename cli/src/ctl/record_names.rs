@@ -43,6 +43,8 @@ pub(crate) struct RecordNames {
     kept_bytes: u64,
     /// The plan and the documents of sequences, if the job has them.
     packed: Option<(Plan, PackedDocuments)>,
+    /// The names of the job's sources, if it has several datasets.
+    sources: Vec<String>,
 }
 
 impl RecordNames {
@@ -51,7 +53,8 @@ impl RecordNames {
         let documents = PackedDocuments::new(job, &datasets);
         let with_plan = documents.map(|documents| Ok((datasets.plan(job)?, documents)));
         let packed = with_plan.transpose().map_err(|error: PlanError| error)?;
-        Ok(Self { datasets, indexes: HashMap::new(), kept_bytes: 0, packed })
+        let sources = job.sources.iter().map(|source| source.name.clone()).collect();
+        Ok(Self { datasets, indexes: HashMap::new(), kept_bytes: 0, packed, sources })
     }
 
     /// Returns what sample `id` consists of, which is at this position.
@@ -78,6 +81,15 @@ impl RecordNames {
             names.push((self.record(document).await?, piece));
         }
         Ok(names)
+    }
+
+    /// Returns the source that sequence `id` is of; `None` for a job of one dataset.
+    ///
+    /// # Panics
+    /// If the job has no sequences, or no such one.
+    pub(crate) fn source_of_sequence(&self, id: SampleId) -> Option<&str> {
+        let (plan, documents) = self.packed.as_ref().expect("a job with sequences");
+        self.sources.get(documents.dataset_of(plan.locate(id).block)).map(String::as_str)
     }
 
     /// Returns the name of the record that has a sample of the datasets.

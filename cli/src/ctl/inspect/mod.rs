@@ -81,7 +81,8 @@ async fn inspect(args: &InspectArgs) -> CtlResult {
     {
         for (number, entry) in batch.entries().enumerate().filter(|(_, entry)| entry.is_valid()) {
             let documents = names.documents(entry.position(), entry.sample()).await?;
-            let sequence = ShownSequence::of((&batch.view(), number), &columns, documents, &tokenizer);
+            let source = names.source_of_sequence(entry.sample());
+            let sequence = ShownSequence::of((&batch.view(), number), source, &columns, documents, &tokenizer);
             output.show(&sequence)?;
         }
         done += 1;

@@ -49,6 +49,8 @@ impl ShownColumns {
 /// A sequence as text.
 pub(super) struct ShownSequence {
     position: Position,
+    /// The source that it is of, if the job has several.
+    source: Option<String>,
     places: usize,
     pub(super) documents: Vec<ShownDocument>,
 }
@@ -65,6 +67,7 @@ impl ShownSequence {
     /// Reads an entry of a batch, which has these pieces of documents.
     pub(super) fn of(
         (view, entry): (&BatchView<'_>, usize),
+        source: Option<&str>,
         columns: &ShownColumns,
         documents: Vec<(RecordName, Piece)>,
         tokenizer: &Tokenizer,
@@ -83,7 +86,8 @@ impl ShownSequence {
         };
         let is_shifted = !matches!(columns.learned, LearnedFrom::Labels { shifted: false, .. });
         let position = view.entries().nth(entry).map_or(Position::START, |entry| entry.position());
-        let mut shown = Self { position, places: ids.len(), documents: Vec::with_capacity(documents.len()) };
+        let source = source.map(str::to_owned);
+        let mut shown = Self { position, source, places: ids.len(), documents: Vec::with_capacity(documents.len()) };
         let mut before: Option<Piece> = None;
         for (name, piece) in documents {
             let learned = |place: usize| match &counts {
@@ -113,8 +117,9 @@ impl ShownSequence {
     pub(super) fn facts(&self) -> String {
         let tokens: u64 = self.documents.iter().map(|document| u64::from(document.piece.tokens)).sum();
         let learned: u64 = self.documents.iter().map(|document| document.learned).sum();
+        let source = self.source.as_ref().map_or_else(String::new, |source| format!(" of source {source}"));
         format!(
-            "sequence {}: {}, {} in {}, {} learned, {} of padding",
+            "sequence {}{source}: {}, {} in {}, {} learned, {} of padding",
             self.position,
             count(self.documents.len() as u64, "document", "documents"),
             count(tokens, "token", "tokens"),
