@@ -331,22 +331,23 @@ def test_the_commands_of_the_guide_make_a_blend_and_change_its_weights(temporary
     assert used_up.strip() in plan().splitlines()
 
     [stages], (weights, submit) = (section(language, "## Other weights later: stages") for language in ("toml", "sh"))
-    head, columns = written.split("total_samples", 1)[0], written[written.index("[[column]]") :]
-    path.write_text(head + stages + columns)
+    longer = written.replace("total_samples = 1000", "total_samples = 10_000").replace("max_epochs = 2\n", "")
+    head, columns = longer.split("[[column]]", 1)[0], longer[longer.index("[[column]]") :]
+    path.write_text(f"{head}{stages}\n{columns}")
     listed = [line for line in plan().splitlines() if line.startswith("stage ")]
     assert [line.split(";")[0] for line in listed] == [
         "stage from sample 400, 0:400: photos 40.0 % + drawings 60.0 %",
         "stage from sample 800, 0:800: photos 0.0 % + drawings 100.0 %",
     ]
     # While no rank is alive, other weights begin where the run has stopped.
-    path.write_text(head + stages[: stages.index("[[stage]]")] + columns)
+    path.write_text(longer)
     try:
         run("spdl-ctl", "dev", "up", "blend.toml")
         run("spdl-ctl", "pull", "--job", "blend", "--steps", "3", "--json")
         told = run(*shlex.split(weights))
         table = told[told.index("[[stage]]") :].strip()
         assert "from = 150" in table and "stage from sample 150, 0:150: photos 40.0 % + drawings 60.0 %" in told
-        path.write_text(head + stages[: stages.index("[[stage]]")] + table + "\n\n" + columns)
+        path.write_text(f"{head}{table}\n\n{columns}")
         run(*shlex.split(submit))
         run("spdl-ctl", "pull", "--job", "blend", "--steps", "3", "--from", "resume", "--json")
         assert "equal: every sample from 0:0 to 0:300 once" in run("spdl-ctl", "audit", "--run", "blend")
