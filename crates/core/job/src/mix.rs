@@ -1,5 +1,7 @@
 //! The `[mix]` table of a job file: samples are mixed in pairs.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 use super::{Column, ColumnKind, KeyProblem, form};
@@ -42,6 +44,18 @@ pub struct Mix {
     /// Which samples are mixed, and how.
     #[serde(with = "MixParamsForm")]
     pub params: MixParams,
+}
+
+/// All in which the mixes of two jobs can differ.
+impl fmt::Display for Mix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let MixParams { mixup, cutmix, p, cutmix_p, distance } = self.params;
+        for (key, alpha) in [("mixup", mixup), ("cutmix", cutmix)] {
+            alpha.map_or(Ok(()), |alpha| write!(f, "{key} {alpha}, "))?;
+        }
+        let columns = self.columns.join(" and ");
+        write!(f, "p {p}, cutmix_p {cutmix_p}, of {columns}, pairs {distance} apart")
+    }
 }
 
 /// The form of [`MixParams`] in JSON, in which no bit of a number is lost.

@@ -345,6 +345,11 @@ fn view_text(job: &Job) -> String {
     job.view.map_or_else(|| "all samples".to_owned(), |view| format!("samples {view}"))
 }
 
+/// Describes a table of a job, or that it has none.
+fn or_none(table: Option<&impl ToString>) -> String {
+    table.map_or_else(|| "none".to_owned(), ToString::to_string)
+}
+
 /// Builds the refusal for a submitted job that differs from the existing job of the same name.
 fn differs(existing: &JobState, submitted: &Job) -> Refusal {
     let is_same_at_first = existing.job.continues(submitted.fingerprint_up_to(Position::START), Position::START);
@@ -373,6 +378,8 @@ pub(super) fn differences(existing: &Job, submitted: &Job) -> String {
         ("stage", stages_text(ours), stages_text(submitted)),
         ("redactions", redactions_text(ours), redactions_text(submitted)),
         ("view", view_text(ours), view_text(submitted)),
+        ("sequence", or_none(ours.sequence.as_deref()), or_none(submitted.sequence.as_deref())),
+        ("mix", or_none(ours.mix.as_ref()), or_none(submitted.mix.as_ref())),
         ("shuffle", ours.order.shuffle.to_string(), submitted.order.shuffle.to_string()),
         ("order.lanes", ours.order.lanes.to_string(), submitted.order.lanes.to_string()),
         ("order.window", ours.order.window.to_string(), submitted.order.window.to_string()),

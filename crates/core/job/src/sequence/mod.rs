@@ -4,6 +4,8 @@
 mod global_lengths;
 mod labels;
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 use spdl_sequence::{LongDocument, PackMethod, SEQUENCE_VERSION, SequenceParams};
 use spdl_types::Fingerprint;
@@ -160,6 +162,32 @@ impl SequenceFile {
         sequence.pool_tokens = self.pool_tokens.unwrap_or_else(|| sequence.params().default_pool_tokens());
         sequence.check_values()?;
         Ok(sequence)
+    }
+}
+
+/// All in which the sequences of two jobs can differ.
+impl fmt::Display for Sequence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { seq_len, packing, pool_tokens, cross_documents, pad, eos_in_loss, .. } = self;
+        write!(f, "seq_len {seq_len}, ")?;
+        match packing {
+            PackMethod::BestFit { align, max_documents, long } => {
+                let long = match long {
+                    LongDocument::Split => "split",
+                    LongDocument::Truncate => "truncate",
+                    LongDocument::Drop => "drop",
+                };
+                write!(f, "best_fit, align {align}, long {long}")?;
+                max_documents.map_or(Ok(()), |most| write!(f, ", max_documents {most}"))?;
+            }
+            PackMethod::Chunk => write!(f, "chunk, cross_documents {cross_documents}")?,
+        }
+        write!(f, ", pool_tokens {pool_tokens}")?;
+        for (key, id) in [("bos", self.bos), ("eos", self.eos)] {
+            id.map_or(Ok(()), |id| write!(f, ", {key} {id}"))?;
+        }
+        let Self { documents, tokens, pools, .. } = self;
+        write!(f, ", pad {pad}, eos_in_loss {eos_in_loss}; {documents} documents, {tokens} tokens, pools {pools}")
     }
 }
 

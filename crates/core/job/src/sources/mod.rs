@@ -24,7 +24,8 @@ const MAX_IDS: u64 = 1 << 62;
 pub const CLASS_NUMBERS: [&str; 3] = ["cls", "label", "labels"];
 
 /// The problem of a job of several sources with a key that is for one dataset.
-const ONE_DATASET: &str = "is for jobs of one `dataset`, and this one has `source`";
+const ONE_DATASET: &str =
+    "is for jobs of one `dataset`, and this one has `source`: leave it out, or give one `dataset`";
 
 /// A dataset that gives a share of the samples of a job.
 #[derive(Clone, Debug, Serialize, Deserialize, schemars::JsonSchema)]

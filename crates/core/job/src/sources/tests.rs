@@ -87,7 +87,11 @@ fn keys_that_contradict_sources_are_refused() {
         ("total_tokens = 9", TWO.to_owned(), "`total_tokens` is for jobs with `sequence`"),
         ("total_samples = 0", TWO.to_owned(), "`total_samples` must be at least 1"),
         ("view = { first = 9 }", TWO.to_owned(), "`view` is for jobs of one `dataset`; write `view` in each `source`"),
-        ("mix = { mixup = 0.2 }", TWO.to_owned(), "`mix` is for jobs of one `dataset`"),
+        (
+            "mix = { mixup = 0.2 }",
+            TWO.to_owned(),
+            "`mix` is for jobs of one `dataset`, and this one has `source`: leave it out",
+        ),
         ("sequence = { seq_len = 8 }", TWO.to_owned(), "column `label`: `decode` is `int`, and a sample of a job with"),
         ("", TWO.replace("weight = 3", "weight = 0"), "source `code`: `weight` is 0; it must be a number above 0"),
         ("", TWO.replace("weight = 3", "weight = nan"), "source `code`: `weight` is NaN"),

@@ -48,6 +48,47 @@ fn a_different_job_of_the_same_name_is_refused_with_what_differs_in_words() {
     }
 }
 
+#[test]
+fn other_sequences_and_another_mix_are_named_with_what_differs() {
+    const PACKED: &str = "[[column]]\nname = \"t\"\nfrom = \"t\"\ndecode = \"tokens\"\n[sequence]\nseq_len = 64\n";
+    const MIXED: &str = "[[column]]\nname = \"i\"\nfrom = \"i\"\ndecode = \"image\"\nops = [{ center_crop = 8 }]\n[[column]]\n\
+                         name = \"o\"\nfrom = \"cls\"\ndecode = \"one_hot\"\nclasses = 10\n[mix]\n";
+    let of = |keys: &str, documents: u64| {
+        let text = format!("name = \"s\"\ndataset = \"b\"\nglobal_batch = 8\n{keys}");
+        let facts = DatasetFacts { documents, tokens: 9 * documents, ..DatasetFacts::new(Fingerprint(7), 100, 10) };
+        let mut file = JobFile::parse(&text, "job.toml").unwrap();
+        file.sequence.iter_mut().for_each(|sequence| sequence.pools = Some(Fingerprint(9)));
+        file.freeze(&facts).unwrap()
+    };
+    let differ = |[ours, theirs]: [Job; 2]| {
+        let mut world = CoordinatorWorld::new();
+        assert_eq!(world.create(ours), FromCoordinator::Done);
+        let FromCoordinator::Refused(refusal) = world.create(theirs) else { panic!("taken") };
+        refusal.to_string()
+    };
+    let packed = |keys: &str| of(&format!("{PACKED}{keys}"), 300);
+    let before = "seq_len 64, best_fit, align 16, long split, pool_tokens 4194304";
+    for (keys, now) in [
+        ("max_documents = 3", "seq_len 64, best_fit, align 16, long split, max_documents 3, pool_tokens 4194304"),
+        ("long = \"drop\"", "seq_len 64, best_fit, align 16, long drop, pool_tokens 4194304"),
+        ("eos = 7", "seq_len 64, best_fit, align 16, long split, pool_tokens 4194304, eos 7"),
+        ("method = \"chunk\"", "seq_len 64, chunk, cross_documents true, pool_tokens 4194304"),
+    ] {
+        let rest = "pad 0, eos_in_loss true; 300 documents, 2700 tokens, pools ";
+        let text = differ([packed(""), packed(keys)]);
+        assert!(text.contains(&format!("`sequence` ({now}, {rest}")), "{text}");
+        assert!(text.contains(&format!(", was {before}, {rest}")), "{text}");
+    }
+    let other_documents = differ([packed(""), of(PACKED, 301)]);
+    assert!(other_documents.contains("`sequence` (") && other_documents.contains("301 documents"), "{other_documents}");
+    let mixed = |keys: &str| of(&format!("{MIXED}{keys}"), 100);
+    let text = differ([mixed("mixup = 0.2"), mixed("cutmix = 1\np = 0.5")]);
+    let rest = format!("cutmix_p 0.5, of i and o, pairs {} apart", mixed("mixup = 0.2").mix.unwrap().params.distance);
+    assert!(text.contains(&format!("`mix` (cutmix 1, p 0.5, {rest}, was mixup 0.2, p 1, {rest})")), "{text}");
+    let text = differ([mixed("mixup = 0.2"), Job { mix: None, ..mixed("mixup = 0.2") }]);
+    assert!(text.contains("`mix` (none, was mixup 0.2, "), "{text}");
+}
+
 /// Returns a job that blends two datasets of 100 and 50 samples, of which the first has this weight.
 pub(super) fn blended(weight: f64) -> Job {
     staged(weight, "")
