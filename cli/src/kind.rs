@@ -129,12 +129,12 @@ impl FoundKind {
         if let Ok(sound) = Sound::open(bytes, &mut SoundScratch::default()) {
             let track = sound.track();
             let format = match track.codec {
-                SoundCodec::Pcm(_) => "WAV",
+                SoundCodec::Pcm(_) => of_samples(bytes),
                 SoundCodec::Flac(_) => "FLAC",
                 SoundCodec::Mp3 => "MP3",
                 SoundCodec::Vorbis => "Vorbis",
-                SoundCodec::Opus | SoundCodec::OpusInMp4 => "Opus",
-                SoundCodec::Aac | SoundCodec::AacInMp4 => "AAC",
+                SoundCodec::Opus => "Opus",
+                SoundCodec::Aac => "AAC",
             };
             let sides = vec![track.rate.into(), track.channels.into(), sound.frames()];
             return Self { kind: ValueKind::Sound(format), sides };
@@ -143,6 +143,17 @@ impl FoundKind {
             return Self::plain(ValueKind::Other(name));
         }
         Self::plain(std::str::from_utf8(bytes).map_or(ValueKind::Other("bytes"), of_text))
+    }
+}
+
+/// Returns the format of a sound whose samples are not coded.
+fn of_samples(bytes: &[u8]) -> &'static str {
+    match bytes.first_chunk() {
+        Some(b"FORM") => "AIFF",
+        Some(b".snd" | b"dns.") => "AU",
+        Some(b"caff") => "CAF",
+        Some(b"RIFF" | b"RF64" | b"BW64" | b"riff") => "WAV",
+        _ => "PCM",
     }
 }
 

@@ -1,4 +1,4 @@
-"""Sounds: what columns have of WAV and FLAC files beside what `soundfile` reads, and the page of the guide."""
+"""Sounds: what columns have of WAV, AIFF, AU, CAF and FLAC files beside what `soundfile` reads, and the page of the guide."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ soundfile = pytest.importorskip("soundfile")
 
 SOUNDS = 40
 RATE = 16000
-FROM = "flac|wav"
+FROM = "flac|wav|aiff|au|caf"
 WAVE = {"name": "wave", "from": FROM, "decode": "audio", "rate": RATE}
 LENGTH = {"name": "length", "from": FROM, "decode": "audio_length", "follows": "wave"}
 KEY = {"name": "key", "from": "__key__", "decode": "text"}
@@ -31,6 +31,9 @@ SUBTYPES = {
     "RF64": ["PCM_U8", "PCM_16", "PCM_24", "PCM_32", "FLOAT", "DOUBLE", "ULAW", "ALAW"],
     "W64": ["PCM_U8", "PCM_16", "PCM_24", "PCM_32", "FLOAT", "DOUBLE", "ULAW", "ALAW"],
     "FLAC": ["PCM_S8", "PCM_16", "PCM_24"],
+    "AIFF": ["PCM_S8", "PCM_U8", "PCM_16", "PCM_24", "PCM_32", "FLOAT", "DOUBLE", "ULAW", "ALAW"],
+    "CAF": ["PCM_S8", "PCM_16", "PCM_24", "PCM_32", "FLOAT", "DOUBLE", "ULAW", "ALAW"],
+    "AU": ["PCM_S8", "PCM_16", "PCM_24", "PCM_32", "FLOAT", "DOUBLE", "ULAW", "ALAW"],
 }
 
 
@@ -68,7 +71,7 @@ def job(dataset: pathlib.Path, *columns: dict[str, Any], **keys: Any) -> dict[st
 
 
 def original(dataset: pathlib.Path, key: str, **keys: Any) -> NDArray[Any]:
-    [path] = [path for path in dataset.glob(f"{key}.*") if path.suffix in (".wav", ".flac")]
+    [path] = [path for path in dataset.glob(f"{key}.*") if path.suffix[1:] in FROM.split("|")]
     read, _ = soundfile.read(path, dtype="float32", **keys)
     return numpy.asarray(read)
 
@@ -135,7 +138,8 @@ def write_kinds(folder: pathlib.Path) -> None:
         for subtype in subtypes:
             for channels in (1, 2, 5, 8):
                 for frames in (1, 17, 4097, 9000):
-                    path = folder / f"{container}-{subtype}-{channels}-{frames}.{'flac' if container == 'FLAC' else 'wav'}"
+                    suffix = container.lower() if container in ("FLAC", "AIFF", "AU", "CAF") else "wav"
+                    path = folder / f"{container}-{subtype}-{channels}-{frames}.{suffix}"
                     rate = 44100 if channels == 2 else RATE
                     soundfile.write(path, sound(frames, frames, channels), rate, subtype=subtype, format=container)
 
@@ -149,7 +153,7 @@ def test_files_of_every_kind_are_what_soundfile_reads(tmp_path: pathlib.Path) ->
     made = job(tmp_path, whole, first, LENGTH, rate, bad_samples="fail", shuffle=False, epoch_end="partial")
     with spdl_cluster.local(made, tensors="numpy") as loader:
         found = samples(loader)
-    assert len(found) == len(list(tmp_path.glob("*.wav"))) + len(list(tmp_path.glob("*.flac")))
+    assert len(found) == sum(path.is_file() for path in tmp_path.iterdir())
     for one in found:
         theirs = original(tmp_path, one["key"], always_2d=True)
         assert one["length"] == len(theirs)
@@ -239,7 +243,7 @@ def broken(folder: pathlib.Path) -> dict[str, str]:
         "cut": "is damaged at byte",
         "flipped": "is damaged at byte",
         "head": "ends at byte 20, within its STREAMINFO",
-        "text": 'is no WAV, FLAC, MP3, Ogg, AAC or MP4 file: it begins with "no sound at all"',
+        "text": 'is no WAV, AIFF, AU, CAF, FLAC, MP3, Ogg, AAC, MP4 or Matroska file: it begins with "no sound at all"',
         "none": "has no samples",
         "nan": "has a sample that is not a finite number, in frame 1",
         "long": "has 48000 frames of 16000 Hz; `max_seconds` allows 32000",

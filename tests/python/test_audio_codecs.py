@@ -17,7 +17,7 @@ from test_audio import job
 
 soundfile = pytest.importorskip("soundfile")
 
-FROM = "mp3|ogg|opus|aac|m4a"
+FROM = "mp3|ogg|oga|opus|aac|m4a|mka"
 WAVE = {"name": "wave", "from": FROM, "decode": "audio"}
 FIRST = {**WAVE, "name": "first", "channels": "first"}
 LENGTH = {"name": "length", "from": FROM, "decode": "audio_length", "follows": "wave"}
@@ -207,6 +207,48 @@ def test_aac_is_what_ffmpeg_decodes(tmp_path: pathlib.Path) -> None:
             assert numpy.array_equal(one["part"], one["first"][start : start + 24000]), key
 
 
+def test_sounds_in_other_containers_are_what_ffmpeg_decodes(tmp_path: pathlib.Path) -> None:
+    ffmpeg = program("ffmpeg")
+    # How they are written, their rate, and how far samples may be from FFmpeg's.
+    kinds: dict[str, tuple[list[str], int, float]] = {
+        "flac-ogg.oga": (["-c:a", "flac"], 44100, 0),
+        "flac24.oga": (["-c:a", "flac", "-sample_fmt", "s32"], 44100, 0),
+        "flac-mp4.m4a": (["-c:a", "flac", "-strict", "-2", "-f", "mp4"], 44100, 0),
+        "flac-mka.mka": (["-c:a", "flac"], 44100, 0),
+        "s16.mka": (["-c:a", "pcm_s16le"], 44100, 0),
+        "s24be.mka": (["-c:a", "pcm_s24be"], 44100, 0),
+        "u8.mka": (["-c:a", "pcm_u8"], 44100, 0),
+        "f32.mka": (["-c:a", "pcm_f32le"], 44100, 0),
+        "s16be.m4a": (["-c:a", "pcm_s16be", "-f", "mov"], 44100, 0),
+        "f64.m4a": (["-c:a", "pcm_f64le", "-f", "mov"], 44100, 0),
+        "mp3-mka.mka": (["-c:a", "libmp3lame", "-b:a", "96k"], 44100, 1e-5),
+        "mp3-mp4.m4a": (["-c:a", "libmp3lame", "-b:a", "96k", "-f", "mp4"], 44100, 1e-5),
+        "vorbis.mka": (["-c:a", "libvorbis", "-q:a", "4"], 44100, 1e-5),
+        "opus.mka": (["-c:a", "libopus", "-b:a", "96k"], 48000, 1e-4),
+        "aac.mka": (["-c:a", "aac", "-aac_pns", "0", "-b:a", "96k"], 44100, 1e-4),
+    }
+    for channels in (1, 2):
+        wav = tmp_path / "source.wav"
+        soundfile.write(wav, sound(1, 3 * 44100 + 37, channels, 44100), 44100, subtype="PCM_16")
+        for name, (arguments, rate, _) in kinds.items():
+            run(ffmpeg, "-v", "error", "-i", wav, *arguments, "-ar", rate, tmp_path / f"{channels}-{name}")
+        wav.unlink()
+    part = {**FIRST, "name": "part", "segment": {"seconds": 0.5, "pick": "middle"}, "rate": 44100}
+    found = read(tmp_path, part)
+    assert len(found) == 2 * len(kinds)
+    for key, one in found.items():
+        [path] = tmp_path.glob(f"{key}.*")
+        _, rate, near = kinds[path.name[2:]]
+        decoder = ["-c:a", "libopus"] if "opus" in path.name else []
+        command = [ffmpeg, "-v", "error", *decoder, "-i", path, "-f", "f32le", "-"]
+        raw = subprocess.run(command, check=True, capture_output=True, timeout=LIMIT_S)
+        theirs = numpy.frombuffer(raw.stdout, "<f4").reshape(-1, int(path.name[0]))
+        check(one, theirs, rate, near)
+        if rate == 44100:
+            start = (len(one["first"]) - 22050) // 2
+            assert numpy.array_equal(one["part"], one["first"][start : start + 22050]), key
+
+
 def test_segments_are_parts_of_the_whole(tmp_path: pathlib.Path) -> None:
     kinds = [("mp3", "MP3", "MPEG_LAYER_III"), ("ogg", "OGG", "VORBIS"), ("opus", "OGG", "OPUS")]
     for number, (name, format, subtype) in enumerate(kinds):
@@ -223,11 +265,13 @@ def test_a_folder_of_them_is_found_and_told(tmp_path: pathlib.Path) -> None:
     for number in range(6):
         name, format, subtype = [("mp3", "MP3", "MPEG_LAYER_III"), ("oga", "OGG", "VORBIS"), ("opus", "OGG", "OPUS")][number % 3]
         soundfile.write(tmp_path / f"{number}.{name}", sound(number, 16000, 1, 16000), 16000, format=format, subtype=subtype)
-    assert "6 samples in 6 records" in ctl("index", tmp_path).stdout
-    assert {"MP3", "Vorbis", "Opus"} <= {word.strip(",.") for word in ctl("info", tmp_path).stdout.split()}
+    for name, format in (("aiff", "AIFF"), ("au", "AU"), ("caf", "CAF"), ("w64", "W64")):
+        soundfile.write(tmp_path / f"{name}.{name}", sound(1, 16000, 1, 16000), 16000, format=format)
+    assert "10 samples in 10 records" in ctl("index", tmp_path).stdout
+    assert {"MP3", "Vorbis", "Opus", "AIFF", "AU", "CAF", "WAV"} <= {word.strip(",.") for word in ctl("info", tmp_path).stdout.split()}
     ctl("job", "init", tmp_path, "--out", tmp_path / "job.toml")
     made = (tmp_path / "job.toml").read_text()
-    assert 'decode = "audio"' in made and all(name in made for name in ("mp3", "oga", "opus")), made
+    assert 'decode = "audio"' in made and all(name in made for name in ("mp3", "oga", "opus", "aiff", "au")), made
 
 
 def test_what_cannot_be_read_is_named(tmp_path: pathlib.Path) -> None:

@@ -20,7 +20,7 @@ from test_audio import KEY
 
 soundfile = pytest.importorskip("soundfile")
 
-FROM = "wav|rf64|w64|flac|mp3|ogg|opus|aac|m4a"
+FROM = "wav|rf64|w64|aiff|au|caf|flac|oga|mka|mp3|ogg|opus|aac|m4a"
 WAVE = {"name": "wave", "from": FROM, "decode": "audio", "channels": "first", "max_seconds": 300}
 LENGTH = {"name": "length", "from": FROM, "decode": "audio_length", "follows": "wave"}
 RATE = 44100
@@ -52,10 +52,13 @@ def recordings(folder: pathlib.Path) -> dict[str, pathlib.Path]:
     folder.mkdir()
     sound = noise(LONG_S * RATE)
     quiet = 0.2 * sound[: LONG_S * RATE // 2]
-    paths = {name: folder / f"long-{name}.{name}" for name in ("wav", "rf64", "w64", "flac", "mp3", "ogg", "opus")}
+    paths = {name: folder / f"long-{name}.{name}" for name in ("wav", "rf64", "w64", "aiff", "au", "caf", "flac", "mp3", "ogg", "opus")}
     write(paths["wav"], quiet, RATE, subtype="PCM_16")
     write(paths["rf64"], quiet, RATE, subtype="PCM_24", format="RF64")
     write(paths["w64"], quiet, RATE, subtype="FLOAT", format="W64")
+    write(paths["aiff"], quiet, RATE, subtype="PCM_16", format="AIFF")
+    write(paths["au"], quiet, RATE, subtype="PCM_24", format="AU")
+    write(paths["caf"], quiet, RATE, subtype="PCM_16", format="CAF")
     write(paths["flac"], quiet, RATE, subtype="PCM_16")
     write(paths["mp3"], sound, RATE, format="MP3", bitrate_mode="VARIABLE", compression_level=0.2)
     write(paths["ogg"], sound, RATE, format="OGG", subtype="VORBIS", compression_level=0.2)
@@ -64,7 +67,8 @@ def recordings(folder: pathlib.Path) -> dict[str, pathlib.Path]:
         wave = folder.parent / "sound.wav"
         soundfile.write(wave, sound, RATE)
         # The same packets in both files.
-        for name, source, encoder in (("m4a", wave, ["aac", "-b:a", "192k"]), ("aac", folder / "long-m4a.m4a", ["copy"])):
+        coded = [("m4a", wave, ["aac", "-b:a", "192k"]), ("aac", folder / "long-m4a.m4a", ["copy"])]
+        for name, source, encoder in (*coded, ("oga", paths["flac"], ["copy"]), ("mka", paths["flac"], ["copy"])):
             paths[name] = folder / f"long-{name}.{name}"
             command = [ffmpeg, "-loglevel", "error", "-i", source, "-c:a", *encoder, paths[name]]
             subprocess.run([*map(str, command)], check=True, timeout=LIMIT_S, stdin=subprocess.DEVNULL)

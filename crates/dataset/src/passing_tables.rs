@@ -5,7 +5,7 @@
 
 use std::{ops::Range, sync::Mutex};
 
-use spdl_media::{HeadReader, SoundCodec, VideoReader, encode_pcm_table, encode_sound_table, encode_stored_video};
+use spdl_media::{HeadReader, VideoReader, encode_pcm_table, encode_sound_table, encode_stored_video};
 use spdl_shard::index::Spool;
 use spdl_store::{TemporaryError, TemporaryFolder};
 
@@ -109,8 +109,8 @@ impl PassingField {
         if !self.is_matroska {
             match codec_of(&head, self.bytes) {
                 PassingHead::Pcm(table) => {
-                    self.table = table;
-                    return Ok(self.table.is_some());
+                    self.table = Some(table);
+                    return Ok(true);
                 }
                 PassingHead::Wrong => return Ok(false),
                 PassingHead::OfPackets => {}
@@ -154,8 +154,8 @@ impl PassingField {
 
 /// What the head of a sound tells.
 enum PassingHead {
-    /// Its samples lie side by side; the table, if it has one.
-    Pcm(Option<Vec<u8>>),
+    /// Its samples lie side by side; the table.
+    Pcm(Vec<u8>),
     /// All of it has to be read.
     OfPackets,
     /// It is not valid.
@@ -171,10 +171,7 @@ fn codec_of(begins: &[u8], bytes: u64) -> PassingHead {
         let Some(part) = begins.get(place(wanted.start)..place(wanted.end)) else { return PassingHead::OfPackets };
         match reader.read(part) {
             Ok(None) => {}
-            Ok(Some(track)) if matches!(track.codec, SoundCodec::Pcm(_)) => {
-                return PassingHead::Pcm(encode_pcm_table(&track));
-            }
-            Ok(Some(_)) => return PassingHead::OfPackets,
+            Ok(Some(track)) => return encode_pcm_table(&track).map_or(PassingHead::OfPackets, PassingHead::Pcm),
             Err(_) => return PassingHead::Wrong,
         }
     }

@@ -6,7 +6,7 @@
 #[allow(missing_docs, reason = "the texts say what the fields are")]
 pub enum MediaError {
     /// The file is no sound of a format that is known.
-    #[error("is no WAV, FLAC, MP3, Ogg, AAC or MP4 file: it begins with \"{begins}\"")]
+    #[error("is no WAV, AIFF, AU, CAF, FLAC, MP3, Ogg, AAC, MP4 or Matroska file: it begins with \"{begins}\"")]
     NotSound { begins: String },
     /// The file ends before its head or its samples do.
     #[error("ends at byte {bytes}, within {what}")]

@@ -3,10 +3,14 @@
 use std::ops::Range;
 
 use crate::{
-    MediaError, Track,
+    MediaError, SoundCodec, SoundContainer, Track,
+    aiff::AiffHead,
+    au::AuHead,
+    caf::CafHead,
     flac::FlacHead,
     input::{Cursor, Input},
-    packets::{Mp3Head, Mp4Head, OggHead, is_adts, read_adts_head},
+    matroska::{MatroskaHead, SegmentReader},
+    packets::{Mp3Head, Mp4Head, Mp4Sound, OggHead, is_adts, read_adts_head},
     wav::WavHead,
 };
 
@@ -17,7 +21,7 @@ const REQUEST_BYTES: u64 = 4096;
 const FIRST_BYTES: u64 = 16;
 
 /// Reads the head of a file. [`wants`](Self::wants) is the range of bytes that it needs next, and [`read`](Self::read)
-/// takes them, until that returns a track. What lies between the parts of a head, such as pictures, is not asked for.
+/// takes them, until that returns a track; of MP3 in MP4 its channels are those that the container tells. What lies between the parts of a head, such as pictures, is not asked for.
 ///
 /// ```
 /// # fn main() -> Result<(), spdl_media::MediaError> {
@@ -47,11 +51,30 @@ pub struct HeadReader {
 enum HeadFormat {
     Unknown,
     Wav(WavHead),
+    Aiff(AiffHead),
+    Au(AuHead),
+    Caf(CafHead),
     Flac(FlacHead),
     Mp3(Mp3Head),
     Ogg(OggHead),
     Adts,
     Mp4(Mp4Head),
+    Matroska(MatroskaHead),
+}
+
+/// Reads the head of a file in memory, and what packets of MP3 in MP4 tell of their channels, as their container may tell others.
+pub(crate) fn read_track(bytes: &[u8]) -> Result<Track, MediaError> {
+    let mut reader = HeadReader::new(bytes.len() as u64);
+    let mut track = loop {
+        let start = usize::try_from(reader.wants().start).unwrap_or(bytes.len());
+        if let Some(track) = reader.read(bytes.get(start..).unwrap_or_default())? {
+            break track;
+        }
+    };
+    if (track.codec, track.container) == (SoundCodec::Mp3, SoundContainer::Mp4) {
+        track.channels = Mp4Sound::of_track(bytes, &track)?.mp3_channels()?.unwrap_or(track.channels);
+    }
+    Ok(track)
 }
 
 impl HeadReader {
@@ -78,9 +101,13 @@ impl HeadReader {
         loop {
             match &mut self.format {
                 HeadFormat::Wav(head) => return head.read(&mut input),
+                HeadFormat::Aiff(head) => return head.read(&mut input),
+                HeadFormat::Au(head) => return head.read(&mut input),
+                HeadFormat::Caf(head) => return head.read(&mut input),
                 HeadFormat::Flac(head) => return head.read(&mut input),
                 HeadFormat::Adts => return read_adts_head(&mut input),
                 HeadFormat::Mp4(head) => return head.read(&mut input),
+                HeadFormat::Matroska(head) => return head.read(&mut input),
                 HeadFormat::Ogg(head) => return head.read(&mut input),
                 HeadFormat::Mp3(head) => match head.read(&mut input) {
                     Ok(track) => return Ok(track),
@@ -93,6 +120,14 @@ impl HeadReader {
             let Some(begins) = input.peek(most, "its first bytes")? else { return Ok(None) };
             self.format = if let Some(head) = WavHead::recognise(begins) {
                 HeadFormat::Wav(head)
+            } else if let Some(head) = AiffHead::recognise(begins) {
+                HeadFormat::Aiff(head)
+            } else if let Some(head) = AuHead::recognise(begins) {
+                HeadFormat::Au(head)
+            } else if CafHead::recognise(begins) {
+                HeadFormat::Caf(CafHead::default())
+            } else if SegmentReader::recognise(begins) {
+                HeadFormat::Matroska(MatroskaHead::default())
             } else if begins.starts_with(b"fLaC") {
                 HeadFormat::Flac(FlacHead::default())
             } else if begins.starts_with(b"OggS") {

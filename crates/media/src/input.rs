@@ -23,6 +23,11 @@ pub(crate) struct Input<'c, 'b> {
     start: u64,
 }
 
+/// Returns the number in at most eight bytes, of which the first is the highest.
+pub(crate) fn big_endian(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0, |number, byte| number << 8 | u64::from(*byte))
+}
+
 impl Cursor {
     /// The beginning of a file, of which so many bytes are needed first.
     pub(crate) const fn new(file_bytes: u64, needed: u64) -> Self {

@@ -1,4 +1,4 @@
-//! Sound and video files: what their heads say, the samples of sounds, and where the packets of videos lie. WAV and FLAC are
+//! Sound and video files: what their heads say, the samples of sounds, and where the packets of videos lie. PCM and FLAC are
 //! decoded here; both are exact, so a decoder has no choices to make. Sounds of other codecs are read here too, and others' code
 //! decodes their packets. Pictures of videos are not decoded here.
 //!
@@ -11,7 +11,7 @@
 //!   where each packet lies, when it is decoded and shown, and whether decoding can begin there.
 //! - [`encode_video_table`] keeps these packets in some 2 to 4 bytes each, in blocks. A [`VideoTable`] says which block has a frame, by
 //!   its number or its time, and [`VideoBlocks`] which packets decoding it takes.
-//! - [`VideoSound`] is the sound of a video file in memory, as a file that [`Sound`] opens, and when it begins.
+//! - [`sound_begin_nanos`] says when the sound of a video file in memory is heard, which [`Sound`] opens.
 //! - [`Still`] says of an AVIF or HEIC file how its picture is coded, and where.
 //! - [`OpenVideo`] is a video file in memory, or an excerpt with the packets that some frames need ([`encode_video_excerpt`]).
 //!
@@ -23,6 +23,9 @@
 
 #![forbid(unsafe_code)]
 
+mod aiff;
+mod au;
+mod caf;
 mod checksum;
 mod codec;
 mod error;
@@ -49,11 +52,11 @@ pub use mix::ChannelMix;
 pub use sound::{Sound, SoundScratch};
 pub use sound_table::{SoundSegment, SoundTable, encode_pcm_table, encode_sound_excerpt, encode_sound_table};
 pub use still::{Still, StillMirror, StillTile};
-pub use track::{FlacStream, PcmSample, SoundCodec, Track};
+pub use track::{FlacStream, PcmSample, SoundCodec, SoundContainer, Track};
 pub use video::{
     OpenVideo, StoredVideo, Video, VideoBlocks, VideoBytes, VideoCodec, VideoColor, VideoPacket, VideoReader,
     VideoRotation, VideoTable, VideoTrack, encode_stored_video, encode_video_excerpt, encode_video_table, is_reference,
     is_whole_key,
 };
-pub use video_sound::VideoSound;
+pub use video_sound::sound_begin_nanos;
 pub use write::{SampleForm, SampleWriter};

@@ -24,6 +24,17 @@ pub(crate) fn read(sample: PcmSample, bytes: &[u8], samples: &mut Vec<f32>) {
         PcmSample::I32 => samples.extend(chunks(bytes).map(|sample| i32::from_le_bytes(sample) as f32 * FULL)),
         PcmSample::F32 => samples.extend(chunks(bytes).map(f32::from_le_bytes)),
         PcmSample::F64 => samples.extend(chunks(bytes).map(|sample| f64::from_le_bytes(sample) as f32)),
+        PcmSample::I8 => samples.extend(bytes.iter().map(|byte| f32::from(byte.cast_signed()) * (1.0 / 128.0))),
+        PcmSample::I16Be => {
+            samples.extend(chunks(bytes).map(|sample| f32::from(i16::from_be_bytes(sample)) * HALF));
+        }
+        PcmSample::I24Be => samples.extend(chunks(bytes).map(|[high, middle, low]| {
+            let sample = i32::from_be_bytes([high, middle, low, 0]);
+            sample as f32 * FULL
+        })),
+        PcmSample::I32Be => samples.extend(chunks(bytes).map(|sample| i32::from_be_bytes(sample) as f32 * FULL)),
+        PcmSample::F32Be => samples.extend(chunks(bytes).map(f32::from_be_bytes)),
+        PcmSample::F64Be => samples.extend(chunks(bytes).map(|sample| f64::from_be_bytes(sample) as f32)),
         PcmSample::ALaw => samples.extend(bytes.iter().map(|byte| f32::from(A_LAW[usize::from(*byte)]) * HALF)),
         PcmSample::MuLaw => samples.extend(bytes.iter().map(|byte| f32::from(MU_LAW[usize::from(*byte)]) * HALF)),
     }

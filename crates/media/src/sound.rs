@@ -1,12 +1,13 @@
 //! A sound file in memory, and the decoding of its frames.
 
-use std::ops::Range;
+use std::{borrow::Cow, ops::Range};
 
 use crate::{
-    ChannelMix, FlacStream, HeadReader, MediaError, PcmSample, SoundCodec, Track,
+    ChannelMix, FlacStream, MediaError, PcmSample, SoundCodec, SoundContainer, Track,
     codec::PacketDecoder,
     flac::{PacketScratch, PacketSearch},
-    packets::PacketTable,
+    head::read_track,
+    packets::{JoinedPackets, PacketTable},
     pcm,
     sound_table::{SoundCoding, SoundExcerpt, SoundFacts},
 };
@@ -31,8 +32,10 @@ const STEP_SAMPLES: usize = 2048;
 /// ```
 #[derive(Clone, Debug)]
 pub struct Sound<'b> {
-    /// The bytes of its samples or packets: all of them, or those of an excerpt.
-    data: &'b [u8],
+    /// The bytes of its samples or packets: all of them, or those of an excerpt. A copy, if a container has them in parts.
+    data: Cow<'b, [u8]>,
+    /// The parts of a copy.
+    joined: JoinedPackets,
     /// Where these begin in the file, and the length of all that is in memory.
     data_byte: u64,
     memory_bytes: u64,
@@ -64,21 +67,20 @@ impl<'b> Sound<'b> {
             let damaged = MediaError::Malformed { byte: 0, problem: "the excerpt of a sound" };
             return excerpt.map(|excerpt| Self::of_excerpt(excerpt, bytes.len() as u64)).ok_or(damaged);
         }
-        let mut reader = HeadReader::new(bytes.len() as u64);
-        let track = loop {
-            let start = usize::try_from(reader.wants().start).unwrap_or(bytes.len());
-            if let Some(track) = reader.read(bytes.get(start..).unwrap_or_default())? {
-                break track;
-            }
-        };
+        let track = read_track(bytes)?;
         let table = PacketTable::open(bytes, &track)?;
+        let mut joined = JoinedPackets::of_file(bytes, &track)?;
+        let copy = joined.as_mut().map(|joined| std::mem::take(&mut joined.bytes));
+        let is_placed = matches!(track.container, SoundContainer::Mp4 | SoundContainer::Matroska);
+        // Of such containers, places are those in the file.
+        let range = if is_placed { 0..bytes.len() as u64 } else { track.data.clone() };
         let place = |byte: u64| usize::try_from(byte).unwrap_or(usize::MAX);
-        let data = bytes.get(place(track.data.start)..place(track.data.end)).unwrap_or_default();
-        let (data_byte, memory_bytes) = (track.data.start, bytes.len() as u64);
+        let data = bytes.get(place(range.start)..place(range.end)).unwrap_or_default();
         let mut sound = Self {
-            data,
-            data_byte,
-            memory_bytes,
+            data: copy.map_or(Cow::Borrowed(data), Cow::Owned),
+            joined: joined.unwrap_or_default(),
+            data_byte: range.start,
+            memory_bytes: bytes.len() as u64,
             data_frame: 0,
             track,
             frames: 0,
@@ -93,6 +95,10 @@ impl<'b> Sound<'b> {
                 let counted = sound.packets(stream)?.count(&mut scratch.packet);
                 counted.ok_or_else(|| sound.damaged(0, "no packet of the file can be decoded"))?
             }
+            (None, SoundCodec::Pcm(sample)) => {
+                let frame_bytes = u64::from(sound.track.channels) * u64::from(sample.bytes());
+                sound.data.len() as u64 / frame_bytes
+            }
             (None, _) => 0,
         };
         Ok(sound)
@@ -102,15 +108,23 @@ impl<'b> Sound<'b> {
         let SoundExcerpt { facts, byte, frame, follows_long, part } = excerpt;
         let (frames, SoundFacts { track, coding }) = (facts.frames(), facts);
         let (mut frames_each, mut table) = (None, None);
+        let (mut data, mut joined) = (Cow::Borrowed(part.bytes), JoinedPackets::default());
         match coding {
             SoundCoding::Pcm(_) => {}
-            SoundCoding::Flac { frames_each: of_first } => frames_each = Some(of_first),
+            SoundCoding::Flac { frames_each: of_first } => {
+                frames_each = Some(of_first);
+                if track.container == SoundContainer::Ogg {
+                    joined = JoinedPackets::of_pages(part.bytes).unwrap_or_default();
+                    data = Cow::Owned(std::mem::take(&mut joined.bytes));
+                }
+            }
             SoundCoding::Packets(facts) => {
-                table = PacketTable::of_part(track.codec, facts, (frame, follows_long), part);
+                table = PacketTable::of_part((track.codec, track.container), facts, (frame, follows_long), part);
             }
         }
         Self {
-            data: part.bytes,
+            data,
+            joined,
             data_byte: byte,
             memory_bytes,
             data_frame: frame,
@@ -132,6 +146,15 @@ impl<'b> Sound<'b> {
     #[must_use]
     pub const fn frames(&self) -> u64 {
         self.frames
+    }
+
+    /// Returns the bytes that are kept beside those of the file: of containers that have FLAC or PCM samples in parts, all of these.
+    #[must_use]
+    pub fn copy_bytes(&self) -> u64 {
+        match &self.data {
+            Cow::Borrowed(_) => 0,
+            Cow::Owned(copy) => copy.len() as u64,
+        }
     }
 
     /// Returns about how many bytes of the file decoding a range of frames reads: their share of all, and all of an excerpt.
@@ -167,12 +190,9 @@ impl<'b> Sound<'b> {
         match self.track.codec {
             SoundCodec::Pcm(sample) => self.decode_pcm(frames, sample, mix, scratch, write),
             SoundCodec::Flac(stream) => self.decode_flac(frames, stream, mix, scratch, write),
-            SoundCodec::Mp3
-            | SoundCodec::Vorbis
-            | SoundCodec::Opus
-            | SoundCodec::OpusInMp4
-            | SoundCodec::Aac
-            | SoundCodec::AacInMp4 => self.decode_packets(frames, mix, scratch, write),
+            SoundCodec::Mp3 | SoundCodec::Vorbis | SoundCodec::Opus | SoundCodec::Aac => {
+                self.decode_packets(frames, mix, scratch, write)
+            }
         }
     }
 
@@ -212,7 +232,7 @@ impl<'b> Sound<'b> {
         let frame_bytes = channels * sample.bytes() as usize;
         let place = |frame: u64| usize::try_from(frame - self.data_frame).ok()?.checked_mul(frame_bytes);
         let bytes = place(frames.start).zip(place(frames.end)).and_then(|(from, to)| self.data.get(from..to));
-        let may_be_infinite = matches!(sample, PcmSample::F32 | PcmSample::F64);
+        let may_be_infinite = sample.is_float();
         let mut frame = frames.start;
         for bytes in bytes.ok_or_else(|| self.ends())?.chunks(self.step_frames() * frame_bytes) {
             scratch.samples.clear();
@@ -357,10 +377,10 @@ impl<'b> Sound<'b> {
         (STEP_SAMPLES / usize::from(self.track.channels)).max(1)
     }
 
-    fn packets(&self, stream: FlacStream) -> Result<PacketSearch<'b, '_>, MediaError> {
+    fn packets(&self, stream: FlacStream) -> Result<PacketSearch<'_, '_>, MediaError> {
         let found = match self.frames_each {
-            Some(frames_each) => Ok(PacketSearch::of_part(self.data, &self.track, stream, frames_each)),
-            None => PacketSearch::new(self.data, &self.track, stream),
+            Some(frames_each) => Ok(PacketSearch::of_part(&self.data, &self.track, stream, frames_each)),
+            None => PacketSearch::new(&self.data, &self.track, stream),
         };
         found.map_err(|problem| self.damaged(0, problem.text()))
     }
@@ -369,7 +389,11 @@ impl<'b> Sound<'b> {
         MediaError::Truncated { bytes: self.memory_bytes, what: "its samples" }
     }
 
-    const fn damaged(&self, byte: usize, problem: &'static str) -> MediaError {
+    fn damaged(&self, byte: usize, problem: &'static str) -> MediaError {
+        if !self.joined.parts.is_empty() {
+            let byte = self.joined.file_byte(byte);
+            return MediaError::Malformed { byte: if self.is_excerpt { self.data_byte + byte } else { byte }, problem };
+        }
         MediaError::Malformed { byte: self.data_byte.saturating_add(byte as u64), problem }
     }
 }

@@ -3,10 +3,8 @@
 //! Sizes that recorders left open or that are beyond the end of the file are read as `libsndfile` reads them: the samples
 //! go to the end of the file.
 
-use crate::{MediaError, PcmSample, SoundCodec, Track, input::Input};
+use crate::{MediaError, PcmSample, Track, input::Input};
 
-/// The most channels, as in `libsndfile`.
-const MAX_CHANNELS: u64 = 1024;
 /// More chunks before the samples than any program writes.
 const MAX_CHUNKS: u32 = 4096;
 /// The end of the identifiers of Wave64 that begin with `riff`, and of those that begin with other words.
@@ -37,8 +35,8 @@ enum Container {
 #[derive(Clone, Copy, Debug)]
 struct WavFormat {
     sample: PcmSample,
-    rate: u32,
-    channels: u16,
+    rate: u64,
+    channels: u64,
 }
 
 impl WavHead {
@@ -113,17 +111,13 @@ impl WavHead {
             return Err(input.malformed("the samples come before the chunk `fmt `"));
         };
         let start = input.at().saturating_add(self.header_bytes()).min(input.file_bytes());
-        let there = input.file_bytes() - start;
         let size = match (self.container, size) {
             (Container::Rf64, 0xffff_ffff) => self.data_bytes.unwrap_or(u64::MAX),
             // What a recorder writes first, and replaces when it closes the file.
             (Container::Riff, 0) if self.is_open => u64::MAX,
             (_, size) => size,
         };
-        let frame_bytes = u64::from(channels) * u64::from(sample.bytes());
-        let frames = size.min(there) / frame_bytes;
-        let end = start + frames * frame_bytes;
-        Ok(Track { codec: SoundCodec::Pcm(sample), rate, channels, frames: Some(frames), data: start..end })
+        Track::of_samples(sample, (rate, channels), start..start.saturating_add(size), input)
     }
 }
 
@@ -135,15 +129,6 @@ impl WavFormat {
         let (Some(mut tag), Some(channels), Some(rate), Some(frame_bytes), Some(bits)) = numbers else {
             return Err(input.malformed("the chunk `fmt ` has fewer than 16 bytes"));
         };
-        if channels == 0 {
-            return Err(input.malformed("the sound has no channels"));
-        }
-        if channels > MAX_CHANNELS {
-            return Err(MediaError::Unsupported { what: format!("{channels} channels") });
-        }
-        if rate == 0 {
-            return Err(input.malformed("the sample rate is 0 Hz"));
-        }
         if tag == 0xfffe {
             tag = match chunk.get(24..40) {
                 Some(format) if format[2..] == SUBFORMAT_GUID => little_endian(&format[..2]),
@@ -181,7 +166,6 @@ impl WavFormat {
                 return Err(MediaError::Unsupported { what });
             }
         };
-        let (rate, channels) = (u32::try_from(rate).unwrap_or(u32::MAX), u16::try_from(channels).unwrap_or(u16::MAX));
         Ok(Self { sample, rate, channels })
     }
 }

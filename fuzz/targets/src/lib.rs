@@ -129,6 +129,9 @@ pub const ALL: &[FuzzTarget] = &[
     sound_target("sound", sound::seeds),
     // The same for each format, from its files alone.
     sound_target("sound_wav", sound::wav),
+    sound_target("sound_aiff", sound::aiff),
+    sound_target("sound_au", sound::au),
+    sound_target("sound_caf", sound::caf),
     sound_target("sound_flac", sound::flac),
     sound_target("sound_mp3", sound::mp3),
     sound_target("sound_vorbis", sound::vorbis),

@@ -19,7 +19,10 @@ const PICTURES: [&str; 18] = [
 const UNREAD_PICTURES: [&str; 6] = ["jxl", "jp2", "j2k", "jpf", "jpx", "j2c"];
 
 /// Extensions of sound files that are read, in lower case.
-const SOUNDS: [&str; 11] = ["wav", "wave", "flac", "rf64", "w64", "mp3", "ogg", "oga", "opus", "aac", "m4a"];
+const SOUNDS: [&str; 18] = [
+    "wav", "wave", "flac", "rf64", "w64", "mp3", "ogg", "oga", "opus", "aac", "m4a", "mka", "aif", "aiff", "aifc",
+    "au", "snd", "caf",
+];
 
 /// Extensions of video files that are read, in lower case.
 const VIDEOS: [&str; 5] = ["mp4", "m4v", "mov", "webm", "mkv"];

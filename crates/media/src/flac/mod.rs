@@ -12,7 +12,7 @@ mod seek;
 pub(crate) use packet::{Packet, PacketScratch};
 pub(crate) use seek::{PacketPlace, PacketSearch};
 
-use crate::{FlacStream, MediaError, SoundCodec, Track, input::Input};
+use crate::{FlacStream, MediaError, SoundCodec, SoundContainer, Track, input::Input};
 
 /// The most metadata blocks that are passed.
 const MAX_BLOCKS: u32 = 4096;
@@ -28,10 +28,10 @@ impl FlacHead {
     /// Reads what is there; returns the track when the packets begin.
     pub(crate) fn read(&mut self, input: &mut Input<'_, '_>) -> Result<Option<Track>, MediaError> {
         if self.blocks == 0 {
-            // The marker `fLaC` and STREAMINFO, which has to come first.
-            let Some(head) = input.peek(4 + 4 + 34, "its STREAMINFO")? else { return Ok(None) };
-            self.track = Some(stream_info(head, input)?);
-            input.skip(4 + 4 + 34);
+            let bytes = STREAM_INFO_BYTES as u64;
+            let Some(head) = input.peek(bytes, "its STREAMINFO")? else { return Ok(None) };
+            self.track = Some(stream_info(head, input.at())?);
+            input.skip(bytes);
             self.blocks = 1;
             if head[4] & 0x80 != 0 {
                 return Ok(self.finish(input));
@@ -60,12 +60,16 @@ impl FlacHead {
     }
 }
 
-/// Reads the marker and the block STREAMINFO.
-fn stream_info(head: &[u8], input: &Input<'_, '_>) -> Result<Track, MediaError> {
+/// The bytes of the marker `fLaC` and the block STREAMINFO, which comes first.
+const STREAM_INFO_BYTES: usize = 4 + 4 + 34;
+
+/// Reads the marker and the block STREAMINFO, which begin at `byte` of the file.
+pub(crate) fn stream_info(head: &[u8], byte: u64) -> Result<Track, MediaError> {
+    let malformed = |problem| MediaError::Malformed { byte, problem };
     let number =
         |range: std::ops::Range<usize>| head[range].iter().fold(0, |number, byte| number << 8 | u64::from(*byte));
-    if head[4] & 0x7f != 0 || number(5..8) != 34 {
-        return Err(input.malformed("the first metadata block is not a STREAMINFO of 34 bytes"));
+    if head.len() < STREAM_INFO_BYTES || &head[..4] != b"fLaC" || head[4] & 0x7f != 0 || number(5..8) != 34 {
+        return Err(malformed("the first metadata block is not a STREAMINFO of 34 bytes"));
     }
     // After the sizes of packets: 20 bits of rate, 3 of channels, 5 of bits and 36 of frames.
     let packed = number(18..26);
@@ -74,15 +78,22 @@ fn stream_info(head: &[u8], input: &Input<'_, '_>) -> Result<Track, MediaError> 
     let channels = u16::try_from((packed >> 41) & 7).expect("3 bits") + 1;
     let rate = u32::try_from(packed >> 44).expect("20 bits");
     if rate == 0 {
-        return Err(input.malformed("the sample rate is 0 Hz"));
+        return Err(malformed("the sample rate is 0 Hz"));
     }
     if !(4..=24).contains(&bits) {
         return Err(MediaError::Unsupported { what: format!("FLAC samples of {bits} bits") });
     }
     let max_packet_frames = u16::try_from(number(10..12)).expect("2 bytes");
     if max_packet_frames < 16 {
-        return Err(input.malformed("packets have fewer than 16 frames"));
+        return Err(malformed("packets have fewer than 16 frames"));
     }
     let codec = SoundCodec::Flac(FlacStream { bits, max_packet_frames });
-    Ok(Track { codec, rate, channels, frames: (frames != 0).then_some(frames), data: 0..0 })
+    Ok(Track {
+        codec,
+        container: SoundContainer::Plain,
+        rate,
+        channels,
+        frames: (frames != 0).then_some(frames),
+        data: 0..0,
+    })
 }

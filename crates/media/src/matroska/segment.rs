@@ -26,7 +26,7 @@ const REFERENCE: u32 = 0xfb;
 const OTHER_TOP: [u32; 5] = [0x114d_9b74, 0x1c53_bb6b, 0x1043_a770, 0x1254_c367, 0x1941_a469];
 
 /// The most bytes of the head of a segment, of which the pictures of a decoder's configuration are the largest.
-const MAX_HEAD_BYTES: u64 = 1 << 24;
+pub(super) const MAX_HEAD_BYTES: u64 = 1 << 24;
 /// The bytes of a block before its packet, which are the number of the track, a time and flags, and the first byte of that.
 const MAX_BLOCK_HEAD_BYTES: u64 = 12;
 /// Nanoseconds in a unit of time, if the file does not say it.
@@ -34,7 +34,7 @@ pub(super) const DEFAULT_SCALE: u64 = 1_000_000;
 pub(super) const NANOS_PER_SECOND: u64 = 1_000_000_000;
 
 /// What the file ends within.
-const WHAT: &str = "its elements";
+pub(super) const WHAT: &str = "its elements";
 
 /// Reads the pictures of a file.
 #[derive(Clone, Debug)]
@@ -303,7 +303,7 @@ impl SegmentReader {
 }
 
 /// Returns the length of an element, which must be known.
-fn known(input: &Input<'_, '_>, head: ElementHead) -> Result<u64, MediaError> {
+pub(super) fn known(input: &Input<'_, '_>, head: ElementHead) -> Result<u64, MediaError> {
     head.all_bytes().ok_or_else(|| input.malformed("the length of an element is not known"))
 }
 

@@ -56,15 +56,6 @@ impl AdtsHeader {
 }
 
 impl AacForm {
-    /// Returns the head in ADTS of a packet of so many bytes; `None` if it has too many, or the form has none.
-    pub(crate) fn adts_head(self, packet_bytes: usize) -> Option<[u8; 7]> {
-        let bytes = u16::try_from(packet_bytes + 7).ok().filter(|bytes| *bytes < 1 << 13)?;
-        let rate = u8::try_from(RATES.iter().position(|rate| *rate == self.rate)?).expect("13 rates");
-        let channels = u8::try_from(self.channels).ok()?;
-        let [_, upper, middle, lower] = (u32::from(bytes) << 5).to_be_bytes();
-        Some([0xff, 0xf1, 1 << 6 | rate << 2, channels << 6 | upper, middle, lower | 0x1f, 0xfc])
-    }
-
     /// Reads an AudioSpecificConfig (ISO/IEC 14496-3, 1.6.2.1).
     pub(crate) fn read(config: &[u8]) -> Result<Self, HeadProblem> {
         let mut at = 0;

@@ -5,7 +5,7 @@ use super::{
     aac::{AacForm, AdtsHeader, PACKET_FRAMES},
     head_problem::HeadProblem,
 };
-use crate::{MediaError, SoundCodec, Track, input::Input};
+use crate::{MediaError, SoundCodec, SoundContainer, Track, input::Input};
 
 /// The packets of a file.
 #[derive(Clone, Debug)]
@@ -25,7 +25,7 @@ pub(crate) fn read_head(input: &mut Input<'_, '_>) -> Result<Option<Track>, Medi
     let Some(head) = input.peek(7, "its first packet")? else { return Ok(None) };
     let AacForm { rate, channels } = header(head).map_err(|problem| problem.error(input.at(), NO_PACKET))?.form;
     let data = input.at()..input.file_bytes();
-    Ok(Some(Track { codec: SoundCodec::Aac, rate, channels, frames: None, data }))
+    Ok(Some(Track { codec: SoundCodec::Aac, container: SoundContainer::Plain, rate, channels, frames: None, data }))
 }
 
 fn header(bytes: &[u8]) -> Result<AdtsHeader, HeadProblem> {

@@ -3,16 +3,18 @@
 
 mod aac;
 mod adts;
+mod form;
 mod head_problem;
-mod listed;
+mod joined;
 mod mp3;
 mod mp4;
+mod mp4_description;
 mod mpeg;
 mod ogg;
 mod ogg_checksum;
-mod ogg_pages;
 mod opus;
 mod part;
+mod placed;
 mod setup;
 mod vorbis;
 
@@ -20,22 +22,24 @@ use std::ops::Range;
 
 pub(crate) use aac::AacForm;
 pub(crate) use adts::{is_adts, read_head as read_adts_head};
+pub(crate) use form::PlacedForm;
+pub(crate) use head_problem::HeadProblem;
+pub(crate) use joined::JoinedPackets;
 pub(crate) use mp3::Mp3Head;
-pub(crate) use mp4::{Mp4Head, Mp4Sound, Mp4SoundPackets, sound_track};
+pub(crate) use mp4::{Mp4Head, Mp4Sound};
 pub(crate) use ogg::OggHead;
-pub(crate) use ogg_pages::OggPageWriter;
-pub(crate) use opus::{DelimitedPacket, OpusForm, RATE as OPUS_RATE, opus_frames};
+pub(crate) use opus::{DelimitedPacket, OpusForm, opus_frames};
 pub(crate) use part::{ExcerptBytes, PacketFacts, PacketStretch};
+pub(crate) use placed::{PacketContent, PlacedPackets};
 pub(crate) use setup::CodecSetup;
-pub(crate) use vorbis::VorbisBlocks;
 
-use crate::{MediaError, SoundCodec, Track};
+use crate::{MediaError, SoundCodec, SoundContainer, Track, matroska::SoundBlocks};
 use aac::{HE_AAC, PACKET_FRAMES, may_be_he_aac};
 use adts::AdtsPackets;
-use listed::ListedPackets;
+use form::PlacedSetup;
 use mp3::Mp3Packets;
-use mp4::{Mp4Codec, Mp4Packets};
 use ogg::{OggContent, OggPackets};
+use vorbis::VorbisBlocks;
 
 /// A packet, and the number of frames that are decoded of it.
 pub(crate) struct CodedPacket<'p> {
@@ -67,8 +71,7 @@ enum Packets<'b> {
     Mp3(Mp3Packets<'b>),
     Ogg(OggPackets<'b>),
     Adts(AdtsPackets<'b>),
-    Mp4(Mp4Packets<'b>),
-    Listed(ListedPackets<'b>),
+    Placed(PlacedPackets<'b>),
 }
 
 /// Reads packets one after the other.
@@ -77,6 +80,8 @@ pub(crate) struct PacketReader<'b> {
     packets: Packets<'b>,
     /// The frames before the next packet.
     frame: u64,
+    /// The frames of the packet before it.
+    last_frames: u32,
 }
 
 /// The packets of a file.
@@ -111,47 +116,53 @@ impl<'b> PacketTable<'b> {
         let end = usize::try_from(track.data.end).unwrap_or(usize::MAX);
         let data = bytes.get(start..end).unwrap_or_default();
         let truncated = |what: &'static str| MediaError::Truncated { bytes: bytes.len() as u64, what };
-        match track.codec {
-            SoundCodec::Pcm(_) | SoundCodec::Flac(_) => Ok(None),
-            SoundCodec::Mp3 => {
+        match (track.codec, track.container) {
+            (SoundCodec::Pcm(_) | SoundCodec::Flac(_), _) => Ok(None),
+            (_, SoundContainer::Mp4) => {
+                let sound = Mp4Sound::of_track(bytes, track)?;
+                Self::open_placed(&sound.form, sound.packets(), |end| sound.part(end.frame)).map(Some)
+            }
+            (_, SoundContainer::Matroska) => {
+                let blocks = SoundBlocks::read(bytes)?;
+                let form = blocks.entry.form()?;
+                let content = form.content().map_err(|problem| damaged(0, problem))?;
+                let packets = blocks.packets(bytes, content);
+                Self::open_placed(&form, packets, |end| blocks.part(&form, (end.frame, end.last_frames))).map(Some)
+            }
+            (SoundCodec::Mp3, _) => {
                 let (packets, plan, xing) = Mp3Packets::open(data).ok_or_else(|| truncated("its first packet"))?;
                 let (marks, end) = read_through(Packets::Mp3(packets.clone()))?;
                 let part = packets.part(end.frame, xing);
                 Ok(Some(Self { marks, plan, setup: CodecSetup::Mp3, part }))
             }
-            SoundCodec::Aac => {
+            (SoundCodec::Aac, _) => {
                 let (packets, form) = AdtsPackets::open(data)?;
                 let (marks, end) = read_through(Packets::Adts(packets))?;
                 let table = Self { marks, plan: AAC_PLAN, setup: CodecSetup::Aac(form), part: 0..end.frame };
                 table.refuse_he_aac().map(Some)
             }
-            SoundCodec::AacInMp4 | SoundCodec::OpusInMp4 => {
-                let sound = Mp4Sound::read(data, bytes, track.data.start)?;
-                let (marks, end) = read_through(Packets::Mp4(sound.packets()))?;
-                let part = sound.part(end.frame);
-                match sound.codec {
-                    Mp4Codec::Aac(form) => {
-                        let setup = CodecSetup::Aac(form);
-                        Self { marks, plan: AAC_PLAN, setup, part }.refuse_he_aac().map(Some)
-                    }
-                    Mp4Codec::Opus(form) => {
-                        Ok(Some(Self { marks, plan: OPUS_PLAN, setup: CodecSetup::Opus(form), part }))
-                    }
-                }
-            }
-            SoundCodec::Vorbis => Self::open_vorbis(data).map(Some),
-            SoundCodec::Opus => Self::open_opus(data).map(Some),
+            (SoundCodec::Vorbis, _) => Self::open_vorbis(data).map(Some),
+            (SoundCodec::Opus, _) => Self::open_opus(data).map(Some),
         }
+    }
+
+    /// Reads through packets that lie wherever a container says; `part` returns the frames that are the sound, of what is at the end.
+    fn open_placed(
+        form: &PlacedForm<'b>,
+        packets: PlacedPackets<'b>,
+        part: impl FnOnce(&PacketReader<'b>) -> Range<u64>,
+    ) -> Result<Self, MediaError> {
+        let no_packets = || damaged(0, "the sound has another codec than its head tells");
+        let PlacedSetup { packets, plan, setup } = form.setup(packets)?.ok_or_else(no_packets)?;
+        let (marks, end) = read_through(Packets::Placed(packets))?;
+        let table = Self { marks, plan, setup, part: part(&end) };
+        if matches!(form, PlacedForm::Aac(_)) { table.refuse_he_aac() } else { Ok(table) }
     }
 
     fn open_vorbis(data: &'b [u8]) -> Result<Self, MediaError> {
         let mut packets = OggPackets::open(data, b"\x01vorbis")?;
         let [first, _, mut third] = headers(&mut packets)?;
-        let blocks = VorbisBlocks::read(&first, &mut third).map_err(|problem| damaged(packets.at(), problem))?;
-        if blocks.is_misread {
-            let what = "Vorbis with several channels that are not coupled".to_owned();
-            return Err(MediaError::Unsupported { what });
-        }
+        let blocks = VorbisBlocks::read_whole(&first, &mut third)?;
         packets.content = OggContent::Vorbis(blocks);
         let (marks, end) = read_through(Packets::Ogg(packets))?;
         let (start, end) = end.times();
@@ -259,7 +270,7 @@ const fn damaged(byte: usize, problem: &'static str) -> MediaError {
 /// Reads through all packets, and returns marks and what is at the end.
 fn read_through(packets: Packets<'_>) -> Result<(Vec<PacketReader<'_>>, PacketReader<'_>), MediaError> {
     let mut buffer = Vec::new();
-    let mut reader = PacketReader { packets, frame: 0 };
+    let mut reader = PacketReader { packets, frame: 0, last_frames: 0 };
     let (mut marks, mut distance) = (Vec::new(), MARK_PACKETS);
     for count in 0_u64.. {
         if count.is_multiple_of(distance) {
@@ -292,10 +303,12 @@ impl<'b> PacketReader<'b> {
             Packets::Mp3(packets) => packets.next(),
             Packets::Ogg(packets) => packets.next(buffer)?,
             Packets::Adts(packets) => packets.next()?,
-            Packets::Mp4(packets) => packets.next()?,
-            Packets::Listed(packets) => packets.next()?,
+            Packets::Placed(packets) => packets.next(buffer)?,
         };
-        self.frame += packet.as_ref().map_or(0, |packet| u64::from(packet.frames));
+        if let Some(packet) = &packet {
+            self.frame += u64::from(packet.frames);
+            self.last_frames = packet.frames;
+        }
         Ok(packet)
     }
 
@@ -314,7 +327,7 @@ impl<'b> PacketReader<'b> {
     /// Returns the frames of the sound, among those of all packets, which have been read.
     fn times(&self) -> (u64, u64) {
         match &self.packets {
-            Packets::Mp3(_) | Packets::Adts(_) | Packets::Mp4(_) | Packets::Listed(_) => (0, self.frame),
+            Packets::Mp3(_) | Packets::Adts(_) | Packets::Placed(_) => (0, self.frame),
             Packets::Ogg(packets) => packets.times.part(self.frame),
         }
     }
@@ -324,15 +337,13 @@ impl<'b> PacketReader<'b> {
         self.frame
     }
 
-    /// Returns the place of the next packet, from the first byte of the data.
-    pub(crate) const fn at(&self) -> usize {
+    /// Returns the place of the next packet, from the first byte of the data; of a container that says where they lie, of the file.
+    pub(crate) fn at(&self) -> usize {
         match &self.packets {
             Packets::Mp3(packets) => packets.at(),
             Packets::Ogg(packets) => packets.at(),
             Packets::Adts(packets) => packets.at(),
-            // From the beginning of the file, as the data are its tables.
-            Packets::Mp4(_) => 0,
-            Packets::Listed(packets) => packets.at(),
+            Packets::Placed(packets) => packets.at(),
         }
     }
 }

@@ -6,7 +6,7 @@ use super::{
     CodedPacket, PacketPlan,
     mpeg::{self, Mp3Form, Mp3Header, XingHead},
 };
-use crate::{MediaError, SoundCodec, Track, input::Input};
+use crate::{MediaError, SoundCodec, SoundContainer, Track, input::Input};
 
 /// The bytes that are searched for the first packet.
 const SEARCH_BYTES: u64 = 1 << 16;
@@ -46,7 +46,14 @@ impl Mp3Head {
             input.skip(place as u64);
             let Mp3Form { rate, channels, .. } = header.form;
             let data = input.at()..input.file_bytes();
-            return Ok(Some(Track { codec: SoundCodec::Mp3, rate, channels, frames: None, data }));
+            return Ok(Some(Track {
+                codec: SoundCodec::Mp3,
+                container: SoundContainer::Plain,
+                rate,
+                channels,
+                frames: None,
+                data,
+            }));
         }
         let start = input.peek(rest.min(4), "its first packet").map_err(Some)?.unwrap_or_default();
         match Mp3Header::read(start) {
@@ -58,6 +65,13 @@ impl Mp3Head {
             None => Err(None),
         }
     }
+}
+
+/// Returns how packets are decoded of which this one is the smallest: of the packet before one, the last samples are mixed in, and those
+/// depend on the one before that.
+pub(super) fn plan_of(smallest: Mp3Header) -> PacketPlan {
+    let roll_packets = 2 + smallest.reservoir_packets() as u64;
+    PacketPlan { roll: roll_packets * u64::from(smallest.form.packet_frames()), restart: None }
 }
 
 /// Returns whether so many packets of one form begin here, or fewer that the file ends with.
@@ -90,16 +104,13 @@ impl<'b> Mp3Packets<'b> {
         let first = Mp3Header::read(bytes)?;
         let xing = XingHead::read(bytes);
         let packets = Self { bytes, at: if xing.is_some() { first.bytes } else { 0 }, form: first.form };
-        // Of the packet before, the last samples are mixed in, and those depend on the one before that.
         let mut smallest = first;
         let mut counted = packets.clone();
         while let Some(header) = counted.find() {
             smallest = if header.bytes < smallest.bytes { header } else { smallest };
             counted.at += header.bytes;
         }
-        let roll_packets = 2 + smallest.reservoir_packets() as u64;
-        let plan = PacketPlan { roll: roll_packets * u64::from(first.form.packet_frames()), restart: None };
-        Some((packets, plan, xing))
+        Some((packets, plan_of(smallest), xing))
     }
 
     /// Begins with a packet of a part of a file; `None` if none begins there.

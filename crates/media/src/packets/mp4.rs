@@ -1,15 +1,18 @@
-//! MP4 (M4A, MOV) as ISO/IEC 14496-12 has it: the first track of sound, if it is AAC or Opus.
+//! MP4 (M4A, MOV) as ISO/IEC 14496-12 has it: the first track of sound.
 
-use std::{ops::Range, sync::Arc};
+use std::ops::Range;
 
 use super::{
-    CodedPacket,
     aac::{AacForm, PACKET_FRAMES},
+    form::PlacedForm,
     head_problem::HeadProblem,
-    opus::{OpusForm, RATE, opus_frames},
+    mp4_description::SoundDescription,
+    mpeg::{Mp3Header, mp3_frames},
+    opus::{OpusForm, RATE},
+    placed::PlacedPackets,
 };
 use crate::{
-    MediaError, SoundCodec, Track,
+    MediaError, SoundContainer, Track,
     input::Input,
     mp4::{
         Edit, PlacedPacket, SamplePlaces,
@@ -31,43 +34,13 @@ pub(crate) struct Mp4Head {
 /// What a track says of its packets.
 #[derive(Clone, Debug)]
 pub(crate) struct Mp4Sound<'b> {
-    pub(crate) codec: Mp4Codec,
+    pub(super) form: PlacedForm<'b>,
     /// The first frame of the sound, and the frame up to which an edit takes packets.
     start: u64,
     end: Option<u64>,
     /// When its first frame is heard, in nanoseconds from the beginning of the movie.
     pub(crate) begin_nanos: i64,
-    packets: Mp4Packets<'b>,
-}
-
-/// The packets of a track of another codec.
-#[derive(Clone, Debug)]
-pub(crate) struct Mp4SoundPackets<'b> {
-    /// When the sound begins, in nanoseconds from the beginning of the movie.
-    pub(crate) begin_nanos: i64,
-    /// How long the packets are that come before, in nanoseconds.
-    pub(crate) unheard_nanos: i64,
-    packets: Mp4Packets<'b>,
-}
-
-/// What the samples of a track are.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Mp4Codec {
-    Aac(AacForm),
-    Opus(OpusForm),
-}
-
-/// The packets of a track.
-#[derive(Clone, Debug)]
-pub(crate) struct Mp4Packets<'b> {
-    file: &'b [u8],
-    tables: SamplePlaces<'b>,
-    /// Those of fragments, behind those of the tables.
-    fragments: Arc<[PlacedPacket]>,
-    /// The next one of them.
-    next: usize,
-    /// What is known of packets of Opus.
-    is_opus: bool,
+    packets: PlacedPackets<'b>,
 }
 
 impl Mp4Head {
@@ -86,12 +59,10 @@ impl Mp4Head {
                 }
                 let Some(moov) = head.content(input, MOOV)? else { return Ok(None) };
                 let start = input.at() + head.head_bytes;
-                let (codec, rate, channels) = match Mp4Sound::read(moov, &[], start)?.codec {
-                    Mp4Codec::Aac(AacForm { rate, channels }) => (SoundCodec::AacInMp4, rate, channels),
-                    Mp4Codec::Opus(form) => (SoundCodec::OpusInMp4, RATE, form.channels.into()),
-                };
                 let data = start..input.at() + head.bytes;
-                return Ok(Some(Track { codec, rate, channels, frames: None, data }));
+                let form = form(stbl_of(sound_track_of(moov)?, start)?);
+                let form = form.map_err(|problem| problem.error(start, INVALID_HEAD))?;
+                return form.track(SoundContainer::Mp4, data, start).map(Some);
             }
             self.boxes += 1;
             if self.boxes > MAX_BOXES {
@@ -104,63 +75,22 @@ impl Mp4Head {
 
 /// What the file ends within.
 const MOOV: &str = "its boxes: none is `moov`";
+const INVALID_HEAD: &str = "the head of the sound is not valid";
 
 impl<'b> Mp4Sound<'b> {
+    /// Reads the tables of a track that has been found.
+    pub(crate) fn of_track(file: &'b [u8], track: &Track) -> Result<Self, MediaError> {
+        let place = |byte: u64| usize::try_from(byte).unwrap_or(usize::MAX);
+        let moov = file.get(place(track.data.start)..place(track.data.end)).unwrap_or_default();
+        Self::read(moov, file, track.data.start)
+    }
+
     /// Reads the content of the box `moov`, which begins at `byte` of the file.
     pub(crate) fn read(moov: &'b [u8], file: &'b [u8], byte: u64) -> Result<Self, MediaError> {
         let damaged = |problem| MediaError::Malformed { byte, problem };
-        let unsupported = |what: &str| MediaError::Unsupported { what: what.to_owned() };
-        let track = sound_track(moov).ok_or_else(|| unsupported("no track of sound"))?;
-        let stbl = find(track, &[b"mdia", b"minf", b"stbl"]).ok_or_else(|| damaged("a track has no tables"))?;
-        let codec = codec(stbl).map_err(|problem| problem.error(byte, "the head of the sound is not valid"))?;
-        let Mp4SoundPackets { begin_nanos, mut packets, .. } = Mp4SoundPackets::read(moov, track, file, byte)?;
-        let fragments = &packets.fragments;
-        let (start, end) = match codec {
-            Mp4Codec::Aac(form) => {
-                let (start, end) = edit(moov, track, form.rate).unwrap_or_else(|| (gapless(moov).unwrap_or(0), None));
-                (start, end.map(|end| end.next_multiple_of(PACKET_FRAMES.into())))
-            }
-            Mp4Codec::Opus(form) => {
-                let (start, end) = edit(moov, track, RATE).unwrap_or_else(|| (form.pre_skip.into(), None));
-                // An edit is as long as that to a thousandth of a second, mostly; how much of the last packet is sound is in the durations,
-                // unless packets are in fragments.
-                let end = end.map(|end| end + u64::from(RATE / 1000));
-                let durations = fragments.is_empty().then(|| duration(track, stbl)).flatten();
-                (start, end.into_iter().chain(durations).min())
-            }
-        };
-        // Without an edit, the first frames are decoded, and not heard.
-        let (rate, is_edited) = (codec.rate(), edit(moov, track, 1).is_some());
-        let unheard = if is_edited { 0 } else { nanos(start, rate) };
-        packets.is_opus = matches!(codec, Mp4Codec::Opus(_));
-        Ok(Self { codec, start, end, begin_nanos: begin_nanos.saturating_add(unheard), packets })
-    }
-
-    pub(crate) fn packets(&self) -> Mp4Packets<'b> {
-        self.packets.clone()
-    }
-
-    /// Returns the frames that are the sound, of all `frames` that are decoded: of AAC as FFmpeg, which leaves packets whole that an edit ends in.
-    pub(crate) fn part(&self, frames: u64) -> Range<u64> {
-        let end = self.end.map_or(frames, |end| end.min(frames));
-        self.start.min(end)..end
-    }
-}
-
-impl Mp4Codec {
-    const fn rate(self) -> u32 {
-        match self {
-            Self::Aac(form) => form.rate,
-            Self::Opus(_) => RATE,
-        }
-    }
-}
-
-impl<'b> Mp4SoundPackets<'b> {
-    /// Reads the tables of a track in the content of the box `moov`, which begins at `byte` of the file.
-    pub(crate) fn read(moov: &'b [u8], track: &'b [u8], file: &'b [u8], byte: u64) -> Result<Self, MediaError> {
-        let damaged = |problem| MediaError::Malformed { byte, problem };
-        let stbl = find(track, &[b"mdia", b"minf", b"stbl"]).ok_or_else(|| damaged("a track has no tables"))?;
+        let track = sound_track_of(moov)?;
+        let stbl = stbl_of(track, byte)?;
+        let form = form(stbl).map_err(|problem| problem.error(byte, INVALID_HEAD))?;
         let tables = SamplePlaces::read(stbl, file.len() as u64);
         let tables = tables.ok_or_else(|| damaged("the tables of the sound are not valid"))?;
         let fragments = match find(track, &[b"tkhd"]).and_then(track_id).zip(find(moov, &[b"mvex"])) {
@@ -173,32 +103,63 @@ impl<'b> Mp4SoundPackets<'b> {
         {
             begin_nanos = begin_nanos.saturating_add(nanos(first.dts.max(0).cast_unsigned(), scale));
         }
-        let fragments = fragments.iter().map(|packet| PlacedPacket { offset: packet.offset, bytes: packet.bytes });
-        let packets = Mp4Packets { file, tables, fragments: fragments.collect(), next: 0, is_opus: false };
-        let unheard = edit(moov, track, NANOS_PER_SECOND).map_or(0, |(start, _)| start);
-        let unheard_nanos = i64::try_from(unheard).unwrap_or(i64::MAX);
-        Ok(Self { begin_nanos, unheard_nanos, packets })
+        let edited = edit(moov, track, form.rate());
+        let (start, end) = match form {
+            PlacedForm::Aac(_) | PlacedForm::Mp3 { .. } => {
+                let packet_frames =
+                    if let PlacedForm::Mp3 { rate, .. } = form { mp3_frames(rate) } else { PACKET_FRAMES };
+                let (start, end) = edited.unwrap_or_else(|| (gapless(moov).unwrap_or(0), None));
+                (start, end.map(|end| end.next_multiple_of(packet_frames.into())))
+            }
+            PlacedForm::Opus(form) => {
+                let (start, end) = edited.unwrap_or_else(|| (form.pre_skip.into(), None));
+                // An edit is as long as that to a thousandth of a second, mostly; how much of the last packet is sound is in the durations,
+                // unless packets are in fragments.
+                let end = end.map(|end| end + u64::from(RATE / 1000));
+                let durations = fragments.is_empty().then(|| duration(track, stbl)).flatten();
+                (start, end.into_iter().chain(durations).min())
+            }
+            // All of them is there.
+            PlacedForm::Vorbis(_) | PlacedForm::Flac(_) | PlacedForm::Pcm { .. } => (0, None),
+        };
+        // What comes before the edit is not heard.
+        let unheard = i128::from(start) - i128::from(edited.map_or(0, |(start, _)| start));
+        let unheard = unheard * i128::from(NANOS_PER_SECOND) / i128::from(form.rate().max(1));
+        let begin_nanos = begin_nanos.saturating_add(i64::try_from(unheard).unwrap_or_default());
+        let places = fragments.iter().map(|packet| PlacedPacket { offset: packet.offset, bytes: packet.bytes });
+        let content = form.content().map_err(damaged)?;
+        let packets = PlacedPackets::new(file, places.collect(), content).behind_tables(tables);
+        Ok(Self { form, start, end, begin_nanos, packets })
     }
 
-    /// Returns the bytes of all packets.
-    pub(crate) fn bytes(self) -> Result<Vec<u8>, MediaError> {
-        let (mut packets, mut all) = (self.packets, Vec::new());
-        while let Some(PlacedPacket { offset, bytes }) = packets.next_place()? {
-            // Those of samples that are not coded are a frame each, and lie side by side.
-            let bytes = u64::from(bytes) + packets.tables.pass_chunk();
-            let place = usize::try_from(offset).ok().zip(usize::try_from(bytes).ok());
-            let bytes = place.and_then(|(from, bytes)| packets.file.get(from..from.checked_add(bytes)?));
-            let truncated = MediaError::Truncated { bytes: packets.file.len() as u64, what: "a packet" };
-            all.extend_from_slice(bytes.ok_or(truncated)?);
-        }
-        Ok(all)
+    pub(crate) fn packets(&self) -> PlacedPackets<'b> {
+        self.packets.clone()
+    }
+
+    /// Returns the channels of the first packet, of MP3.
+    pub(crate) fn mp3_channels(&self) -> Result<Option<u16>, MediaError> {
+        let mut buffer = Vec::new();
+        let packet = self.packets().next(&mut buffer)?;
+        Ok(packet.and_then(|packet| Mp3Header::read(packet.bytes)).map(|header| header.form.channels))
+    }
+
+    /// Returns the frames that are the sound, of all `frames` that are decoded: of AAC as FFmpeg, which leaves packets whole that an edit ends in.
+    pub(super) fn part(&self, frames: u64) -> Range<u64> {
+        let end = self.end.map_or(frames, |end| end.min(frames));
+        self.start.min(end)..end
     }
 }
 
 /// Returns the content of the first box `trak` of sound.
-pub(crate) fn sound_track(moov: &[u8]) -> Option<&[u8]> {
+fn sound_track_of(moov: &[u8]) -> Result<&[u8], MediaError> {
     let mut tracks = boxes(moov).filter(|(kind, _)| kind == b"trak").map(|(_, track)| track);
-    tracks.find(|track| handler(track) == Some(*b"soun"))
+    tracks.find(|track| handler(track) == Some(*b"soun")).ok_or(MediaError::NoSound)
+}
+
+/// Returns the tables of a track, of which `byte` is where the movie begins.
+fn stbl_of(track: &[u8], byte: u64) -> Result<&[u8], MediaError> {
+    let problem = "a track has no tables";
+    find(track, &[b"mdia", b"minf", b"stbl"]).ok_or(MediaError::Malformed { byte, problem })
 }
 
 /// Returns how long nothing is heard before the first edit that has a sound, in nanoseconds.
@@ -216,34 +177,35 @@ fn nanos(time: u64, scale: u32) -> i64 {
 }
 
 /// Reads what the samples of the track are.
-fn codec(stbl: &[u8]) -> Result<Mp4Codec, HeadProblem> {
-    let entries = find(stbl, &[b"stsd"]).and_then(|content| content.get(8..)).ok_or(HeadProblem::Invalid)?;
-    let (kind, entry) = boxes(entries).next().ok_or(HeadProblem::Invalid)?;
-    match &kind {
-        b"mp4a" | b"Opus" => {}
+fn form(stbl: &[u8]) -> Result<PlacedForm<'_>, HeadProblem> {
+    let described = SoundDescription::read(stbl).ok_or(HeadProblem::Invalid)?;
+    match &described.kind {
+        b"mp4a" | b".mp3" | b"Opus" | b"fLaC" => {}
         b"alac" => return Err(HeadProblem::Unsupported("ALAC in MP4")),
-        b"fLaC" => return Err(HeadProblem::Unsupported("FLAC in MP4")),
         b"ac-3" | b"ec-3" => return Err(HeadProblem::Unsupported("Dolby's AC-3")),
         b"enca" => return Err(HeadProblem::Unsupported("encrypted sound")),
-        _ => return Err(HeadProblem::Unsupported("a codec other than AAC and Opus in MP4")),
+        _ => {
+            let codec = "a codec other than AAC, Opus, FLAC, MP3 and samples that are not coded in MP4";
+            return described.pcm().ok_or(HeadProblem::Unsupported(codec));
+        }
     }
-    // QuickTime's descriptions of version 1 and 2 have more fields, and the box in another one.
-    let fields = match entry.get(8..10) {
-        Some([0, 1]) => 28 + 16,
-        Some([0, 2]) => 28 + 36,
-        _ => 28,
-    };
-    let inner = entry.get(fields..).ok_or(HeadProblem::Invalid)?;
-    if &kind == b"Opus" {
-        let form = OpusForm::read_box(find(inner, &[b"dOps"]).ok_or(HeadProblem::Invalid)?);
-        return form.map(Mp4Codec::Opus);
+    let content = |name: &[u8; 4]| find(described.inner, &[name]).ok_or(HeadProblem::Invalid);
+    match &described.kind {
+        b"Opus" => return OpusForm::read_box(content(b"dOps")?).map(PlacedForm::Opus),
+        b"fLaC" => {
+            let metadata = content(b"dfLa")?.get(4..).ok_or(HeadProblem::Invalid)?;
+            return Ok(PlacedForm::Flac([b"fLaC", metadata].concat()));
+        }
+        b".mp3" => return described.mp3().ok_or(HeadProblem::Invalid),
+        _ => {}
     }
-    let esds = find(inner, &[b"esds"]).or_else(|| find(inner, &[b"wave", b"esds"])).ok_or(HeadProblem::Invalid)?;
+    let esds = content(b"esds").or_else(|_| find(described.inner, &[b"wave", b"esds"]).ok_or(HeadProblem::Invalid))?;
     let (kind, config) = decoder_config(esds.get(4..).unwrap_or_default()).ok_or(HeadProblem::Invalid)?;
-    if kind != 0x40 {
-        return Err(HeadProblem::Unsupported("a codec other than MPEG-4's AAC in MP4"));
+    match kind {
+        0x40 => AacForm::read(config).map(PlacedForm::Aac),
+        0x69 | 0x6b => described.mp3().ok_or(HeadProblem::Invalid),
+        _ => Err(HeadProblem::Unsupported("a codec other than MPEG-4's AAC and MP3 in MP4")),
     }
-    AacForm::read(config).map(Mp4Codec::Aac)
 }
 
 /// Returns the frames of Opus of all packets by their durations.
@@ -278,32 +240,4 @@ fn gapless(moov: &[u8]) -> Option<u64> {
         let text = std::str::from_utf8(find(item, &[b"data"])?.get(8..)?).ok().filter(|_| name == b"iTunSMPB")?;
         u64::from_str_radix(text.split_whitespace().nth(1)?, 16).ok().filter(|frames| *frames < 1 << 14)
     })
-}
-
-impl<'b> Mp4Packets<'b> {
-    /// Returns where the next packet lies.
-    pub(super) fn place(&self) -> Result<Option<PlacedPacket>, MediaError> {
-        self.clone().next_place()
-    }
-
-    fn next_place(&mut self) -> Result<Option<PlacedPacket>, MediaError> {
-        if let Some(place) = self.tables.next()? {
-            return Ok(Some(place));
-        }
-        let place = self.fragments.get(self.next).copied();
-        self.next += usize::from(place.is_some());
-        Ok(place)
-    }
-
-    /// Returns the next packet.
-    pub(crate) fn next(&mut self) -> Result<Option<CodedPacket<'b>>, MediaError> {
-        let Some(PlacedPacket { offset, bytes }) = self.next_place()? else { return Ok(None) };
-        let place = usize::try_from(offset).ok();
-        let bytes = place.and_then(|place| self.file.get(place..place.checked_add(bytes as usize)?));
-        let bytes = bytes.ok_or(MediaError::Truncated { bytes: self.file.len() as u64, what: "a packet" })?;
-        let frames = if self.is_opus { opus_frames(bytes) } else { Some(PACKET_FRAMES) };
-        let problem = "a packet of Opus has no valid head";
-        let frames = frames.ok_or(MediaError::Malformed { byte: offset, problem })?;
-        Ok(Some(CodedPacket { bytes, frames }))
-    }
 }

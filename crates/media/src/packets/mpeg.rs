@@ -86,8 +86,13 @@ pub(crate) fn is_other_layer(bytes: &[u8]) -> bool {
 impl Mp3Form {
     /// Returns the number of frames in a packet.
     pub(crate) const fn packet_frames(self) -> u32 {
-        if self.is_mpeg_1 { 1152 } else { 576 }
+        mp3_frames(self.rate)
     }
+}
+
+/// Returns the number of frames in a packet: those of MPEG-1, whose rates are higher, have twice as many.
+pub(super) const fn mp3_frames(rate: u32) -> u32 {
+    if rate >= 32_000 { 1152 } else { 576 }
 }
 
 impl XingHead {

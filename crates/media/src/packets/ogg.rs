@@ -2,11 +2,16 @@
 
 use super::{
     CodedPacket,
+    joined::{JoinedPackets, JoinedPart},
     ogg_checksum::checksum,
     opus::{INVALID_HEAD, OpusForm, RATE, opus_frames},
-    vorbis::VorbisBlocks,
+    vorbis::{VorbisBlocks, rate_and_channels},
 };
-use crate::{MediaError, SoundCodec, Track, input::Input};
+use crate::{MediaError, SoundCodec, SoundContainer, Track, flac::stream_info, input::Input};
+
+/// The first bytes of a stream of FLAC, before its version, the number of its packets of metadata, the marker of FLAC and STREAMINFO.
+pub(super) const FLAC_HEAD: &[u8] = b"\x7fFLAC";
+const FLAC_HEAD_BYTES: usize = FLAC_HEAD.len() + 2 + 2;
 
 /// More streams that begin than any program puts into one file.
 const MAX_STREAMS: u32 = 64;
@@ -15,9 +20,9 @@ const MAX_PACKET_BYTES: usize = 125_829_120;
 /// Bytes of a page before the lengths of its segments.
 const HEADER_BYTES: usize = 27;
 
-pub(super) const CONTINUES: u8 = 1;
-pub(super) const BEGINS: u8 = 2;
-pub(super) const ENDS: u8 = 4;
+const CONTINUES: u8 = 1;
+const BEGINS: u8 = 2;
+const ENDS: u8 = 4;
 
 /// Finds the first stream of sound among those that begin a file.
 #[derive(Clone, Debug, Default)]
@@ -44,6 +49,7 @@ struct OggPage<'b> {
 pub(crate) enum OggContent {
     /// Packets before those of sound.
     Headers,
+    Flac,
     Vorbis(VorbisBlocks),
     Opus,
 }
@@ -88,23 +94,24 @@ impl OggHead {
             let page = OggPage::read(page).map_err(|problem| input.malformed(problem))?.0;
             if page.flags & BEGINS == 0 || self.streams == MAX_STREAMS {
                 let what = self.first.unwrap_or("no stream");
-                return Err(MediaError::Unsupported { what: format!("{what} in Ogg, and no Vorbis or Opus") });
+                return Err(MediaError::Unsupported { what: format!("{what} in Ogg, and no Vorbis, Opus or FLAC") });
             }
-            let track = |codec, rate, channels| {
-                let data = 0..input.file_bytes();
-                Ok(Some(Track { codec, rate, channels, frames: None, data }))
-            };
+            let (container, data) = (SoundContainer::Ogg, 0..input.file_bytes());
             match page.body {
-                [1, b'v', b'o', b'r', b'b', b'i', b's', _, _, _, _, channels, rate @ ..] => {
-                    let rate = rate.first_chunk().map_or(0, |rate| u32::from_le_bytes(*rate));
-                    if rate == 0 || *channels == 0 {
-                        return Err(input.malformed("the head of Vorbis has no sample rate or no channels"));
-                    }
-                    return track(SoundCodec::Vorbis, rate, u16::from(*channels));
+                body if body.starts_with(b"\x01vorbis") => {
+                    let read = rate_and_channels(body).map_err(|problem| input.malformed(problem));
+                    let (rate, channels) = read?;
+                    let codec = SoundCodec::Vorbis;
+                    return Ok(Some(Track { codec, container, rate, channels, frames: None, data }));
+                }
+                body if body.starts_with(FLAC_HEAD) => {
+                    let head = body.get(FLAC_HEAD_BYTES..).unwrap_or_default();
+                    return Ok(Some(Track { container, data, ..stream_info(head, input.at())? }));
                 }
                 body if body.starts_with(b"OpusHead") => {
                     let form = OpusForm::read(body).map_err(|problem| problem.error(input.at(), INVALID_HEAD))?;
-                    return track(SoundCodec::Opus, RATE, form.channels.into());
+                    let (codec, channels) = (SoundCodec::Opus, form.channels.into());
+                    return Ok(Some(Track { codec, container, rate: RATE, channels, frames: None, data }));
                 }
                 body => _ = self.first.get_or_insert(content_of(body)),
             }
@@ -119,13 +126,8 @@ const PAGE: &str = "a page of Ogg";
 
 /// Returns the name of a stream's content.
 fn content_of(packet: &[u8]) -> &'static str {
-    const CONTENTS: [(&[u8], &str); 5] = [
-        (b"\x7fFLAC", "FLAC"),
-        (b"Speex   ", "Speex"),
-        (b"\x80theora", "Theora"),
-        (b"fishead\0", "a skeleton"),
-        (b"\x80kate", "Kate"),
-    ];
+    const CONTENTS: [(&[u8], &str); 4] =
+        [(b"Speex   ", "Speex"), (b"\x80theora", "Theora"), (b"fishead\0", "a skeleton"), (b"\x80kate", "Kate")];
     CONTENTS.iter().find(|(begins, _)| packet.starts_with(begins)).map_or("an unknown stream", |(_, name)| name)
 }
 
@@ -297,6 +299,22 @@ impl<'b> OggPackets<'b> {
         }
     }
 
+    /// Returns all packets of FLAC end to end.
+    pub(super) fn join(mut self) -> Result<JoinedPackets, MediaError> {
+        let (mut joined, mut buffer) = (JoinedPackets::default(), Vec::new());
+        loop {
+            let begins = self.page_of_next().map(|page| page as u64);
+            let Some(packet) = self.next(&mut buffer)? else { return Ok(joined) };
+            // The first byte of metadata tells their kind, which is another one.
+            if packet.bytes.first() != Some(&0xff) {
+                continue;
+            }
+            self.content = OggContent::Flac;
+            joined.bytes.extend_from_slice(packet.bytes);
+            joined.parts.push(JoinedPart { begins, end: self.next_page as u64, bytes: packet.bytes.len() });
+        }
+    }
+
     /// Returns the place of the next page.
     pub(crate) const fn at(&self) -> usize {
         self.next_page
@@ -307,7 +325,8 @@ impl OggContent {
     /// Returns the number of frames that are decoded of the next packet; `None` if it is no sound.
     fn frames(&mut self, packet: &[u8]) -> Result<Option<u32>, &'static str> {
         match self {
-            Self::Headers => Ok(Some(0)),
+            // The frames of FLAC are counted elsewhere.
+            Self::Headers | Self::Flac => Ok(Some(0)),
             Self::Vorbis(blocks) => blocks.frames(packet),
             Self::Opus => Ok(opus_frames(packet)),
         }

@@ -6,13 +6,13 @@ use super::{
     AAC_PLAN, CodecSetup, OPUS_PLAN, OpusForm, PacketPlan, PacketReader, PacketTable, Packets,
     aac::AacForm,
     adts::AdtsPackets,
-    listed::ListedPackets,
     mp3::Mp3Packets,
     ogg::{OggContent, OggPackets},
+    placed::{PacketContent, PlacedPackets},
     vorbis::VorbisBlocks,
 };
 use crate::{
-    MediaError, SoundCodec, Track,
+    MediaError, SoundCodec, SoundContainer, Track,
     video::{decode_number, encode_number},
 };
 
@@ -88,7 +88,7 @@ impl PacketFacts {
                 plan = PacketPlan { roll: number()?, restart: None };
                 CodecSetup::Mp3
             }
-            SoundCodec::Aac | SoundCodec::AacInMp4 => CodecSetup::Aac(AacForm { rate: *rate, channels: *channels }),
+            SoundCodec::Aac => CodecSetup::Aac(AacForm { rate: *rate, channels: *channels }),
             SoundCodec::Vorbis => {
                 let read = VorbisBlocks::of_numbers([number()?, number()?, number()?, number()?])?;
                 let headers = usize::try_from(number()?).ok()?;
@@ -96,7 +96,7 @@ impl PacketFacts {
                 blocks = Some(read);
                 CodecSetup::Vorbis(bytes.split_off(..headers)?.to_vec())
             }
-            SoundCodec::Opus | SoundCodec::OpusInMp4 => {
+            SoundCodec::Opus => {
                 plan = OPUS_PLAN;
                 CodecSetup::Opus(OpusForm::of_bytes(bytes.split_off(..OpusForm::BYTES)?.first_chunk()?)?)
             }
@@ -106,22 +106,27 @@ impl PacketFacts {
 }
 
 impl<'b> PacketTable<'b> {
-    /// Returns what is kept of the packets of a track: stretches of at least `least` frames, those of MP4 of one packet each. `None`
-    /// if a part of them could not be read as it is in the whole: other bytes lie between packets, or these begin anywhere in pages.
+    /// Returns what is kept of the packets of a track: stretches of at least `least` frames, those of MP4 and Matroska of one packet each. `None`
+    /// if a part of them could not be read as it is in the whole: other bytes lie between packets, these begin anywhere in pages, or their first bytes were left out.
     pub(crate) fn stretches(
         &self,
         track: &Track,
         least: u64,
     ) -> Result<Option<(PacketFacts, Vec<PacketStretch>)>, MediaError> {
         let mut reader = self.marks[0].clone();
+        if let Packets::Placed(packets) = &reader.packets
+            && !packets.are_whole()
+        {
+            return Ok(None);
+        }
         let blocks = reader.blocks();
         let mut begun: Vec<(u64, u64, bool)> = Vec::new();
         let mut stretches = Vec::new();
         let (mut buffer, mut longest) = (Vec::new(), 0);
         loop {
+            let follows_long = reader.blocks().is_some_and(|blocks| blocks.follows_long());
             let is_due = begun.last().is_none_or(|(_, frame, _)| reader.frame >= frame + least);
             if is_due && let Some(byte) = reader.begins_at(track) {
-                let follows_long = reader.blocks().is_some_and(|blocks| blocks.follows_long());
                 begun.push((byte, reader.frame, follows_long));
             }
             let (before, frame) = (reader.at(), reader.frame);
@@ -129,9 +134,9 @@ impl<'b> PacketTable<'b> {
             let Some(packet) = reader.next(&mut buffer)? else { break };
             longest = longest.max(packet.frames);
             let bytes = packet.bytes.len();
-            if let Some((byte, bytes)) = place {
-                let frames = packet.frames.into();
-                stretches.push(PacketStretch { byte, bytes, frame, frames, follows_long: false });
+            if let Some(Range { start, end }) = place {
+                let (bytes, frames) = (end - start, packet.frames.into());
+                stretches.push(PacketStretch { byte: start, bytes, frame, frames, follows_long });
             }
             if !reader.packet_began_at(before, bytes) {
                 return Ok(None);
@@ -151,26 +156,28 @@ impl<'b> PacketTable<'b> {
 
     /// Takes a part of a file's packets that begins with a stretch; `None` if no packet begins there.
     pub(crate) fn of_part(
-        codec: SoundCodec,
+        (codec, container): (SoundCodec, SoundContainer),
         facts: PacketFacts,
         (frame, follows_long): (u64, bool),
         ExcerptBytes { bytes, lengths }: ExcerptBytes<'b>,
     ) -> Option<Self> {
         let PacketFacts { part, plan, setup, blocks, .. } = facts;
-        let packets = match codec {
-            SoundCodec::Pcm(_) | SoundCodec::Flac(_) => return None,
-            SoundCodec::Mp3 => Packets::Mp3(Mp3Packets::of_part(bytes)?),
-            SoundCodec::Aac => Packets::Adts(AdtsPackets::open(bytes).ok()?.0),
-            SoundCodec::Vorbis => {
-                let blocks = blocks?;
-                let content = OggContent::Vorbis(if frame == 0 { blocks } else { blocks.behind(follows_long) });
-                Packets::Ogg(OggPackets::of_part(bytes, content)?)
+        let blocks = blocks.map(|blocks| if frame == 0 { blocks } else { blocks.behind(follows_long) });
+        let placed = |content| Packets::Placed(PlacedPackets::of_lengths(bytes, lengths, content));
+        let packets = match (codec, container) {
+            (SoundCodec::Pcm(_) | SoundCodec::Flac(_), _) => return None,
+            (SoundCodec::Mp3, SoundContainer::Plain) => Packets::Mp3(Mp3Packets::of_part(bytes)?),
+            (SoundCodec::Aac, SoundContainer::Plain) => Packets::Adts(AdtsPackets::open(bytes).ok()?.0),
+            (SoundCodec::Vorbis, SoundContainer::Ogg) => {
+                Packets::Ogg(OggPackets::of_part(bytes, OggContent::Vorbis(blocks?))?)
             }
-            SoundCodec::Opus => Packets::Ogg(OggPackets::of_part(bytes, OggContent::Opus)?),
-            SoundCodec::AacInMp4 => Packets::Listed(ListedPackets::new(bytes, lengths, false)),
-            SoundCodec::OpusInMp4 => Packets::Listed(ListedPackets::new(bytes, lengths, true)),
+            (SoundCodec::Opus, SoundContainer::Ogg) => Packets::Ogg(OggPackets::of_part(bytes, OggContent::Opus)?),
+            (SoundCodec::Mp3, _) => placed(PacketContent::Mp3),
+            (SoundCodec::Aac, _) => placed(PacketContent::Aac),
+            (SoundCodec::Vorbis, _) => placed(PacketContent::Vorbis(blocks?)),
+            (SoundCodec::Opus, _) => placed(PacketContent::Opus),
         };
-        Some(Self { marks: vec![PacketReader { packets, frame }], plan, setup, part })
+        Some(Self { marks: vec![PacketReader { packets, frame, last_frames: 0 }], plan, setup, part })
     }
 }
 
@@ -187,16 +194,16 @@ impl PacketReader<'_> {
     fn begins_at(&self, track: &Track) -> Option<u64> {
         let place = match &self.packets {
             Packets::Ogg(packets) => packets.page_of_next(),
-            Packets::Mp3(_) | Packets::Adts(_) | Packets::Listed(_) => Some(self.at()),
-            Packets::Mp4(_) => None,
+            Packets::Mp3(_) | Packets::Adts(_) => Some(self.at()),
+            Packets::Placed(_) => None,
         };
         place.map(|place| track.data.start + place as u64)
     }
 
-    /// Returns where the next packet lies in the file, and its bytes, if tables say that.
-    fn place(&self) -> Result<Option<(u64, u64)>, MediaError> {
-        let Packets::Mp4(packets) = &self.packets else { return Ok(None) };
-        Ok(packets.place()?.map(|place| (place.offset, place.bytes.into())))
+    /// Returns where the next packet lies in the file, if its container says that.
+    fn place(&self) -> Result<Option<Range<u64>>, MediaError> {
+        let Packets::Placed(packets) = &self.packets else { return Ok(None) };
+        packets.place()
     }
 
     /// Returns whether a packet of so many bytes, which was just read, began at this place, where packets have no more than their bytes.
@@ -207,7 +214,8 @@ impl PacketReader<'_> {
     /// Returns the blocks of Vorbis, before the next packet.
     const fn blocks(&self) -> Option<VorbisBlocks> {
         match &self.packets {
-            Packets::Ogg(OggPackets { content: OggContent::Vorbis(blocks), .. }) => Some(*blocks),
+            Packets::Ogg(OggPackets { content: OggContent::Vorbis(blocks), .. })
+            | Packets::Placed(PlacedPackets { content: PacketContent::Vorbis(blocks), .. }) => Some(*blocks),
             _ => None,
         }
     }

@@ -1,6 +1,7 @@
 //! Vorbis, as its specification has it: the blocks of packets, whose lengths the setup tells. All but lengths is passed.
 
 use super::PacketPlan;
+use crate::MediaError;
 
 /// The lengths of blocks, from which those of packets follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,6 +54,20 @@ impl VorbisBlocks {
         Ok(Self { sizes, long_modes: setup.long_modes, modes: setup.modes, previous: None, is_misread })
     }
 
+    /// Reads the same of a sound that is decoded.
+    ///
+    /// # Errors
+    /// If they are not valid, or Symphonia's decoder would make wrong samples.
+    pub(super) fn read_whole(identification: &[u8], packet: &mut [u8]) -> Result<Self, MediaError> {
+        let blocks = Self::read(identification, packet);
+        let blocks = blocks.map_err(|problem| MediaError::Malformed { byte: 0, problem })?;
+        if blocks.is_misread {
+            let what = "Vorbis with several channels that are not coupled".to_owned();
+            return Err(MediaError::Unsupported { what });
+        }
+        Ok(blocks)
+    }
+
     /// Returns how packets are decoded: that of a frame, and the packet before it.
     pub(super) fn plan(&self) -> PacketPlan {
         PacketPlan { roll: u64::from(self.sizes[1] / 2), restart: None }
@@ -92,6 +107,19 @@ impl VorbisBlocks {
         Ok(Some(previous.map_or(0, |previous| previous / 4 + block / 4)))
     }
 }
+
+/// Returns the rate and the channels of a stream, of its first packet.
+pub(super) fn rate_and_channels(identification: &[u8]) -> Result<(u32, u16), &'static str> {
+    match identification {
+        [1, b'v', b'o', b'r', b'b', b'i', b's', _, _, _, _, channels, rate @ ..] if *channels > 0 => {
+            let rate = rate.first_chunk().map_or(0, |rate| u32::from_le_bytes(*rate));
+            if rate == 0 { Err(NO_RATE) } else { Ok((rate, u16::from(*channels))) }
+        }
+        _ => Err(NO_RATE),
+    }
+}
+
+const NO_RATE: &str = "the head of Vorbis has no sample rate or no channels";
 
 /// Returns the bits that a number takes.
 const fn bits_of(number: u32) -> u32 {

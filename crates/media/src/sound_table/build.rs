@@ -2,9 +2,10 @@
 
 use super::{SoundCoding, SoundFacts};
 use crate::{
-    HeadReader, MediaError, SoundCodec, Track, VideoPacket, encode_video_table,
+    MediaError, SoundCodec, SoundContainer, Track, VideoPacket, encode_video_table,
     flac::{PacketPlace, PacketSearch},
-    packets::{PacketStretch, PacketTable},
+    head::read_track,
+    packets::{JoinedPackets, PacketStretch, PacketTable},
     video::encode_number,
 };
 
@@ -12,10 +13,10 @@ use crate::{
 /// when lowered, more bytes are read before and behind a segment.
 const STRETCHES_PER_SECOND: u32 = 4;
 
-/// Makes the table of a sound whose samples lie side by side, from its head alone; `None` if it is of another codec.
+/// Makes the table of a sound whose samples lie side by side, from its head alone; `None` if they do not.
 #[must_use]
 pub fn encode_pcm_table(track: &Track) -> Option<Vec<u8>> {
-    let SoundCodec::Pcm(sample) = track.codec else { return None };
+    let (SoundCodec::Pcm(sample), SoundContainer::Plain) = (track.codec, track.container) else { return None };
     let facts = SoundFacts { track: track.clone(), coding: SoundCoding::Pcm(sample) };
     encode(&facts, &[])
 }
@@ -26,26 +27,47 @@ pub fn encode_pcm_table(track: &Track) -> Option<Vec<u8>> {
 /// # Errors
 /// As [`Sound::open`](crate::Sound::open).
 pub fn encode_sound_table(bytes: &[u8]) -> Result<Option<Vec<u8>>, MediaError> {
-    let mut reader = HeadReader::new(bytes.len() as u64);
-    let track = loop {
-        let start = usize::try_from(reader.wants().start).unwrap_or(bytes.len());
-        if let Some(track) = reader.read(bytes.get(start..).unwrap_or_default())? {
-            break track;
-        }
-    };
+    let track = read_track(bytes)?;
     let least = u64::from(track.rate / STRETCHES_PER_SECOND);
+    if let Some(table) = encode_pcm_table(&track) {
+        return Ok(Some(table));
+    }
+    let joined = JoinedPackets::of_file(bytes, &track)?;
     let (facts, stretches) = match track.codec {
-        SoundCodec::Pcm(_) => return Ok(encode_pcm_table(&track)),
+        SoundCodec::Pcm(sample) => {
+            let frame_bytes = usize::from(track.channels) * sample.bytes() as usize;
+            let Some(joined) = joined else { return Ok(None) };
+            if joined.parts.iter().any(|part| !part.bytes.is_multiple_of(frame_bytes)) {
+                return Ok(None);
+            }
+            let frames = joined.parts.iter().map(|part| (part.bytes / frame_bytes) as u64);
+            let all = Some((joined.bytes.len() / frame_bytes) as u64);
+            let Some(stretches) = joined.stretches(frames, least) else { return Ok(None) };
+            (SoundFacts { track: Track { frames: all, ..track }, coding: SoundCoding::Pcm(sample) }, stretches)
+        }
         SoundCodec::Flac(stream) => {
             let place = |byte: u64| usize::try_from(byte).unwrap_or(usize::MAX);
-            let data = bytes.get(place(track.data.start)..place(track.data.end)).unwrap_or_default();
+            let data = match &joined {
+                Some(joined) => &joined.bytes[..],
+                None => bytes.get(place(track.data.start)..place(track.data.end)).unwrap_or_default(),
+            };
             let Ok(search) = PacketSearch::new(data, &track, stream) else { return Ok(None) };
             let Some(packets) = search.all() else { return Ok(None) };
-            let stretches = stretches_of_flac(&packets, track.data.start, least);
-            let frames = stretches.last().map_or(0, |last| last.frame + last.frames);
+            let frames = packets.last().map_or(0, |(last, _)| last.start + u64::from(last.frames));
             if track.frames.is_some_and(|told| told != frames) {
                 return Ok(None);
             }
+            let stretches = match &joined {
+                Some(joined) => {
+                    // Each part is a packet.
+                    if !joined.parts.iter().map(|part| part.bytes).eq(packets.iter().map(|(_, bytes)| *bytes)) {
+                        return Ok(None);
+                    }
+                    joined.stretches(packets.iter().map(|(place, _)| place.frames.into()), least)
+                }
+                None => Some(stretches_of_flac(&packets, track.data.start, least)),
+            };
+            let Some(stretches) = stretches else { return Ok(None) };
             let coding = SoundCoding::Flac { frames_each: search.frames_each() };
             (SoundFacts { track: Track { frames: Some(frames), ..track.clone() }, coding }, stretches)
         }

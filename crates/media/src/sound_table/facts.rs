@@ -3,14 +3,14 @@
 use std::ops::Range;
 
 use crate::{
-    FlacStream, MediaError, PcmSample, SoundCodec, Track,
+    FlacStream, MediaError, PcmSample, SoundCodec, SoundContainer, Track,
     packets::PacketFacts,
     video::{decode_number, encode_number},
 };
 
-const VERSION: u64 = 1;
-/// The forms of samples, by their numbers in a table.
-const PCM: [PcmSample; 8] = [
+const VERSION: u64 = 2;
+/// The forms of samples, by their numbers in a table from [`FIRST_PCM`] on.
+const PCM: [PcmSample; 14] = [
     PcmSample::U8,
     PcmSample::I16,
     PcmSample::I24,
@@ -19,18 +19,21 @@ const PCM: [PcmSample; 8] = [
     PcmSample::F64,
     PcmSample::ALaw,
     PcmSample::MuLaw,
+    PcmSample::I8,
+    PcmSample::I16Be,
+    PcmSample::I24Be,
+    PcmSample::I32Be,
+    PcmSample::F32Be,
+    PcmSample::F64Be,
 ];
-/// The codecs of packets, by their numbers behind those.
-const CODECS: [SoundCodec; 6] = [
-    SoundCodec::Mp3,
-    SoundCodec::Vorbis,
-    SoundCodec::Opus,
-    SoundCodec::Aac,
-    SoundCodec::AacInMp4,
-    SoundCodec::OpusInMp4,
-];
-const FLAC: u64 = 8;
-const FIRST_CODEC: usize = 9;
+/// The codecs of packets, by their numbers behind that of FLAC.
+const CODECS: [SoundCodec; 4] = [SoundCodec::Mp3, SoundCodec::Vorbis, SoundCodec::Opus, SoundCodec::Aac];
+const FLAC: u64 = 0;
+const FIRST_CODEC: usize = 1;
+const FIRST_PCM: usize = 16;
+/// The containers, by their numbers.
+const CONTAINERS: [SoundContainer; 4] =
+    [SoundContainer::Plain, SoundContainer::Ogg, SoundContainer::Mp4, SoundContainer::Matroska];
 /// The most channels of a sound, and the most frames of a packet of FLAC.
 const MAX_CHANNELS: u16 = 1024;
 const MAX_PACKET_FRAMES: u32 = 1 << 16;
@@ -80,15 +83,16 @@ impl SoundFacts {
     }
 
     pub(crate) fn encode(&self) -> Vec<u8> {
-        let Track { codec, rate, channels, frames, data } = &self.track;
+        let Track { codec, container, rate, channels, frames, data } = &self.track;
         let number = match codec {
-            SoundCodec::Pcm(sample) => PCM.iter().position(|known| known == sample).map(|nth| nth as u64),
+            SoundCodec::Pcm(sample) => PCM.iter().position(|known| known == sample).map(|nth| (FIRST_PCM + nth) as u64),
             SoundCodec::Flac(_) => Some(FLAC),
             codec => CODECS.iter().position(|known| known == codec).map(|nth| (FIRST_CODEC + nth) as u64),
         };
         let number = number.expect("each form of samples and each codec is in a table");
-        let of_track =
-            [VERSION, number, (*rate).into(), (*channels).into(), frames.unwrap_or_default(), data.start, data.end];
+        let container = CONTAINERS.iter().position(|known| known == container).expect("all are there") as u64;
+        let [frames, rate, channels] = [frames.unwrap_or_default(), (*rate).into(), (*channels).into()];
+        let of_track = [VERSION, number, container, rate, channels, frames, data.start, data.end];
         let mut bytes = Vec::new();
         let mut append = |numbers: &[u64]| numbers.iter().for_each(|number| encode_number(*number, &mut bytes));
         append(&of_track);
@@ -112,17 +116,20 @@ impl SoundFacts {
 
     fn read_valid(bytes: &mut &[u8]) -> Option<Self> {
         let mut number = || decode_number(bytes);
-        let (version, codec, rate, channels, frames) = (number()?, number()?, number()?, number()?, number()?);
+        let (version, codec, container) = (number()?, number()?, usize::try_from(number()?).ok()?);
+        let (rate, channels, frames) = (number()?, number()?, number()?);
         let data = number()?..number()?;
         let (rate, channels) = (u32::try_from(rate).ok()?, u16::try_from(channels).ok()?);
         if version != VERSION || rate == 0 || !(1..=MAX_CHANNELS).contains(&channels) || data.start > data.end {
             return None;
         }
-        let mut track = Track { codec: SoundCodec::Mp3, rate, channels, frames: Some(frames), data };
+        let container = *CONTAINERS.get(container)?;
+        let mut track = Track { codec: SoundCodec::Mp3, container, rate, channels, frames: Some(frames), data };
         let coding = match usize::try_from(codec).ok()? {
-            nth if nth < PCM.len() => {
-                track.codec = SoundCodec::Pcm(PCM[nth]);
-                SoundCoding::Pcm(PCM[nth])
+            nth if nth >= FIRST_PCM => {
+                let sample = *PCM.get(nth - FIRST_PCM)?;
+                track.codec = SoundCodec::Pcm(sample);
+                SoundCoding::Pcm(sample)
             }
             _ if codec == FLAC => {
                 let bits = u8::try_from(number()?).ok().filter(|bits| (4..=24).contains(bits))?;

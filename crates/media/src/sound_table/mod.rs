@@ -11,10 +11,10 @@ pub(crate) use excerpt::SoundExcerpt;
 pub use excerpt::encode_sound_excerpt;
 pub(crate) use facts::{SoundCoding, SoundFacts};
 
-use crate::{MediaError, SoundCodec, Track, VideoPacket, VideoTable, video::decode_number};
+use crate::{MediaError, SoundContainer, Track, VideoPacket, VideoTable, video::decode_number};
 
-/// What is known of a long sound: its head, and where its packets lie, in stretches of a quarter of a second. Those of MP4, which do not
-/// tell their lengths, lie there one by one; samples that lie side by side need none.
+/// What is known of a long sound: its head, and where its packets lie, in stretches of a quarter of a second. Those of MP4 and Matroska,
+/// which do not tell their lengths, lie there one by one; samples that lie side by side need none.
 ///
 /// [`encode_sound_table`] makes a table: the length of the facts (a number in groups of 7 bits, the lowest first), the facts, and the
 /// stretches, as the packets of a [`VideoTable`] with frames as times.
@@ -98,7 +98,7 @@ impl<'b> SoundTable<'b> {
             return None;
         }
         let track = &self.facts.track;
-        if let SoundCoding::Pcm(sample) = self.facts.coding {
+        if let (SoundCoding::Pcm(sample), SoundContainer::Plain) = (&self.facts.coding, track.container) {
             let frame_bytes = u64::from(track.channels) * u64::from(sample.bytes());
             let place = |frame: u64| frame.checked_mul(frame_bytes)?.checked_add(track.data.start);
             let range = place(frames.start)?..place(frames.end).filter(|end| *end <= track.data.end)?;
@@ -112,13 +112,15 @@ impl<'b> SoundTable<'b> {
             follows_long: first.is_droppable,
             ..SoundSegment::default()
         };
+        let is_placed = matches!(track.container, SoundContainer::Mp4 | SoundContainer::Matroska);
+        let has_lengths = is_placed && matches!(self.facts.coding, SoundCoding::Packets(_));
         for VideoPacket { offset, bytes, .. } in stretches {
             let end = offset + u64::from(bytes);
             match segment.ranges.last_mut().filter(|last| last.end == offset) {
                 Some(last) => last.end = end,
                 None => segment.ranges.push(offset..end),
             }
-            if matches!(track.codec, SoundCodec::AacInMp4 | SoundCodec::OpusInMp4) {
+            if has_lengths {
                 segment.lengths.push(bytes);
             }
         }
@@ -134,10 +136,12 @@ impl<'b> SoundTable<'b> {
         let place = usize::try_from(place.start).ok()?..usize::try_from(place.end).ok()?;
         let read = self.places.read_blocks(blocks, self.bytes.get(place)?).ok()?;
         let stretches = read.packets();
-        // Of stretches that begin with the same frame, the first one has packets without frames.
         let from = stretches.partition_point(|stretch| stretch.pts < start);
         let from =
             if stretches.get(from).is_some_and(|stretch| stretch.pts == start) { from } else { from.checked_sub(1)? };
+        // Of stretches that begin with the same frame, the first one has packets without frames.
+        let first = stretches.get(from)?.pts;
+        let from = stretches.partition_point(|stretch| stretch.pts < first);
         let to = stretches.partition_point(|stretch| stretch.pts <= last);
         Some(stretches.get(from..to)?.to_vec())
     }

@@ -15,7 +15,7 @@ fn find(name: &[u8; 4]) -> usize {
 #[test]
 fn packets_in_fragments_have_the_samples_that_they_have_in_tables() {
     let (track, requests) = head(FRAGMENTS).unwrap();
-    assert_eq!((track.codec, track.rate, track.channels, requests), (SoundCodec::AacInMp4, 16_000, 2, 1));
+    assert_eq!((track.codec, track.rate, track.channels, requests), (SoundCodec::Aac, 16_000, 2, 1));
     assert_eq!(FRAGMENTS.windows(4).filter(|name| name == b"moof").count(), 4);
     assert!(all(FRAGMENTS).unwrap() == all(TABLES).unwrap());
 }

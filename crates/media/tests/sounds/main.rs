@@ -1,9 +1,11 @@
 //! Heads and samples of files that are made here, and of a FLAC file that `libsndfile` made. Python's tests compare with
 //! `libsndfile` on many more.
 
+mod containers;
 mod fragments;
 mod opus;
 mod packets;
+mod plain;
 mod tables;
 
 use spdl_media::{ChannelMix, HeadReader, MediaError, PcmSample, Sound, SoundCodec, SoundScratch, Track};
@@ -122,7 +124,10 @@ fn what_is_no_sound_that_can_be_decoded_is_named() {
     let data = chunk(b"data", &[0; 8]);
     let nan = [0.0_f32, f32::NAN].map(f32::to_le_bytes).concat();
     for (file, expected) in [
-        (b"IDs or not".to_vec(), "is no WAV, FLAC, MP3, Ogg, AAC or MP4 file: it begins with \"IDs or not\""),
+        (
+            b"IDs or not".to_vec(),
+            "is no WAV, AIFF, AU, CAF, FLAC, MP3, Ogg, AAC, MP4 or Matroska file: it begins with \"IDs or not\"",
+        ),
         (riff(&[format(0x11, 1, 8000, 4), data.clone()]), "has samples of 4 bits in the format 0x0011 (IMA ADPCM)"),
         (riff(&[format(1, 0, 8000, 16), data.clone()]), "the sound has no channels"),
         (riff(&[format(1, 1, 0, 16), data.clone()]), "the sample rate is 0 Hz"),

@@ -1,7 +1,7 @@
 //! The sound of videos: that of small files, and of files that are cut or damaged. Tests of the Python package compare more codecs with what
 //! `ffmpeg` was given.
 
-use spdl_media::{ChannelMix, MediaError, Sound, SoundScratch, VideoSound};
+use spdl_media::{ChannelMix, MediaError, Sound, SoundScratch, sound_begin_nanos};
 
 use super::read;
 
@@ -14,12 +14,12 @@ const RATE: u32 = 16_000;
 
 /// Returns the samples from the beginning of the video on.
 fn samples(file: &[u8]) -> Result<Vec<f32>, MediaError> {
-    let video = VideoSound::open(file)?;
+    let begin_nanos = sound_begin_nanos(file)?;
     let mut scratch = SoundScratch::default();
-    let sound = Sound::open(&video.file, &mut scratch)?;
+    let sound = Sound::open(file, &mut scratch)?;
     let mut samples = Vec::new();
     sound.decode(0..sound.frames(), ChannelMix::Keep, &mut scratch, |decoded| samples.extend_from_slice(decoded))?;
-    let late = i128::from(video.begin_nanos) * i128::from(RATE) / 1_000_000_000;
+    let late = i128::from(begin_nanos) * i128::from(RATE) / 1_000_000_000;
     match usize::try_from(late.unsigned_abs()).unwrap().min(1 << 20) {
         frames if late < 0 => drop(samples.drain(..frames.min(samples.len()))),
         frames => drop(samples.splice(..0, vec![0.0; frames])),
@@ -48,11 +48,11 @@ fn the_sound_of_a_video_is_heard_from_its_beginning_on() {
 #[test]
 fn a_video_without_sound_says_so() {
     for file in [TABLES, LIVE] {
-        assert_eq!(VideoSound::open(file), Err(MediaError::NoSound));
+        assert_eq!(sound_begin_nanos(file), Err(MediaError::NoSound));
     }
-    let error = VideoSound::open(b"no video at all").unwrap_err().to_string();
+    let error = sound_begin_nanos(b"no video at all").unwrap_err().to_string();
     assert!(error.starts_with("is no MP4, MOV, Matroska or WebM file: it begins with \"no video"), "{error}");
-    assert!(VideoSound::open(b"").is_err());
+    assert!(sound_begin_nanos(b"").is_err());
 }
 
 #[test]

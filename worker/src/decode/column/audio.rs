@@ -345,7 +345,7 @@ impl ColumnDecoder for AudioDecoder {
             resampling.map_err(|error| BadSampleProblem::Sound { field: field.to_owned(), problem: reason(error) })?;
         let read_bytes = taken.sound.bytes_of(&taken.part.source(resampling.as_ref()));
         record.note_unread(file_bytes.saturating_sub(read_bytes));
-        let copy_bytes = if file.is_copy { file.bytes.len() as u64 } else { 0 };
+        let copy_bytes = taken.sound.copy_bytes();
         let needed_bytes = copy_bytes + self.memory_bytes(&taken, resampling.as_ref(), &recordings, samples_bytes);
         let _permit = resources.memory.take(needed_bytes).map_err(|NeverFits { max_bytes }| {
             BadSampleProblem::SoundMemory { field: field.to_owned(), needed_bytes, max_bytes }

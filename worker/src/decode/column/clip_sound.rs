@@ -1,10 +1,10 @@
 //! The sound of a clip: what of the track of sound in a video's file is heard while the clip is shown.
 
-use std::{borrow::Cow, ops::Range};
+use std::ops::Range;
 
 use bytes::Bytes;
 use spdl_job::{Column, ColumnKind, VideoClip};
-use spdl_media::{MediaError, VideoSound};
+use spdl_media::sound_begin_nanos;
 use spdl_pixels::PictureLimits;
 
 use super::clip_times::sample_clip;
@@ -29,8 +29,6 @@ pub(super) fn followed_clip(follows: &str, columns: &[Column]) -> VideoClip {
 /// A file of sound, and when a clip begins and ends.
 pub(super) struct SoundFile {
     pub(super) bytes: Bytes,
-    /// Whether the bytes are a copy.
-    pub(super) is_copy: bool,
     /// Of the sound of a clip, when that begins and ends, in nanoseconds from the first frame of the sound on.
     pub(super) clip: Option<[i128; 2]>,
 }
@@ -52,25 +50,13 @@ impl SoundFile {
         of: (u64, SampleKey),
         (record, limits): (&SampleRecord<'_>, PictureLimits),
     ) -> Result<Self, BadSampleProblem> {
-        let Some(clip) = clip else {
-            if !VideoSound::is_matroska(&file) {
-                return Ok(Self { bytes: file, is_copy: false, clip: None });
-            }
-            return Self::of_video(field, &file, None);
-        };
+        let Some(clip) = clip else { return Ok(Self { bytes: file, clip: None }) };
         let clip = sample_clip(clip, record)?;
         let (taken, _) = TakenVideo::open(&clip, (field, &file), of, limits)?;
-        Self::of_video(field, &file, Some(taken.span_nanos()))
-    }
-
-    fn of_video(field: &str, file: &Bytes, clip: Option<[i128; 2]>) -> Result<Self, BadSampleProblem> {
-        let problem = |error: MediaError| BadSampleProblem::Sound { field: field.to_owned(), problem: reason(error) };
-        let VideoSound { file: sound, begin_nanos } = VideoSound::open(file).map_err(problem)?;
-        let clip = clip.map(|span| span.map(|time| time - i128::from(begin_nanos)));
-        Ok(match sound {
-            Cow::Borrowed(_) => Self { bytes: file.clone(), is_copy: false, clip },
-            Cow::Owned(copy) => Self { bytes: copy.into(), is_copy: true, clip },
-        })
+        let begin_nanos = sound_begin_nanos(&file)
+            .map_err(|error| BadSampleProblem::Sound { field: field.to_owned(), problem: reason(error) })?;
+        let clip = taken.span_nanos().map(|time| time - i128::from(begin_nanos));
+        Ok(Self { bytes: file, clip: Some(clip) })
     }
 }
 

@@ -205,7 +205,7 @@ fn what_a_column_cannot_hold_is_named_and_counted_by_its_kind() {
         ),
         (
             of("", b"hello"),
-            "is no WAV, FLAC, MP3, Ogg, AAC or MP4 file: it begins with \"hello\"",
+            "is no WAV, AIFF, AU, CAF, FLAC, MP3, Ogg, AAC, MP4 or Matroska file: it begins with \"hello\"",
             "is no sound that the column can hold",
         ),
         (of("", b""), "field `wav` is empty", "is empty"),

@@ -378,8 +378,8 @@ column_kinds! {
     global_lengths::GlobalLengths(GlobalLengthsColumn),
     /// A sound as samples.
     ///
-    /// - Field: a WAV file (also RF64, BW64 and Wave64; whole numbers of 8 to 32 bits, floats, A-law or mu-law), or a FLAC, MP3,
-    ///   Ogg (Vorbis or Opus), AAC (ADTS) or M4A file.
+    /// - Field: a WAV file (also RF64, BW64 and Wave64; whole numbers of 8 to 32 bits, floats, A-law or mu-law), or an AIFF, AU, CAF,
+    ///   FLAC, MP3, Ogg (Vorbis, Opus or FLAC), AAC (ADTS), MP4 (M4A) or Matroska file.
     /// - Result: the samples, those of full scale from -1 to 1 as `f32`, and from -32768 to 32767 as `i16`; or their `features`.
     /// - Shape: with `segment`, `[frames]`, or `[frames, channels]` with a number of channels; silence follows a shorter sound.
     ///   Otherwise a ragged column of rows of `[]`, or of `[channels]`. With `features`, rows are `[mels]`.

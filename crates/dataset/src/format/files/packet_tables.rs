@@ -1,7 +1,7 @@
 //! The tables of long sounds and videos, which say where each part of one lies: a worker then reads the bytes of a segment or a clip
 //! alone.
 //!
-//! Samples of WAV lie side by side, and the head of a file says where. Of other sounds all packets have to be found, which reads the
+//! Samples of WAV, AIFF, AU and CAF lie side by side, and the head of a file says where. Of other sounds all packets have to be found, which reads the
 //! whole file once; that is done where the rows of a table say that samples are parts of it. The tables of MP4 lie in one place, where a
 //! worker finds them; those of Matroska lie between the packets, and are found here.
 
@@ -12,7 +12,7 @@ use futures::{
     StreamExt, TryStreamExt,
     stream::{self, BoxStream},
 };
-use spdl_media::{HeadReader, SoundCodec, VideoReader, encode_pcm_table, encode_sound_table, encode_stored_video};
+use spdl_media::{HeadReader, VideoReader, encode_pcm_table, encode_sound_table, encode_stored_video};
 use spdl_shard::store::DatasetStore;
 
 use super::records::{is_sound_file, last_dot};
@@ -20,8 +20,8 @@ use crate::{DatasetError, Listing, format::footer_files::FooterFile};
 
 /// Files of at least this many bytes get a table. Shorter ones are read whole: a second request costs as much.
 pub(crate) const LONG_BYTES: u64 = 4 << 20;
-/// The extensions of videos whose tables lie between their packets.
-const MATROSKA: [&str; 2] = ["mkv", "webm"];
+/// The extensions of videos, and of sounds like them, whose tables lie between their packets.
+const MATROSKA: [&str; 3] = ["mkv", "webm", "mka"];
 /// Sounds of more bytes are not read whole when they are indexed, as they are in memory for that: 10 hours of FLAC of 16 kHz.
 pub(crate) const MAX_SOUND_BYTES: u64 = 1 << 30;
 /// Number of sounds that are read at once. When raised, indexing is faster from a store, and takes more memory.
@@ -140,8 +140,8 @@ async fn read_sound_table(file: &FooterFile, is_read_whole: bool) -> Result<Opti
             Err(_) => return Ok(None),
         }
     };
-    if matches!(track.codec, SoundCodec::Pcm(_)) {
-        return Ok(encode_pcm_table(&track).map(Bytes::from));
+    if let Some(table) = encode_pcm_table(&track) {
+        return Ok(Some(table.into()));
     }
     if !is_read_whole {
         return Ok(None);
