@@ -240,7 +240,7 @@ def test_sounds_in_other_containers_are_what_ffmpeg_decodes(tmp_path: pathlib.Pa
         [path] = tmp_path.glob(f"{key}.*")
         _, rate, near = kinds[path.name[2:]]
         decoder = ["-c:a", "libopus"] if "opus" in path.name else []
-        command = [ffmpeg, "-v", "error", *decoder, "-i", path, "-f", "f32le", "-"]
+        command = [ffmpeg, "-v", "error", *decoder, "-i", str(path), "-f", "f32le", "-"]
         raw = subprocess.run(command, check=True, capture_output=True, timeout=LIMIT_S)
         theirs = numpy.frombuffer(raw.stdout, "<f4").reshape(-1, int(path.name[0]))
         check(one, theirs, rate, near)
