@@ -113,6 +113,7 @@ async fn announce(connection: &Connection, listen: SocketAddr) {
         stages: Vec::new(),
         uptime_ms: 1,
         cpu_ns: 0,
+        sending_thread_ns: 0,
         store: Box::default(),
         cache: Default::default(),
         slow_object: None,

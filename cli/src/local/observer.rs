@@ -109,7 +109,7 @@ impl Observer {
             transport: Some(transport),
             slots,
             ready,
-            named_before: None,
+            ..RankWindow::default()
         };
         let totals = WorkerTotals { slow_object: slow_object.as_ref(), ..self.worker_totals(&stages) };
         let cores = self.resources.budget().cores;
@@ -133,6 +133,7 @@ impl Observer {
         WorkerTotals {
             stages,
             cpu_ns: stages.iter().map(|stage| stage.cpu_ns).sum(),
+            sending_thread_ns: 0,
             store: self.resources.store_stats(),
             cache: self.resources.cache_stats(),
             slow_object: None,

@@ -14,7 +14,7 @@ use spdl_control::{
     coordinators::Addresses,
     messages::{FromLeader, Session, StartReason, ToCoordinator},
 };
-use spdl_insight::Stall;
+use spdl_insight::{ReceiveStats, Stall};
 use spdl_job::layout::Layout;
 use spdl_wire::{home::Attach, spans};
 use tokio::{
@@ -141,6 +141,7 @@ impl SessionDriver {
                 input = self.inputs.recv() => self.take_in(input.expect("this task holds a sender")),
                 () = tokio::time::sleep_until(wake.unwrap_or(far)) => {
                     self.core.waited(self.clock.total_ms());
+                    self.core.note_received(self.received());
                     self.core.handle_timeout(self.now_ms());
                 }
             }
@@ -151,6 +152,14 @@ impl SessionDriver {
 
     fn now_ms(&self) -> u64 {
         u64::try_from(self.epoch.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    fn received(&self) -> ReceiveStats {
+        ReceiveStats {
+            connections: u32::try_from(self.endpoints.len()).unwrap_or(u32::MAX),
+            bytes: self.receive.stats(std::time::Instant::now()).bytes,
+            thread_ns: self.receive.read_busiest_thread(),
+        }
     }
 
     fn take_in(&mut self, input: DriverInput) {

@@ -4,7 +4,7 @@ use std::{collections::VecDeque, time::Duration};
 
 use crate::cluster::{
     LONG, TestCluster,
-    coordinator::TestCoordinator,
+    coordinator::{CoordinatorRecord, TestCoordinator},
     home::{HomeScript, ScriptedHome, Then},
     job, take,
 };
@@ -13,7 +13,7 @@ use spdl_control::{
     client::{AllowedTransports, RankError},
     messages::{Refusal, RunName, Start},
 };
-use spdl_insight::{Stall, Transport};
+use spdl_insight::{ReceiveStats, Stall, Transport};
 use spdl_order::Receipt;
 use spdl_types::{Fingerprint, Position, SessionId, Stage};
 
@@ -265,6 +265,26 @@ async fn heartbeats_and_the_last_message_carry_what_the_trainer_has_taken() {
     let leave = coordinator.record.wait("the leave", |record| record.leaves.pop()).await;
     assert_eq!((leave.acknowledged, leave.receipt), (Position::new(0, 24), receipt));
     home.script.wait("the end", |script| (script.gone == 1).then_some(())).await;
+}
+
+#[tokio::test]
+async fn heartbeats_carry_what_came_over_quic_and_the_cpu_time_of_the_thread_that_received_it() {
+    let cluster = TestCluster::new();
+    let home = ScriptedHome::start(&cluster, 1, HomeScript::default());
+    let coordinator = TestCoordinator::start(&cluster, 1, vec![home.home.clone()]);
+    let client = cluster.client(coordinator.address).transports(AllowedTransports::Quic);
+    let mut client = client.connect(0, 1).await.unwrap();
+    take(&mut client, 1, |_| ()).await;
+    let more_than = async |before: ReceiveStats| {
+        let is_more = |now: &ReceiveStats| now.bytes > before.bytes && now.thread_ns > before.thread_ns;
+        let found =
+            |record: &mut CoordinatorRecord| record.heartbeats.iter().map(|heartbeat| heartbeat.received).find(is_more);
+        coordinator.record.wait("a heartbeat with more bytes and CPU time", found).await
+    };
+    let first = more_than(ReceiveStats::default()).await;
+    take(&mut client, 3, |_| ()).await;
+    let later = more_than(first).await;
+    assert!(first.connections == 1 && later.connections == 1, "{first:?} {later:?}");
 }
 
 #[tokio::test]

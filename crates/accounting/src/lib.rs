@@ -1,6 +1,7 @@
 //! Counts what a stage does: items, bytes, failures, how long an item takes, and where the time of its units goes. The
 //! counts are lock-free, and nothing is allocated per item. The callers of [`StageCounters`] pass times and durations.
 
+mod busiest_thread;
 mod units;
 
 use std::{
@@ -13,6 +14,9 @@ use std::{
 
 use spdl_types::{Stage, StageStats, histogram::DurationHistogram};
 
+use busiest_thread::BusiestThread;
+
+pub use busiest_thread::thread_cpu_ns;
 pub use units::{Recording, StageUnits, UnitGroup, UnitInterval, UnitState, UnitTimes};
 
 /// The counters of one stage, shared by all its units.
@@ -23,6 +27,7 @@ pub struct StageCounters {
     bytes: AtomicU64,
     failures: AtomicU64,
     cpu_ns: AtomicU64,
+    threads: BusiestThread,
     durations: DurationHistogram,
     units: Arc<StageUnits>,
 }
@@ -37,6 +42,7 @@ impl StageCounters {
             bytes: AtomicU64::new(0),
             failures: AtomicU64::new(0),
             cpu_ns: AtomicU64::new(0),
+            threads: BusiestThread::default(),
             durations: DurationHistogram::default(),
             units: Arc::default(),
         }
@@ -86,6 +92,18 @@ impl StageCounters {
     /// Adds CPU time.
     pub fn add_cpu(&self, cpu: Duration) {
         self.cpu_ns.fetch_add(nanoseconds(cpu), Relaxed);
+    }
+
+    /// Notes the CPU time of the calling thread, which does some of the work of the stage beside other work.
+    pub fn note_thread(&self) {
+        self.threads.note();
+    }
+
+    /// Returns the CPU time, in nanoseconds, of the busiest of the threads that called [`note_thread`](Self::note_thread): what it used between
+    /// two calls of this function, summed over all calls. Meant for one reader.
+    #[must_use]
+    pub fn read_busiest_thread(&self) -> u64 {
+        self.threads.read()
     }
 
     /// Returns the durations of the items that did not fail.

@@ -46,6 +46,7 @@ pub fn worker_heartbeat() -> WorkerHeartbeat {
         stages: vec![StageStats { items: 1 << 40, ..StageStats::new(Stage::Decode) }; 8],
         uptime_ms: 1 << 30,
         cpu_ns: 1 << 40,
+        sending_thread_ns: 1 << 30,
         store: Default::default(),
         cache: Default::default(),
         slow_object: None,

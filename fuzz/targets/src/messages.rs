@@ -14,7 +14,7 @@ use spdl_control::{
     trace::*,
 };
 use spdl_insight::{
-    CacheStats, Measured, RankWindow, SlowObject, Stall, Transport, WorkerWindow,
+    CacheStats, Measured, RankWindow, ReceiveStats, SlowObject, Stall, Transport, WorkerWindow,
     tuning::{Tunable, TunedValue, TuningChange, TuningStatus},
 };
 use spdl_order::{BlendStage, Receipt, RedactedSamples, Redaction};
@@ -139,6 +139,7 @@ fn rank_heartbeat() -> RankHeartbeat {
         unreachable: Some(WorkerId(7)),
         waited_ms: 2,
         transport: Some(Transport::Quic),
+        received: ReceiveStats { connections: 2, bytes: 5_000, thread_ns: 1_000_000 },
         handed: Position::new(0, 16),
         fingerprint: Fingerprint(3),
         promise: Some(JobHold { change: Fingerprint(7), from: 96 }),
@@ -209,6 +210,7 @@ pub(crate) fn requests() -> Vec<ToCoordinator> {
             stages,
             uptime_ms: 9_000,
             cpu_ns: 4_000_000_000,
+            sending_thread_ns: 1_000_000_000,
             store: Box::default(),
             cache: CacheStats::default(),
             slow_object: Some(Box::new(SlowObject {
@@ -221,7 +223,7 @@ pub(crate) fn requests() -> Vec<ToCoordinator> {
             tuning: Box::new(tuning()),
             bad_samples: vec![bad],
             peer_map: 7,
-            peers: PeerStats { received_blocks: 3, ..PeerStats::default() },
+            peers: Box::new(PeerStats { received_blocks: 3, ..PeerStats::default() }),
             help: Box::new(HelpReport { helpers: 5, ..HelpReport::default() }),
         }),
         ToCoordinator::Join(join),

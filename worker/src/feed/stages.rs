@@ -18,7 +18,7 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use spdl_accounting::{Recording, StageCounters, UnitGroup, UnitState};
+use spdl_accounting::{Recording, StageCounters, UnitGroup, UnitState, thread_cpu_ns};
 use spdl_types::{BatchId, Stage, StageStats};
 
 use super::throttle::{CpuThrottle, OwedPause};
@@ -288,12 +288,6 @@ impl Drop for DecodingThread<'_> {
         pace.is_parked = self.left_as == UnitState::Throttled;
         self.thread().unit.shift(1, UnitState::Busy, self.left_as, Instant::now());
     }
-}
-
-/// Returns the CPU time that this thread has used, in nanoseconds.
-pub(super) fn thread_cpu_ns() -> u64 {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-    time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs()
 }
 
 #[cfg(test)]

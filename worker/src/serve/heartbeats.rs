@@ -155,6 +155,7 @@ impl Heartbeats {
             ranks: self.ranks.stats(),
             uptime_ms: u64::try_from(self.resources.uptime(now).as_millis()).unwrap_or(u64::MAX),
             cpu_ns: nanoseconds(self.resources.cpu_time()),
+            sending_thread_ns: self.resources.stages.send.read_busiest_thread(),
             stages: self.resources.stages(now),
             store: Box::new(self.resources.store_stats()),
             cache: self.resources.cache_stats(),
@@ -162,7 +163,7 @@ impl Heartbeats {
             tuning: Box::new(self.resources.tuning()),
             bad_samples: self.resources.decoding.bad.lock().unreported(BAD_PER_HEARTBEAT),
             peer_map: self.resources.fetcher.peers.version(),
-            peers: self.resources.fetcher.peers.stats(),
+            peers: Box::new(self.resources.fetcher.peers.stats()),
             help: Box::new(HelpReport {
                 is_helper: self.role != WorkerRole::Home && self.resources.helpers.is_started(),
                 is_helper_only: self.role == WorkerRole::Helper,

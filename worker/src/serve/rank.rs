@@ -123,7 +123,10 @@ impl RankLink {
         let started = Instant::now();
         let sent = self.unit.run(sending, UnitState::Output).await;
         match &sent {
-            Ok(()) => self.stage.item(started.elapsed(), bytes),
+            Ok(()) => {
+                self.stage.note_thread();
+                self.stage.item(started.elapsed(), bytes);
+            }
             Err(_) => self.stage.failure(),
         }
         sent

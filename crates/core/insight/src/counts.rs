@@ -15,6 +15,45 @@ pub enum Transport {
     InProcess,
 }
 
+/// The most connections of a rank to its home.
+pub const MAX_CONNECTIONS: u32 = 16;
+
+/// What a rank has received over QUIC since it started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReceiveStats {
+    /// The connections that it makes to a home.
+    pub connections: u32,
+    /// Bytes of batches.
+    pub bytes: u64,
+    /// CPU time, in nanoseconds, of the thread that used most of it: between two heartbeats of those that receive batches, summed over all
+    /// heartbeats.
+    pub thread_ns: u64,
+}
+
+impl ReceiveStats {
+    /// Returns what was received since `before`, `seconds` ago.
+    #[must_use]
+    pub fn rates(&self, before: &Self, seconds: f64) -> ReceiveRates {
+        let per_s = |now: u64, before: u64| now.saturating_sub(before) as f64 / seconds;
+        ReceiveRates {
+            connections: self.connections,
+            bytes_per_s: per_s(self.bytes, before.bytes),
+            thread: per_s(self.thread_ns, before.thread_ns) / 1e9,
+        }
+    }
+}
+
+/// What a rank received lately over QUIC.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ReceiveRates {
+    /// The connections to its home; 0 if that is not known.
+    pub connections: u32,
+    /// Bytes of batches per second.
+    pub bytes_per_s: f64,
+    /// Part of a core that the busiest receiving thread used.
+    pub thread: f64,
+}
+
 /// A count as a metric: data that a process exports.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CountMetric {

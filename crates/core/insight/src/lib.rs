@@ -13,6 +13,7 @@
 
 mod cache;
 mod cause;
+mod connections;
 mod counts;
 mod demand;
 mod diagnosis;
@@ -32,7 +33,10 @@ mod simulation;
 #[cfg(test)]
 mod tests;
 
-pub use counts::{CacheStats, CountMetric, CountUnit, SlowObject, Stall, StoreStats, Transport};
+pub use counts::{
+    CacheStats, CountMetric, CountUnit, MAX_CONNECTIONS, ReceiveRates, ReceiveStats, SlowObject, Stall, StoreStats,
+    Transport,
+};
 pub use demand::{CORES_USED, CoreDemand};
 pub use diagnosis::{Diagnosis, Prediction, ResourceChange, diagnose};
 pub use gains::{LimitRemedy, session_gains};

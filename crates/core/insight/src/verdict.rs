@@ -3,6 +3,7 @@
 use super::{
     Diagnosis, Limit, Presence, ResourceChange, Term, WorkerWindow,
     cause::crowded,
+    connections::{FullCore, full_core},
     diagnosis::STANDSTILL_WAIT,
     words::{means, subject, then},
 };
@@ -48,8 +49,13 @@ impl Diagnosis {
         format!(
             "rank {rank} waits {percent:.0} % of its time: {subject}{}{}",
             self.remedy(limit, worker),
-            self.no_remedy(worker)
+            self.no_remedy(limit, worker)
         )
+    }
+
+    /// Returns the core of a connection that is the limit.
+    fn full_core(&self, limit: Limit, worker: &WorkerWindow) -> Option<FullCore> {
+        full_core(&self.rank, worker).filter(|_| limit == Limit::Network)
     }
 
     /// Explains why a rank took no sample.
@@ -85,7 +91,12 @@ impl Diagnosis {
             Some(share) if next.is_none_or(|(factor, _)| factor * share > 1.0) => Some((1.0 / share, Limit::Cpu)),
             _ => next,
         };
-        let Some((factor, next)) = next.filter(|(factor, _)| *factor < MAX_FACTOR) else {
+        let next = next.filter(|(factor, _)| *factor < MAX_FACTOR);
+        let is_of_use = next.is_none_or(|(factor, _)| factor >= 1.0 + NO_GAIN);
+        if let Some(core) = self.full_core(limit, worker).filter(|_| is_of_use) {
+            return core.remedy(next);
+        }
+        let Some((factor, next)) = next else {
             return format!("; {} would help", means(limit, None, worker));
         };
         let (means, then) = (means(limit, Some(factor), worker), then(next));
@@ -98,8 +109,11 @@ impl Diagnosis {
         }
     }
 
-    /// Describes a common remedy that gives nothing here; empty if that would give something.
-    fn no_remedy(&self, worker: &WorkerWindow) -> String {
+    /// Describes a common remedy that gives nothing here; empty if that would give something, or one core of another process is full.
+    fn no_remedy(&self, limit: Limit, worker: &WorkerWindow) -> String {
+        if self.full_core(limit, worker).is_some() {
+            return String::new();
+        }
         let is_of_cpu = self.terms.first().is_some_and(|term| term.limit == Limit::Cpu);
         let (text, change) = if is_of_cpu {
             ("a larger cache", ResourceChange { fetched: 0.5, ..ResourceChange::default() })

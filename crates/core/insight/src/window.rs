@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    CacheStats, Limit, SlowObject, Stall, StoreStats, Transport,
+    CacheStats, Limit, ReceiveRates, SlowObject, Stall, StoreStats, Transport,
     rates::{StageHistory, StageRate},
     recent::RecentEvents,
 };
@@ -26,6 +26,8 @@ pub struct WorkerWindow {
     pub cores: f64,
     /// The cores that it kept busy.
     pub cores_used: f64,
+    /// Part of a core that the busiest thread used of those that send batches over QUIC.
+    pub sending_thread: f64,
     /// What its stages did per second.
     pub stages: Vec<StageRate>,
     /// The median and the 99th percentile of the time of decoding a sample since the worker started, in nanoseconds.
@@ -121,6 +123,8 @@ pub struct WorkerTotals<'t> {
     pub stages: &'t [StageStats],
     /// CPU time, in nanoseconds.
     pub cpu_ns: u64,
+    /// CPU time of the thread that sends most batches over QUIC, as [`ReceiveStats::thread_ns`](crate::ReceiveStats), in nanoseconds.
+    pub sending_thread_ns: u64,
     /// The requests to stores and their faults.
     pub store: StoreStats,
     /// What the caches hold.
@@ -134,27 +138,30 @@ pub struct WorkerTotals<'t> {
 pub struct WorkerTotalsHistory {
     /// The stages.
     pub stages: StageHistory,
-    /// The store, the bytes in the caches and the CPU time a few seconds ago.
-    recent: RecentEvents<(StoreStats, u64, u64)>,
+    /// The store, the bytes in the caches, the CPU time and that of the busiest sending thread a few seconds ago.
+    recent: RecentEvents<(StoreStats, u64, u64, u64)>,
 }
 
 impl WorkerTotalsHistory {
     /// Records the totals of `at_ms`, by the worker's clock.
     pub fn note(&mut self, at_ms: u64, totals: &WorkerTotals<'_>) {
         self.stages.note(at_ms, &totals.stages.to_vec());
-        self.recent.note(at_ms, &(totals.store, totals.cache.used_bytes, totals.cpu_ns));
+        let WorkerTotals { store, cache, cpu_ns, sending_thread_ns, .. } = *totals;
+        self.recent.note(at_ms, &(store, cache.used_bytes, cpu_ns, sending_thread_ns));
     }
 
     /// Returns what a worker with `cores` in its budget did lately, when its totals at `at_ms` are `totals`; `None`
     /// while there is too little history.
     #[must_use]
     pub fn window(&self, name: &str, cores: f64, at_ms: u64, totals: &WorkerTotals<'_>) -> Option<WorkerWindow> {
-        let (store_s, (store, cached_bytes, cpu_ns)) = self.recent.before(at_ms)?;
+        let (store_s, (store, cached_bytes, cpu_ns, sending_thread_ns)) = self.recent.before(at_ms)?;
+        let used = |now_ns: u64, before_ns: u64| now_ns.saturating_sub(before_ns) as f64 / 1e9 / store_s;
         let decode = totals.stages.iter().find(|stage| stage.stage == Stage::Decode);
         Some(WorkerWindow {
             name: name.to_owned(),
             cores,
-            cores_used: totals.cpu_ns.saturating_sub(*cpu_ns) as f64 / 1e9 / store_s,
+            cores_used: used(totals.cpu_ns, *cpu_ns),
+            sending_thread: used(totals.sending_thread_ns, *sending_thread_ns),
             stages: self.stages.window(WINDOW_MS, at_ms, totals.stages)?.stages,
             decode_ns: decode.map_or([0; 2], |decode| [decode.p50_ns, decode.p99_ns]),
             store_s,
@@ -201,6 +208,8 @@ pub struct RankWindow {
     pub presence: Presence,
     /// How batches reach it.
     pub transport: Option<Transport>,
+    /// What it received over QUIC.
+    pub received: ReceiveRates,
     /// Its slots; 0 if no worker serves it.
     pub slots: u32,
     /// Slots that hold a batch which the trainer has not given back.

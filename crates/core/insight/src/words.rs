@@ -6,11 +6,9 @@ use spdl_types::Stage;
 use super::{
     Limit, RankWindow, WorkerWindow,
     cause::{crowded, is_saturated},
+    connections::full_core,
     window::item_s,
 };
-
-/// Bytes per second that a slow core encrypts or decrypts, so that a connection may take no more though the network would.
-const CORE_BYTES_PER_S: f64 = 4e8;
 
 /// Describes what is short, with numbers.
 pub(super) fn subject(limit: Limit, rank: &RankWindow, worker: &WorkerWindow) -> String {
@@ -54,10 +52,15 @@ pub(super) fn subject(limit: Limit, rank: &RankWindow, worker: &WorkerWindow) ->
                  hundred more than {slow_ms:.0} ms{now})"
             )
         }
-        Limit::Network => {
-            let (what, mb_per_s) = (way(worker), megabytes(sent_bytes_per_s(worker)));
-            format!("{what} takes {mb_per_s:.1} MB/s from worker `{name}` and no more")
-        }
+        Limit::Network => full_core(rank, worker).map_or_else(
+            || {
+                format!(
+                    "the network takes {:.1} MB/s from worker `{name}` and no more",
+                    megabytes(sent_bytes_per_s(worker))
+                )
+            },
+            |core| core.subject(worker),
+        ),
         Limit::HandOver if rank.slots == 1 => {
             format!("it has 1 slot, in which worker `{name}` can make no batch while the trainer holds one")
         }
@@ -105,21 +108,12 @@ fn cold_cache(worker: &WorkerWindow) -> String {
     )
 }
 
-/// Describes the way of batches to a trainer on another node.
-fn way(worker: &WorkerWindow) -> &'static str {
-    if may_be_one_core(worker) { "the network, or the one core of each end of a connection," } else { "the network" }
-}
-
-/// Returns whether batches are sent at a rate that takes a whole core at either end of a QUIC connection.
-fn may_be_one_core(worker: &WorkerWindow) -> bool {
-    sent_bytes_per_s(worker) >= CORE_BYTES_PER_S
-}
-
-fn sent_bytes_per_s(worker: &WorkerWindow) -> f64 {
+/// Returns the bytes of batches per second that the worker sends to all its ranks.
+pub(super) fn sent_bytes_per_s(worker: &WorkerWindow) -> f64 {
     worker.stage(&Stage::Send).map_or(0.0, |send| send.bytes_per_s)
 }
 
-fn megabytes(bytes: f64) -> f64 {
+pub(super) fn megabytes(bytes: f64) -> f64 {
     bytes / 1e6
 }
 
@@ -149,9 +143,6 @@ pub(super) fn means(limit: Limit, factor: Option<f64>, worker: &WorkerWindow) ->
         Limit::ColdCache => "a full cache or a faster store",
         Limit::BadSamples => "a dataset without bad samples",
         Limit::UnevenSamples => "more slots or smaller pictures",
-        Limit::Network if may_be_one_core(worker) => {
-            "more connections (`SPDL_QUIC=connections=4`), a faster network or a worker on the trainer's node"
-        }
         Limit::Network => "a faster network or a worker on the trainer's node",
         Limit::HandOver => "more slots or a worker on the trainer's node",
         Limit::NoWorker => "a worker with room",

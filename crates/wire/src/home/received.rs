@@ -53,6 +53,7 @@ impl ReceivedSlots {
     /// Notes that a slot holds a batch of `bytes` that began to arrive at `start`.
     pub(super) fn hold_received(&self, slot: u32, start: Instant, bytes: u64) {
         let end = Instant::now();
+        self.stage.note_thread();
         self.stage.item(end.saturating_duration_since(start), bytes);
         self.units.add_interval(UnitInterval { unit: slot, state: UnitState::Busy, start, end, batch: None });
         self.change(|counts| counts.held += 1);

@@ -229,7 +229,7 @@ impl QuicSettings {
 /// The largest window that a setting may have.
 const MAX_WINDOW: u64 = 4 << 30;
 /// The most connections of a rank to its home.
-pub(crate) const MAX_CONNECTIONS: usize = 16;
+pub(crate) const MAX_CONNECTIONS: usize = spdl_insight::MAX_CONNECTIONS as usize;
 /// The payloads that a setting may have: the least that QUIC allows, and the most that UDP carries.
 const PAYLOADS: RangeInclusive<u64> = 1_200..=65_527;
 

@@ -75,6 +75,7 @@ impl World {
             stages,
             uptime_ms,
             cpu_ns: 0,
+            sending_thread_ns: 0,
             store: Default::default(),
             cache: Default::default(),
             slow_object: None,

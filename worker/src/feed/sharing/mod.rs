@@ -16,6 +16,7 @@ use std::{
 use bytes::Bytes;
 use parking_lot::Mutex;
 use smallvec::SmallVec;
+use spdl_accounting::thread_cpu_ns;
 use spdl_feed::{Allowed, Decoded, PartWork, SampleDraw, SampleWork, SharingCore, SharingCounts, SharingId};
 use spdl_job::{
     Job, SampleContent,
@@ -25,7 +26,7 @@ use spdl_types::SessionId;
 use tokio::sync::oneshot;
 
 use self::memory::{SharedBuffer, SharedMemory};
-use super::{room::SlotMemory, stages::thread_cpu_ns};
+use super::room::SlotMemory;
 use crate::decode::FieldTarget;
 
 /// Kept samples take at most one part in this many of the memory for slots and cached blocks.

@@ -4,6 +4,7 @@ use crate::messages::{
     FromCoordinator, JobHold, JobNotice, Join, KnownChanges, RankHeartbeat, Refusal, RunName, Session, Start,
     StartReason, Started, ToCoordinator,
 };
+use spdl_insight::ReceiveStats;
 use spdl_job::Job;
 use spdl_types::{
     Fingerprint, Position,
@@ -137,6 +138,11 @@ impl SessionCore {
         }
     }
 
+    /// Sets what the rank has received over QUIC so far, which the following heartbeats report.
+    pub const fn note_received(&mut self, received: ReceiveStats) {
+        self.received = received;
+    }
+
     pub(super) fn rank_heartbeat(&self, session: &Session) -> RankHeartbeat {
         RankHeartbeat {
             session: session.id,
@@ -148,6 +154,7 @@ impl SessionCore {
             unreachable: self.link.unreachable(),
             waited_ms: self.progress.waited_ms,
             transport: self.link.attached().map(|(_, transport)| transport),
+            received: self.received,
             handed: self.handed(),
             fingerprint: self.membership.fingerprint,
             promise: self.hold,

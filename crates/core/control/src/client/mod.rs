@@ -19,7 +19,7 @@ use std::{
 };
 
 use crate::messages::{FromCoordinator, Home, JobHold, RankHeartbeat, Session, Start, StartReason, ToCoordinator};
-use spdl_insight::Transport;
+use spdl_insight::{ReceiveStats, Transport};
 use spdl_order::Receipt;
 use spdl_types::{Fingerprint, NodeId, Position, backoff::Backoff, mix::splitmix64};
 
@@ -329,6 +329,7 @@ pub struct SessionCore {
     /// Links that were left while the trainer still held some of their slots.
     left_behind: BTreeMap<LinkId, receive_window::ReceiveWindow>,
     progress: Progress,
+    received: ReceiveStats,
     effects: VecDeque<SessionEffect>,
 }
 
@@ -346,6 +347,7 @@ impl SessionCore {
             link: HomeLink::new(now_ms),
             left_behind: BTreeMap::new(),
             progress: Progress::default(),
+            received: ReceiveStats::default(),
             effects: VecDeque::new(),
         };
         core.ask();

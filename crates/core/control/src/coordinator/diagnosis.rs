@@ -60,6 +60,7 @@ impl CoordinatorCore {
             stall: served.and_then(|served| served.stall.clone()),
             presence,
             transport: rank.transport,
+            received: progress.received,
             slots: served.map_or(0, |served| served.slots),
             ready: served.map_or(0, |served| served.ready),
             named_before: rank.named_limit.get(),

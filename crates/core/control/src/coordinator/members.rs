@@ -37,6 +37,7 @@ pub(super) struct WorkerRecord {
     /// Earlier statistics.
     pub(super) history: WorkerTotalsHistory,
     pub(super) cpu_ns: u64,
+    pub(super) sending_thread_ns: u64,
     pub(super) store: StoreStats,
     pub(super) peers: PeerStats,
     pub(super) help: HelpReport,
@@ -50,6 +51,7 @@ impl WorkerRecord {
         WorkerTotals {
             stages: &self.stages,
             cpu_ns: self.cpu_ns,
+            sending_thread_ns: self.sending_thread_ns,
             store: self.store,
             cache: self.cache,
             slow_object: self.slow_object.as_deref(),
@@ -115,8 +117,9 @@ impl CoordinatorCore {
             uptime_ms: heartbeat.uptime_ms,
             history: history.unwrap_or_default(),
             cpu_ns: heartbeat.cpu_ns,
+            sending_thread_ns: heartbeat.sending_thread_ns,
             store: *heartbeat.store,
-            peers: heartbeat.peers,
+            peers: *heartbeat.peers,
             help: *heartbeat.help,
             cache: heartbeat.cache,
             slow_object: heartbeat.slow_object,

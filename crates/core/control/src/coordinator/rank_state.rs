@@ -3,7 +3,7 @@
 use std::{cell::Cell, collections::BTreeMap};
 
 use crate::messages::{JobHold, Join, RankHeartbeat};
-use spdl_insight::{Limit, Transport, recent::RecentEvents};
+use spdl_insight::{Limit, ReceiveRates, ReceiveStats, Transport, recent::RecentEvents};
 use spdl_order::Receipt;
 use spdl_types::{
     Fingerprint, NodeId, Position, WorkerId,
@@ -38,8 +38,10 @@ pub(super) struct RankState {
     pub(super) left: bool,
     pub(super) heard_ms: u64,
     pub(super) waited_ms: u64,
-    /// The position, and the time spent waiting, of a few seconds ago.
-    pub(super) recent: RecentEvents<(Position, u64)>,
+    /// What it has received over QUIC.
+    pub(super) received: ReceiveStats,
+    /// The position, the time spent waiting, and what was received, of a few seconds ago.
+    pub(super) recent: RecentEvents<(Position, u64, ReceiveStats)>,
     pub(super) transport: Option<Transport>,
     /// The resource that was named last as its limit.
     pub(super) named_limit: Cell<Option<Limit>>,
@@ -73,17 +75,20 @@ pub(super) struct RankProgress {
     pub(super) samples: u64,
     /// Seconds in which the trainer waited for batches.
     pub(super) waited_s: f64,
+    /// What the rank received over QUIC.
+    pub(super) received: ReceiveRates,
 }
 
 impl RankState {
     /// Returns the rank's recent progress, in a job of `samples` samples an epoch; `None` before its second heartbeat.
     pub(super) fn progress(&self, samples: u64) -> Option<RankProgress> {
-        let (seconds, (position, waited_ms)) = self.recent.before(self.heard_ms)?;
+        let (seconds, (position, waited_ms, received)) = self.recent.before(self.heard_ms)?;
         let taken = self.acknowledged.samples(samples).saturating_sub(position.samples(samples));
         Some(RankProgress {
             seconds,
             samples: u64::try_from(taken).unwrap_or(u64::MAX),
             waited_s: self.waited_ms.saturating_sub(*waited_ms) as f64 / 1e3,
+            received: self.received.rates(received, seconds),
         })
     }
 
@@ -119,6 +124,7 @@ impl RankState {
             left: record.left,
             heard_ms: now_ms,
             waited_ms: 0,
+            received: ReceiveStats::default(),
             recent: RecentEvents::default(),
             transport: None,
             named_limit: Cell::default(),
@@ -190,8 +196,9 @@ impl RankState {
             self.brought = change.filter(|_| self.job.is_none() || self.brought == change);
             self.job = Some(heartbeat.fingerprint);
             self.promise = heartbeat.promise;
+            self.received = heartbeat.received;
         }
-        self.recent.note(now_ms, &(self.acknowledged, self.waited_ms));
+        self.recent.note(now_ms, &(self.acknowledged, self.waited_ms, self.received));
         is_new
     }
 }

@@ -26,4 +26,4 @@ pub use worker::{Home, RankStats, WorkerHeartbeat};
 pub use crate::launch::{Holder, RunName, Start, StartReason, Started};
 
 /// The version of all messages. A peer with another version is refused with an error that names both.
-pub const PROTOCOL_VERSION: u16 = 7;
+pub const PROTOCOL_VERSION: u16 = 8;

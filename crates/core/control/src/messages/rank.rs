@@ -1,7 +1,7 @@
 //! The messages of a rank to the coordinator, and the session that the rank takes part in.
 
 use serde::{Deserialize, Serialize};
-use spdl_insight::Transport;
+use spdl_insight::{ReceiveStats, Transport};
 use spdl_job::Job;
 use spdl_order::{BlendStage, Receipt, Redaction};
 use spdl_types::{Fingerprint, NodeId, Position, SessionId, WorkerId};
@@ -99,6 +99,8 @@ pub struct RankHeartbeat {
     pub waited_ms: u64,
     /// How batches reach the rank.
     pub transport: Option<Transport>,
+    /// What it has received over QUIC.
+    pub received: ReceiveStats,
     /// The position after the last batch that was handed to the trainer, whether it has taken it or not; past the end of the
     /// stream once it has got that.
     pub handed: Position,

@@ -40,6 +40,8 @@ pub struct WorkerHeartbeat {
     pub uptime_ms: u64,
     /// CPU time of the worker's process, in nanoseconds.
     pub cpu_ns: u64,
+    /// CPU time of the thread that sends most batches over QUIC, as [`ReceiveStats::thread_ns`](spdl_insight::ReceiveStats), in nanoseconds.
+    pub sending_thread_ns: u64,
     /// The faults of its stores.
     pub store: Box<StoreStats>,
     /// What its caches hold.
@@ -53,7 +55,7 @@ pub struct WorkerHeartbeat {
     /// The version of the map of workers that it has; 0 for none.
     pub peer_map: u64,
     /// What it exchanged with other workers.
-    pub peers: PeerStats,
+    pub peers: Box<PeerStats>,
     /// What it reports about helpers.
     pub help: Box<HelpReport>,
 }

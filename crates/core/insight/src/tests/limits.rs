@@ -4,8 +4,8 @@ use spdl_types::Stage;
 
 use super::{PLANTED, diagnosis, planted};
 use crate::{
-    CacheStats, Limit, LimitRemedy, RankWindow, ResourceChange, SlowObject, Stall, Transport, WorkerWindow, diagnose,
-    rates::StageRate, session_gains, simulation::Simulation,
+    CacheStats, Limit, LimitRemedy, RankWindow, ReceiveRates, ResourceChange, SlowObject, Stall, Transport,
+    WorkerWindow, diagnose, rates::StageRate, session_gains, simulation::Simulation,
 };
 
 #[test]
@@ -230,12 +230,6 @@ fn a_network_that_is_busy_all_the_time_is_the_limit() {
     };
     worker.stages.push(StageRate { busy: 0.0, throttled: 0.0, ..send });
     let rank = RankWindow { waited_s: rank.seconds / 2.0, transport: Some(Transport::Quic), slots: 4, ..rank };
-    let mut fast = worker.clone();
-    fast.stages.last_mut().unwrap().bytes_per_s = 0.9e9;
-    let text = diagnose(rank.clone(), Some(fast)).verdict();
-    let core = "the network, or the one core of each end of a connection, takes 900.0 MB/s from worker `node-0` and no more; more \
-                connections (`SPDL_QUIC=connections=4`), a faster network or";
-    assert!(text.contains(core), "{text}");
     let found = diagnose(rank, Some(worker));
     assert_eq!(found.limit(), Some(Limit::Network));
     let text = found.verdict();
@@ -246,4 +240,64 @@ fn a_network_that_is_busy_all_the_time_is_the_limit() {
     let faster = found.what_if(&ResourceChange { network: 1.5, ..ResourceChange::default() });
     let factor = faster / found.samples_per_s();
     assert!((1.2..=1.5).contains(&factor), "{factor}");
+}
+
+/// The verdict on a rank that waits for `waiting` of its time for batches that come over connections with these figures, from a worker
+/// whose busiest sending thread uses `sender` of a core for `sent_bytes_per_s`.
+fn over_quic(waiting: f64, received: ReceiveRates, sender: f64, sent_bytes_per_s: f64) -> String {
+    let (rank, mut worker) = Simulation::default().run(1);
+    let send = StageRate {
+        stage: Stage::Send,
+        bytes_per_s: sent_bytes_per_s,
+        busy: 0.0,
+        input_wait: 0.03,
+        output_wait: 0.97,
+        throttled: 0.0,
+        ..worker.stages[0].clone()
+    };
+    worker.stages = vec![send];
+    let worker = WorkerWindow { sending_thread: sender, cores_used: 0.05 * worker.cores, ..worker };
+    let waited_s = waiting * rank.seconds;
+    diagnose(RankWindow { waited_s, transport: Some(Transport::Quic), slots: 4, received, ..rank }, Some(worker))
+        .verdict()
+}
+
+#[test]
+fn the_end_of_a_connection_whose_core_is_full_is_named_and_what_more_connections_would_give() {
+    let received = |connections, thread| ReceiveRates { connections, bytes_per_s: 0.9e9, thread };
+    assert_eq!(
+        over_quic(0.5, received(1, 0.95), 0.5, 0.9e9),
+        "rank 0 waits 50 % of its time: one core of the receiver is full (1 connection takes 900.0 MB/s from worker `node-0`); 2 \
+         connections (`SPDL_QUIC=connections=2` for trainer and worker) would give about 1800.0 MB/s, then the trainer sets the pace"
+    );
+    // 900 MB for 0.95 s of CPU time, by as many threads as there are slots: the trainer could take more.
+    assert_eq!(
+        over_quic(0.8, received(1, 0.95), 0.5, 0.9e9),
+        "rank 0 waits 80 % of its time: one core of the receiver is full (1 connection takes 900.0 MB/s from worker `node-0`); 4 \
+         connections (`SPDL_QUIC=connections=4` for trainer and worker) would give about 3789.5 MB/s"
+    );
+    assert_eq!(
+        over_quic(0.5, received(2, 0.93), 1.0, 0.9e9),
+        "rank 0 waits 50 % of its time: one core of the sender is full (2 connections take 900.0 MB/s from worker `node-0`); 4 \
+         connections (`SPDL_QUIC=connections=4` for trainer and worker) would give about 1800.0 MB/s, then the trainer sets the pace"
+    );
+}
+
+#[test]
+fn no_rate_is_promised_for_connections_that_share_threads_or_have_no_slots() {
+    let received = |connections, thread| ReceiveRates { connections, bytes_per_s: 0.9e9, thread };
+    let shared = over_quic(0.5, received(1, 0.5), 0.98, 2.7e9);
+    assert!(shared.contains("one core of the sender is full (1 connection takes 900.0 MB/s from"), "{shared}");
+    assert!(
+        shared.ends_with("; 2 connections (`SPDL_QUIC=connections=2` for trainer and worker) would help"),
+        "{shared}"
+    );
+    let slots = over_quic(0.5, received(4, 0.95), 0.5, 0.9e9);
+    assert!(
+        slots.ends_with("; more slots with as many connections, or a worker on the trainer's node, would help"),
+        "{slots}"
+    );
+    let none = over_quic(0.5, received(1, 0.8), 0.8, 0.9e9);
+    let network = "the network takes 900.0 MB/s from worker `node-0` and no more; a faster network or a worker on the trainer's node";
+    assert!(none.contains(network) && none.ends_with("; more cores would give nothing"), "{none}");
 }

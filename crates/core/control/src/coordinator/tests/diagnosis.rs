@@ -6,9 +6,9 @@ use crate::{
         testing::{heartbeat, join, worker},
         tests::world::CoordinatorWorld,
     },
-    messages::{FromCoordinator, Join, Refusal, ToCoordinator, WorkerHeartbeat},
+    messages::{FromCoordinator, Join, RankHeartbeat, RankStats, Refusal, ToCoordinator, WorkerHeartbeat},
 };
-use spdl_insight::{Diagnosis, Limit};
+use spdl_insight::{Diagnosis, Limit, ReceiveStats, Transport};
 use spdl_types::{SessionId, Stage, StageStats};
 
 /// A worker with four cores and a rank, which takes 96 samples a second from it.
@@ -44,7 +44,7 @@ impl Pair {
             self.worker.cpu_ns += ns(busy);
             self.world.worker(self.worker.clone());
             let rank = heartbeat(1, 0, 10, self.taken);
-            let answer = self.world.heartbeat(crate::messages::RankHeartbeat { waited_ms: self.waited_ms, ..rank });
+            let answer = self.world.heartbeat(RankHeartbeat { waited_ms: self.waited_ms, ..rank });
             assert_eq!(answer, Ok(Some(1)));
         }
     }
@@ -72,6 +72,30 @@ fn the_status_says_what_limits_a_rank_now_and_not_what_did_before() {
     assert_eq!(pair.limit(), Some(Limit::Trainer));
     let verdict = pair.session().verdict.unwrap();
     assert!(verdict.starts_with("nothing to gain: ") && verdict.ends_with("; 2.6 cores fewer would do"), "{verdict}");
+}
+
+#[test]
+fn a_full_core_of_the_receiver_is_named_from_the_heartbeats_of_both_ends() {
+    let mut pair = Pair::new();
+    let (session, rank, transport) = (SessionId(1), 0, Transport::Quic);
+    pair.worker.ranks = vec![RankStats { session, rank, transport, batches: 0, ready: 3, slots: 4, stall: None }];
+    for second in 1..=20 {
+        pair.world.pass_ms(1_000);
+        let (bytes, ns) = (second * 900_000_000, second * 1_000_000_000);
+        let send = StageStats { items: second, bytes, output_wait_ns: ns, ..StageStats::new(Stage::Send) };
+        let (uptime_ms, sending_thread_ns) = (second * 1_000, ns / 2);
+        pair.world.worker(WorkerHeartbeat { stages: vec![send], uptime_ms, sending_thread_ns, ..pair.worker.clone() });
+        let received = ReceiveStats { connections: 1, bytes, thread_ns: ns / 20 * 19 };
+        let (waited_ms, transport) = (second * 500, Some(transport));
+        let beat = heartbeat(1, 0, 10, 96 * second);
+        let beat = RankHeartbeat { waited_ms, transport, received, number: second, ..beat };
+        assert_eq!(pair.world.heartbeat(beat), Ok(Some(1)));
+    }
+    assert_eq!(pair.limit(), Some(Limit::Network));
+    let verdict = pair.session().verdict.unwrap();
+    let expected = "rank 0 waits 50 % of its time: one core of the receiver is full (1 connection takes 900.0 MB/s from worker `worker-1`); 2 \
+                    connections (`SPDL_QUIC=connections=2` for trainer and worker) would give about 1800.0 MB/s, then the trainer sets the pace";
+    assert_eq!(verdict, expected);
 }
 
 #[test]
