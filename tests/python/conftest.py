@@ -27,7 +27,7 @@ import venv
 from spdl_cluster.demo import pack_pictures
 from spdl_cluster.tensors import Kind
 
-pytest_plugins = ["cpu_times", "drawn"]
+pytest_plugins = ["forks", "cpu_times", "drawn"]
 #: Time limit of each process and of each wait. Only what hangs reaches it: two ranks with torch take a minute to start on a busy machine.
 LIMIT_S = 300.0
 #: Time limit of each test, so that one that hangs says where.

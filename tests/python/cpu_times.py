@@ -7,6 +7,7 @@ import collections
 import resource
 from collections.abc import Generator
 
+import forks
 import pytest
 
 #: How many tests are listed.
@@ -48,6 +49,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Lists the costliest tests, if any have run."""
     if not SPENT:
         return
+    for name, seconds in forks.spent(terminalreporter.config):
+        SPENT[name] += seconds
     terminalreporter.section(f"{LISTED} costliest tests, of {sum(SPENT.values()):.0f} CPU s of all")
     for name, seconds in sorted(SPENT.items(), key=lambda test: -test[1])[:LISTED]:
         terminalreporter.write_line(f"{seconds:8.1f} CPU s  {name}")

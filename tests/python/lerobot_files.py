@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy
 import pytest
-from conftest import LIMIT_S
+import torchrun
+from conftest import LIMIT_S, ctl
 from numpy.typing import NDArray
 
 pyarrow = pytest.importorskip("pyarrow", reason=os.environ.get("SPDL_TEST_NO_FRAMEWORKS", "pyarrow is not installed"))
@@ -145,3 +146,15 @@ def add_video(folder: pathlib.Path, episodes: list[dict[str, Any]], video: pathl
     write_episodes(folder, episodes)
     features = {"observation.images.top": {"dtype": "video", "shape": [48, 64, 3], "names": None}}
     write_info(folder, fps=fps, features=features)
+
+
+def written_by_lerobot(folder: pathlib.Path, deltas: dict[str, list[int]], codec: str) -> tuple[pathlib.Path, list[dict[str, Any]]]:
+    """Has LeRobot write a dataset with videos of a codec, or `none`, and indexes it. Returns its folder, and the samples that LeRobot reads of it."""
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("lerobot", reason=os.environ.get("SPDL_TEST_NO_FRAMEWORKS", "lerobot is not installed"))
+    program = pathlib.Path(__file__).with_name("lerobot_program.py")
+    arguments = [folder / "robot", folder / "items.pt", json.dumps(deltas), codec]
+    torchrun.finish(torchrun.torchrun(program, 0, *arguments, imports="lerobot.datasets.lerobot_dataset"))
+    told = ctl("index", folder / "robot").stdout
+    assert "episode " not in told, told
+    return folder / "robot", torch.load(folder / "items.pt", weights_only=False)

@@ -69,7 +69,7 @@ class Gate:
 
 @pytest.mark.drawn(1, group="launches of the example")
 def test_the_example_of_the_readme_trains_on_the_demos_data_and_leaves_nothing(temporary: pathlib.Path) -> None:
-    output = finish(torchrun(EXAMPLE, 2, "--demo", "--pictures", 96, imports="", TMPDIR=str(temporary))).splitlines()
+    output = finish(torchrun(EXAMPLE, 2, "--demo", "--pictures", 96, TMPDIR=str(temporary))).splitlines()
     assert launcher.left(temporary) == []
     assert output[-1].startswith("saw 192 samples in 2 epochs on 2 ranks, 0 of them twice; "), output
     # Each epoch ends with the whole validation set.
@@ -125,7 +125,7 @@ def test_training_killed_in_the_middle_goes_on_at_any_world_size(
         traces = tmp_path / f"trace-{launch}"
         traces.mkdir()
         gate = Gate(traces / f"0-of-{world}.jsonl") if world < 3 else None
-        process = torchrun(EXAMPLE, world, "--checkpoint", checkpoint, "--every", 2, "--trace", traces, imports="", **variables)
+        process = torchrun(EXAMPLE, world, "--checkpoint", checkpoint, "--every", 2, "--trace", traces, **variables)
         if gate:
             try:
                 gate.pass_steps(process, 10)

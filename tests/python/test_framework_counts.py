@@ -5,32 +5,26 @@ from __future__ import annotations
 import json
 import os
 import pathlib
-import subprocess
-import sys
 from typing import Any
 
 import pytest
 import torchrun
-from conftest import LIMIT_S, UNEVEN_PICTURES, needs, once
+from conftest import UNEVEN_PICTURES, needs, once
 
 pytest.importorskip("torch", reason=os.environ.get("SPDL_TEST_NO_TORCH", "torch is not installed"))
 
 PROGRAMS = pathlib.Path(__file__).with_name("framework_programs.py")
 #: What the programs import.
-IMPORTS = {"lightning": "lightning,torchmetrics", "transformers": "transformers.trainer", "accelerate": "accelerate", "plain": ""}
+IMPORTS = {"lightning": "lightning,torchmetrics", "transformers": "transformers.trainer", "accelerate": "accelerate", "alone": "accelerate", "plain": ""}
 ABSENT = os.environ.get("SPDL_TEST_NO_FRAMEWORKS", "it is not installed")
 
 
 def run(program: str, world: int, dataset: pathlib.Path, output: pathlib.Path) -> list[Any]:
     """Runs a program on some ranks, and returns what each has found."""
     output.mkdir()
-    if world > 1:
-        torchrun.finish(torchrun.torchrun(PROGRAMS, world, program, dataset, output, imports=IMPORTS[program.split("_")[0]], TMPDIR=str(output)))
-    else:
-        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-        command = [sys.executable, str(PROGRAMS), program, str(dataset), str(output)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, env=environment, cwd=output)
-        assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    ranks = world if world > 1 else 0
+    imports = IMPORTS[program.split("_")[0]]
+    torchrun.finish(torchrun.torchrun(PROGRAMS, ranks, program, dataset, output, imports=imports, folder=output, TMPDIR=str(output)))
     return found_by(world, output)
 
 

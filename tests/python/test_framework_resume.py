@@ -8,7 +8,6 @@ import os
 import pathlib
 import signal
 import subprocess
-import sys
 from collections.abc import Callable
 
 import pytest
@@ -30,18 +29,13 @@ def run(
     program: str, dataset: pathlib.Path, folder: pathlib.Path, every: int, kill_after: int = 0, world: int = 1
 ) -> subprocess.CompletedProcess[str]:
     """Runs a program on some ranks, to its end or until it kills itself."""
-    arguments = [program, dataset, folder, every, kill_after]
-    if world == 1:
-        command = [sys.executable, PROGRAMS, *arguments]
-        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-        done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=LIMIT_S, env=environment)
-    else:
-        process = torchrun.torchrun(PROGRAMS, world, *arguments, imports=IMPORTS[program.split("_")[0]])
-        try:
-            output, errors = process.communicate(timeout=LIMIT_S)
-        finally:
-            torchrun.kill(process)
-        done = subprocess.CompletedProcess(process.args, process.returncode, output, errors)
+    ranks = world if world > 1 else 0
+    process = torchrun.torchrun(PROGRAMS, ranks, program, dataset, folder, every, kill_after, imports=IMPORTS[program.split("_")[0]])
+    try:
+        output, errors = process.communicate(timeout=LIMIT_S)
+    finally:
+        torchrun.kill(process)
+    done = subprocess.CompletedProcess(process.args, process.returncode, output, errors)
     if kill_after:
         # torchrun ends with 1 when a rank does not end well.
         assert done.returncode == (-signal.SIGKILL if world == 1 else 1), f"{done.stdout}\n{done.stderr}"

@@ -11,7 +11,7 @@ import tempfile
 import pytest
 from conftest import LIMIT_S
 from launcher import left
-from torchrun import FORKING
+from torchrun import FORKED
 
 pytest.importorskip("torch", reason=os.environ.get("SPDL_TEST_NO_TORCH", "torch is not installed"))
 
@@ -21,7 +21,7 @@ ABSENT = os.environ.get("SPDL_TEST_NO_FRAMEWORKS", "it is not installed")
 
 def run(example: str, *arguments: object, ranks: int = 0) -> str:
     """Runs an example, which must leave nothing, and returns the last lines of its output."""
-    launcher = [*FORKING, "torch.distributed.fsdp", "--standalone", f"--nproc-per-node={ranks}"] if ranks else [sys.executable]
+    launcher = [*FORKED, "torchrun", "torch.distributed.fsdp", "--standalone", f"--nproc-per-node={ranks}"] if ranks else [sys.executable]
     command = [*launcher, EXAMPLES / example, *arguments]
     with tempfile.TemporaryDirectory() as temporary:
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "TMPDIR": temporary}

@@ -115,7 +115,7 @@ dist.destroy_process_group()
     def run(world: int, state: Any, steps: int, out: str) -> list[Any]:
         path = tmp_path / out
         arguments = [name, cluster.coordinators, str(cluster.folder / "certs/client"), state, steps, str(path)]
-        finish(torchrun(program, world, json.dumps(arguments), imports=""))
+        finish(torchrun(program, world, json.dumps(arguments)))
         reports = [json.loads(pathlib.Path(f"{path}-{number}").read_text()) for number in range(world)]
         assert all(other == reports[0] for other in reports)
         return list(reports[0])

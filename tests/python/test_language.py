@@ -136,7 +136,7 @@ def test_the_losses_do_not_depend_on_the_number_of_ranks(page: Recipe, tmp_path:
     page.run("spdl-ctl index tokens")
     example = ROOT / "python/examples/train_gpt.py"
     alone, both = [
-        losses(torchrun.finish(torchrun.torchrun(example, world, "--job", tmp_path / "train.toml", "--steps", 3, imports=""))) for world in (1, 2)
+        losses(torchrun.finish(torchrun.torchrun(example, world, "--job", tmp_path / "train.toml", "--steps", 3))) for world in (1, 2)
     ]
     assert [at for at, _ in alone] == [at for at, _ in both] == [(0, 0), (0, STEP), (0, 2 * STEP)]
     assert [loss for _, loss in alone] == pytest.approx([loss for _, loss in both], abs=0.002)

@@ -16,8 +16,9 @@ import numpy
 import pytest
 import spdl_cluster
 import stores
+import torchrun
 from conftest import LIMIT_S, Cluster, ctl, ctl_json
-from lerobot_files import ACTION, STATE, TASKS, add_video, write, write_episodes, write_info, write_video
+from lerobot_files import ACTION, STATE, TASKS, add_video, write, write_episodes, write_info, write_video, written_by_lerobot
 from numpy.typing import NDArray
 from test_recipes import Recipe
 
@@ -187,16 +188,10 @@ def test_a_batch_has_the_keys_that_policies_expect(tmp_path: pathlib.Path) -> No
 
 def test_samples_are_those_of_lerobots_own_reader_of_what_its_own_writer_wrote(tmp_path: pathlib.Path) -> None:
     torch = pytest.importorskip("torch")
-    pytest.importorskip("lerobot", reason=os.environ.get("SPDL_TEST_NO_FRAMEWORKS", "lerobot is not installed"))
+    deltas = {"action": list(range(8)), "observation.state": [-1, 0], "grid": [-1, 0, 1]}
+    robot, items = written_by_lerobot(tmp_path, deltas, "none")
     from spdl_cluster.lerobot import as_lerobot
 
-    deltas = {"action": list(range(8)), "observation.state": [-1, 0], "grid": [-1, 0, 1]}
-    program = [sys.executable, str(pathlib.Path(__file__).with_name("lerobot_program.py"))]
-    command = [*program, str(tmp_path / "robot"), str(tmp_path / "items.pt"), json.dumps(deltas), "none"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S)
-    assert done.returncode == 0, done.stderr
-    items = torch.load(tmp_path / "items.pt", weights_only=False)
-    ctl("index", tmp_path / "robot")
     shapes = {"action": [3], "observation.state": [4], "grid": [2, 3]}
     columns: list[dict[str, Any]] = [{"name": name, "from": name, "decode": "tensor", "shape": shape, "deltas": deltas[name]} for name, shape in shapes.items()]
     columns += [{"name": f"{name}_is_pad", "from": name, "decode": "is_pad", "follows": name} for name in shapes]
@@ -204,7 +199,7 @@ def test_samples_are_those_of_lerobots_own_reader_of_what_its_own_writer_wrote(t
     columns += [{"name": "timestamp", "from": "timestamp", "decode": "float"}, TASK]
     columns += [{"name": "observation.image", "from": "observation.image.bytes", "decode": "image", "ops": [{"resize": [24, 32]}]}]
     seen = set()
-    with spdl_cluster.local(job(tmp_path / "robot", *columns, epoch_end="pad")) as loader:
+    with spdl_cluster.local(job(robot, *columns, epoch_end="pad")) as loader:
         for batch in map(as_lerobot, loader):
             for entry, index in enumerate(batch["index"].tolist()):
                 item = items[index]
@@ -261,9 +256,8 @@ def test_the_page_on_robots_runs_as_it_is_written(tmp_path: pathlib.Path, tempor
     assert "64 samples" in told, told
     page.run("spdl-ctl replay robot.toml")
     page.end()
-    looked = subprocess.run([sys.executable, "robot.py"], cwd=tmp_path, capture_output=True, text=True, timeout=LIMIT_S)
-    assert looked.returncode == 0, looked.stderr
-    assert "torch.Size([8, 50, 3])" in looked.stdout and "torch.Size([8, 2, 3, 224, 224])" in looked.stdout, looked.stdout
+    looked = torchrun.finish(torchrun.torchrun(tmp_path / "robot.py", 0, folder=tmp_path))
+    assert "torch.Size([8, 50, 3])" in looked and "torch.Size([8, 2, 3, 224, 224])" in looked, looked
 
 
 def test_the_first_job_is_suggested(tmp_path: pathlib.Path) -> None:

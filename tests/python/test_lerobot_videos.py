@@ -15,7 +15,7 @@ import pytest
 import spdl_cluster
 import stores
 from conftest import LIMIT_S, Cluster, ctl
-from lerobot_files import CAMERAS, FPS, OWN_LENGTHS, SIZE, add_video, ffmpeg_program, parquet, write, write_episodes, write_video
+from lerobot_files import CAMERAS, FPS, OWN_LENGTHS, SIZE, add_video, ffmpeg_program, parquet, write, write_episodes, write_video, written_by_lerobot
 from numpy.typing import NDArray
 from test_lerobot import INDEX, TASK, job
 from test_video import NEAR, original
@@ -49,21 +49,12 @@ COLUMNS = [
 @pytest.fixture(scope="session", params=["libsvtav1", "h264"])
 def written(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[pathlib.Path, list[dict[str, Any]]]:
     """Returns a dataset that LeRobot wrote, which is indexed, and the samples that LeRobot reads of it."""
-    torch = pytest.importorskip("torch")
-    pytest.importorskip("lerobot", reason=os.environ.get("SPDL_TEST_NO_FRAMEWORKS", "lerobot is not installed"))
-    folder = tmp_path_factory.mktemp("lerobot")
-    program = [sys.executable, str(pathlib.Path(__file__).with_name("lerobot_program.py"))]
-    command = [*program, str(folder / "robot"), str(folder / "items.pt"), json.dumps(DELTAS), request.param]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S)
-    assert done.returncode == 0, done.stderr
-    told = ctl("index", folder / "robot").stdout
-    assert "episode " not in told, told
-    items = torch.load(folder / "items.pt", weights_only=False)
+    robot, items = written_by_lerobot(tmp_path_factory.mktemp("lerobot"), DELTAS, request.param)
     # Some videos have several episodes, and some episodes are in other files than those before.
-    videos = [len(list((folder / "robot/videos" / name).rglob("*.mp4"))) for name in CAMERAS]
+    videos = [len(list((robot / "videos" / name).rglob("*.mp4"))) for name in CAMERAS]
     assert all(1 < count < len(OWN_LENGTHS) for count in videos), videos
     assert len(items) == sum(OWN_LENGTHS)
-    return folder / "robot", items
+    return robot, items
 
 
 def by_index(batches: Any) -> dict[int, dict[str, Any]]:

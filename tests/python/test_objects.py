@@ -49,7 +49,7 @@ def train(cluster: Cluster, program: str, jobs: list[str], classes: int, folder:
     arguments += ["--checkpoint", folder / "checkpoint.pt", "--results", folder / results]
     path = ROOT / "python/examples" / program
     # In the middle of the second epoch, which has 6 steps.
-    lines = [finish(torchrun(path, 2, *arguments, *more, imports="", **variables)).splitlines() for more in (["--steps", 9], [])]
+    lines = [finish(torchrun(path, 2, *arguments, *more, **variables)).splitlines() for more in (["--steps", 9], [])]
     reports: list[dict[str, Any]] = [json.loads(of_start[-1]) for of_start in lines]
     assert len(reports[0]["losses"]) == 9 and len(reports[1]["losses"]) == 6 * EPOCHS - 9
     seen = collections.Counter(tuple(sample) for report in reports for sample in report["seen"])

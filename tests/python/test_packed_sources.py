@@ -222,7 +222,7 @@ def test_a_training_on_two_texts_of_the_guide_resumes_with_other_ranks(tmp_path:
     example, checkpoint = ROOT / "python/examples/train_gpt.py", tmp_path / "gpt.pt"
 
     def train(world: int, *arguments: object) -> str:
-        return torchrun.finish(torchrun.torchrun(example, world, "--job", job, *arguments, imports=""))
+        return torchrun.finish(torchrun.torchrun(example, world, "--job", job, *arguments))
 
     whole = train(1)
     first = train(2, "--checkpoint", checkpoint, "--steps", 8)

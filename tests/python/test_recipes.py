@@ -21,7 +21,7 @@ import pytest
 import slurm
 import stores
 from conftest import LAUNCHERS, LIMIT_S, MakeJob, ctl, needs
-from torchrun import FORKING
+from torchrun import FORKED
 
 ROOT = pathlib.Path(__file__).parents[2]
 RECIPES = ROOT / "docs/recipes"
@@ -72,7 +72,7 @@ class Recipe:
     def imports(self, modules: str) -> None:
         """Names the modules that torchrun imports for its ranks, with commas between them."""
         program = self.folder / "programs/torchrun"
-        program.write_text(f'#!/bin/sh\nexec {shlex.join([*FORKING, modules])} "$@"\n')
+        program.write_text(f'#!/bin/sh\nexec {shlex.join([*FORKED, "torchrun", modules])} "$@"\n')
         program.chmod(0o755)
 
     def run(self, begins: str, changed: str | None = None) -> str:

@@ -40,7 +40,7 @@ def test_a_policy_is_killed_and_resumed_with_one_receipt(cluster: Cluster, tmp_p
     cluster.submit(made)
     variables = {"SPDL_COORD": cluster.coordinators, "SPDL_JOB": "policy", "SPDL_CERTS": str(cluster.folder / "certs/client"), "SPDL_RUN": "policy"}
     sizes = ["--frames", len(FRAMES), "--state", STATE, "--action", ACTION, "--chunk", CHUNK]
-    whole = finish(torchrun(EXAMPLE, 2, "--job", path, *sizes, imports=""))
+    whole = finish(torchrun(EXAMPLE, 2, "--job", path, *sizes))
     expected = losses(whole)
     steps = 40 // BATCH
     positions = [(step // steps, step % steps * BATCH) for step in range(steps * EPOCHS)]
@@ -48,8 +48,8 @@ def test_a_policy_is_killed_and_resumed_with_one_receipt(cluster: Cluster, tmp_p
     first, last = (sum(loss for _, loss in some) / steps for some in (expected[:steps], expected[-steps:]))
     assert last < first / 2, (first, last)
     checkpoint = tmp_path / "checkpoint.pt"
-    begun = losses(killed_after(torchrun(EXAMPLE, 2, "--checkpoint", checkpoint, "--every", 7, *sizes, imports="", **variables), 18))
-    resumed = finish(torchrun(EXAMPLE, 2, "--checkpoint", checkpoint, *sizes, imports="", **variables))
+    begun = losses(killed_after(torchrun(EXAMPLE, 2, "--checkpoint", checkpoint, "--every", 7, *sizes, **variables), 18))
+    resumed = finish(torchrun(EXAMPLE, 2, "--checkpoint", checkpoint, *sizes, **variables))
     resumed_at = positions.index(losses(resumed)[0][0])
     assert 14 <= resumed_at <= len(begun) < len(positions) and resumed_at % 7 == 0
     trained = begun[:resumed_at] + losses(resumed)

@@ -93,13 +93,13 @@ def test_the_training_of_the_page_is_killed_and_resumed_with_one_receipt(
     variables = {"SPDL_COORD": cluster.coordinators, "SPDL_JOB": job["name"], "SPDL_CERTS": str(cluster.folder / "certs/client")}
     variables |= {"SPDL_RUN": f"speech-{transport}", "SPDL_TRANSPORT": transport}
     positions = [(step // 2, step % 2 * BATCH) for step in range(STEPS)]
-    whole = finish(torchrun(EXAMPLE, 2, "--job", path, imports=""))
+    whole = finish(torchrun(EXAMPLE, 2, "--job", path))
     expected = losses(whole)
     assert [at for at, _ in expected] == positions, whole
     falls(expected)
     checkpoint = tmp_path / "checkpoint.pt"
-    first = losses(killed_after(torchrun(EXAMPLE, 2, "--checkpoint", checkpoint, "--every", 7, imports="", **variables), 18))
-    last = finish(torchrun(EXAMPLE, 2, "--checkpoint", checkpoint, imports="", **variables))
+    first = losses(killed_after(torchrun(EXAMPLE, 2, "--checkpoint", checkpoint, "--every", 7, **variables), 18))
+    last = finish(torchrun(EXAMPLE, 2, "--checkpoint", checkpoint, **variables))
     resumed_at = positions.index(losses(last)[0][0])
     assert 14 <= resumed_at <= len(first) < STEPS and resumed_at % 7 == 0
     trained = first[:resumed_at] + losses(last)

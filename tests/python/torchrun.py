@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pathlib
-import signal
 import subprocess
 import sys
 
@@ -13,19 +12,22 @@ from conftest import LIMIT_S
 
 #: torchrun on this machine.
 COMMAND = (sys.executable, "-m", "torch.distributed.run", "--standalone")
-#: torchrun whose ranks have what it has imported.
-FORKING = (sys.executable, str(pathlib.Path(__file__).with_name("forking_torchrun.py")))
+#: `forked.py`: it takes `torchrun` or `python`, and modules with commas between them.
+FORKED = (sys.executable, "-IS", str(pathlib.Path(__file__).with_name("forked.py")))
 
 
-def torchrun(program: pathlib.Path, world: int, *arguments: object, imports: str | None = None, **variables: str) -> subprocess.Popen[str]:
-    """Starts a program on `world` ranks, in a new process group. With `imports`, modules with commas between them, these are imported once for all
-    ranks."""
-    command = COMMAND if imports is None else (*FORKING, imports, "--standalone")
+def torchrun(
+    program: pathlib.Path, world: int, *arguments: object, imports: str = "", folder: pathlib.Path | None = None, **variables: str
+) -> subprocess.Popen[str]:
+    """Starts a program in a folder on `world` ranks, or without torchrun on 0, in a new process group. Modules, with commas between them, are imported once
+    for all programs that have the same."""
+    launcher = ["torchrun", imports, "--standalone", f"--nproc-per-node={world}"] if world else ["python", imports]
     return subprocess.Popen(
-        [*command, f"--nproc-per-node={world}", str(program), *map(str, arguments)],
+        [*FORKED, *launcher, str(program), *map(str, arguments)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        cwd=folder,
         env={**os.environ, "OMP_NUM_THREADS": "1", **variables},
         start_new_session=True,
     )
@@ -42,12 +44,6 @@ def finish(process: subprocess.Popen[str]) -> str:
 
 
 def kill(process: subprocess.Popen[str]) -> None:
-    """Kills torchrun and all its ranks, which are in separate sessions, with SIGKILL."""
-    children = pathlib.Path(f"/proc/{process.pid}/task").glob("*/children")
-    ranks = [int(rank) for text in children for rank in text.read_text().split()]
-    for group in (process.pid, *ranks):
-        try:
-            os.killpg(group, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
+    """Kills a program and all its ranks with SIGKILL, if it still runs."""
+    process.terminate()
     process.wait()
