@@ -12,23 +12,23 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from conftest import LIMIT_S, MakeJob, ctl, ctl_json, files
+from conftest import LIMIT_S, LazyModule, MakeJob, ctl, ctl_json, files, needs
+from spdl_cluster.run.errors import LaunchError
 
 # Ray runs its workers at the lowest priority but a few, so that on a busy machine they get no time.
 os.environ.setdefault("RAY_worker_niceness", "0")
-pytest.importorskip("ray.train", reason=os.environ.get("SPDL_TEST_NO_FRAMEWORKS", "Ray is not installed"))
-pytest.importorskip("torch", reason=os.environ.get("SPDL_TEST_NO_TORCH", "torch is not installed"))
+needs("ray", os.environ.get("SPDL_TEST_NO_FRAMEWORKS"))
+needs("torch", os.environ.get("SPDL_TEST_NO_TORCH"))
 
-import ray  # noqa: E402
-import ray.train  # noqa: E402
-import spdl_cluster.ray  # noqa: E402
-import torch  # noqa: E402
-from ray.cluster_utils import Cluster  # noqa: E402
-from ray.train.torch import TorchConfig, TorchTrainer  # noqa: E402
-from spdl_cluster.run.errors import LaunchError  # noqa: E402
+ray: Any = LazyModule("ray")
+torch: Any = LazyModule("torch")
+if TYPE_CHECKING:
+    import spdl_cluster.ray as of_ray
+else:
+    of_ray = LazyModule("spdl_cluster.ray")
 
 #: Raylets of two clusters on one machine would take each other's time, and those that are late count as lost. A test takes two minutes.
 pytestmark = [pytest.mark.xdist_group("ray"), pytest.mark.drawn(1, group="tests of Ray")]
@@ -46,6 +46,8 @@ class Raylets:
     """A Ray cluster on this machine."""
 
     def __init__(self, count: int) -> None:
+        from ray.cluster_utils import Cluster
+
         head = {"num_cpus": 3, "object_store_memory": STORE_BYTES, "include_dashboard": False, "_system_config": SOON_DEAD}
         self.cluster = Cluster(initialize_head=True, head_node_args=head)
         self.others = [self.cluster.add_node(num_cpus=3, object_store_memory=STORE_BYTES) for _ in range(count - 1)]
@@ -105,7 +107,9 @@ def train(config: dict[str, Any]) -> None:
 class Training:
     """A run of Ray Train on two ranks."""
 
-    def __init__(self, cluster: spdl_cluster.ray.RayCluster, folder: pathlib.Path, waits: pathlib.Path | None = None) -> None:
+    def __init__(self, cluster: of_ray.RayCluster, folder: pathlib.Path, waits: pathlib.Path | None = None) -> None:
+        from ray.train.torch import TorchConfig, TorchTrainer
+
         self.traces = folder / "traces"
         self.traces.mkdir()
         self._storage = folder / "storage"
@@ -169,13 +173,13 @@ def test_two_nodes_train_every_sample_once_although_servers_are_killed(
 ) -> None:
     made, go = job_file(job(name="train", epochs=EPOCHS, epoch_end="exact")), tmp_path / "go"
     with pytest.raises(LaunchError, match=r"has not found 4 free CPUs on each of 2 nodes within 1 s; the nodes have 3, 3 CPUs"):
-        spdl_cluster.ray.start([made], cores=4, timeout=1.0)
+        of_ray.start([made], cores=4, timeout=1.0)
     with pytest.raises(LaunchError, match=r"job `none` was not accepted: .*dataset"):
-        spdl_cluster.ray.start([job(name="none", dataset=tmp_path / "none")], cores=1, memory="256MiB")
+        of_ray.start([job(name="none", dataset=tmp_path / "none")], cores=1, memory="256MiB")
     with pytest.raises(LaunchError, match=r"worker-\w+ ended with exit code 2; it wrote:\n(.|\n)*--no-such-flag"):
-        spdl_cluster.ray.start([made], cores=1, worker_arguments=["--no-such-flag"])
+        of_ray.start([made], cores=1, worker_arguments=["--no-such-flag"])
     assert left(temporary) == [] and processes(temporary) == []
-    with spdl_cluster.ray.start([made], cores=1, memory="256MiB") as cluster:
+    with of_ray.start([made], cores=1, memory="256MiB") as cluster:
         assert cluster.jobs == ["train"]
         # Not in Ray Train, so that rank and world are those that are given.
         apart = cluster.get_dataset_shard(rank=1, world=2, run="apart")
@@ -236,7 +240,7 @@ def test_a_lost_node_loses_no_sample_and_repeats_none(
     raylets: Raylets, job: MakeJob, job_file: Callable[[dict[str, Any]], pathlib.Path], temporary: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
     made = job(name="train", epochs=EPOCHS, epoch_end="exact")
-    with spdl_cluster.ray.start([made], cores=1, memory="256MiB") as cluster:
+    with of_ray.start([made], cores=1, memory="256MiB") as cluster:
         training = Training(cluster, tmp_path, tmp_path / "never")
 
         def kill_node() -> str:

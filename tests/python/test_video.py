@@ -14,7 +14,7 @@ import numpy
 import pytest
 import spdl_cluster
 import stores
-from conftest import LIMIT_S, Cluster, ctl, ctl_json, samples
+from conftest import LIMIT_S, Cluster, ctl, ctl_json, once, samples
 from numpy.typing import NDArray
 from test_recipes import Recipe
 
@@ -233,16 +233,17 @@ def test_all_frames_those_at_times_and_those_from_key_frames_on(ffmpeg: str, tmp
 @pytest.fixture(scope="module")
 def clips(ffmpeg: str, tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     """Writes a dozen videos of different lengths as a folder and as WebDataset, and returns the folder of both."""
-    folder = tmp_path_factory.mktemp("clips")
+    return once(tmp_path_factory, "clips-of-videos", lambda folder: write_clips(ffmpeg, folder))
+
+
+def write_clips(ffmpeg: str, folder: pathlib.Path) -> None:
     kinds = ["plain.mp4", "open.mkv", "vp9.webm"]
+    (folder / "files/one").mkdir(parents=True)
     for number in range(12):
         name = kinds[number % 3]
-        path = folder / "files/one" / f"{number:02}{pathlib.Path(name).suffix}"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write(ffmpeg, path, KINDS[name], 12 + 5 * number)
+        write(ffmpeg, folder / "files/one" / f"{number:02}{pathlib.Path(name).suffix}", KINDS[name], 12 + 5 * number)
     ctl("index", folder / "files")
     ctl("pack", folder / "files", folder / "tar", "--fields", "mp4,mkv,webm")
-    return folder
 
 
 def test_clips_depend_on_seed_epoch_and_sample_and_not_on_the_number_of_ranks(ffmpeg: str, clips: pathlib.Path, cluster: Cluster) -> None:
