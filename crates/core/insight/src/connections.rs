@@ -3,10 +3,7 @@
 
 use crate::Transport;
 
-use super::{
-    Limit, MAX_CONNECTIONS, RankWindow, WorkerWindow,
-    words::{megabytes, sent_bytes_per_s, then},
-};
+use super::{Limit, MAX_CONNECTIONS, RankWindow, WorkerWindow, window::megabytes};
 
 /// Part of the time for which a thread had a core above which that core is full.
 const FULL: f64 = 0.9;
@@ -41,7 +38,7 @@ pub(super) fn full_core(rank: &RankWindow, worker: &WorkerWindow) -> Option<Full
         connections: received.connections,
         max_connections: rank.slots.min(MAX_CONNECTIONS),
         bytes_per_s: received.bytes_per_s,
-        is_shared: end == "sender" && sent_bytes_per_s(worker) > SHARED * received.bytes_per_s,
+        is_shared: end == "sender" && worker.sent_bytes_per_s() > SHARED * received.bytes_per_s,
     })
 }
 
@@ -74,7 +71,7 @@ impl FullCore {
         }
         let reach = of_one * f64::from(count);
         let (factor, then) = match next {
-            Some((factor, limit)) if factor <= reach => (factor, format!(", then {}", then(limit))),
+            Some((factor, limit)) if factor <= reach => (factor, format!(", then {}", limit.as_next())),
             _ => (reach, String::new()),
         };
         format!("; {means} would give about {:.1} MB/s{then}", megabytes(factor * self.bytes_per_s))

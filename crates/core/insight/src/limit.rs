@@ -62,6 +62,20 @@ limits! {
     Superseded = "superseded",
 }
 
+impl Limit {
+    /// Describes what limits once the limit before is gone.
+    pub(super) const fn as_next(self) -> &'static str {
+        match self {
+            Self::Trainer => "the trainer sets the pace",
+            Self::Cpu => "the CPU budget is the limit",
+            Self::Function => "the functions of the job are the limit",
+            Self::Network => "the network is the limit",
+            Self::StoreLatency | Self::StoreBandwidth | Self::StoreErrors => "the store is the limit",
+            _ => "the way to the trainer is the limit",
+        }
+    }
+}
+
 impl fmt::Display for Limit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.name())

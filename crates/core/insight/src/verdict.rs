@@ -5,7 +5,7 @@ use super::{
     cause::crowded,
     connections::{FullCore, full_core},
     diagnosis::STANDSTILL_WAIT,
-    words::{means, subject, then},
+    words::{means, subject},
 };
 
 /// Cores that are kept for a rate, as a multiple of what its samples take on average, because a rate varies.
@@ -99,7 +99,7 @@ impl Diagnosis {
         let Some((factor, next)) = next else {
             return format!("; {} would help", means(limit, None, worker));
         };
-        let (means, then) = (means(limit, Some(factor), worker), then(next));
+        let (means, then) = (means(limit, Some(factor), worker), next.as_next());
         if factor < 1.0 + NO_GAIN {
             format!("; {means} alone would give nothing, as {then}")
         } else if factor < 2.0 {

@@ -49,6 +49,11 @@ impl WorkerWindow {
         self.stages.iter().find(|rate| rate.stage == *stage)
     }
 
+    /// Returns the bytes of batches per second that the worker sends to all its ranks.
+    pub(super) fn sent_bytes_per_s(&self) -> f64 {
+        self.stage(&Stage::Send).map_or(0.0, |send| send.bytes_per_s)
+    }
+
     /// Returns the mean time of a request to a store until its answer was complete, in seconds.
     pub(super) fn request_s(&self) -> f64 {
         self.stage(&Stage::Fetch).map_or(0.0, item_s)
@@ -104,6 +109,10 @@ impl WorkerWindow {
         let all = decode.items_per_s + decode.failures_per_s;
         if all > 0.0 { decode.failures_per_s / all } else { 0.0 }
     }
+}
+
+pub(super) fn megabytes(bytes: f64) -> f64 {
+    bytes / 1e6
 }
 
 /// Returns the mean time of an item of a stage, in seconds.

@@ -7,7 +7,7 @@ use super::{
     Limit, RankWindow, WorkerWindow,
     cause::{crowded, is_saturated},
     connections::full_core,
-    window::item_s,
+    window::{item_s, megabytes},
 };
 
 /// Describes what is short, with numbers.
@@ -56,7 +56,7 @@ pub(super) fn subject(limit: Limit, rank: &RankWindow, worker: &WorkerWindow) ->
             || {
                 format!(
                     "the network takes {:.1} MB/s from worker `{name}` and no more",
-                    megabytes(sent_bytes_per_s(worker))
+                    megabytes(worker.sent_bytes_per_s())
                 )
             },
             |core| core.subject(worker),
@@ -108,15 +108,6 @@ fn cold_cache(worker: &WorkerWindow) -> String {
     )
 }
 
-/// Returns the bytes of batches per second that the worker sends to all its ranks.
-pub(super) fn sent_bytes_per_s(worker: &WorkerWindow) -> f64 {
-    worker.stage(&Stage::Send).map_or(0.0, |send| send.bytes_per_s)
-}
-
-pub(super) fn megabytes(bytes: f64) -> f64 {
-    bytes / 1e6
-}
-
 /// Writes a number of cores with two digits.
 fn number(cores: f64) -> String {
     if cores < 0.95 { format!("{cores:.2}") } else { format!("{cores:.1}") }
@@ -149,16 +140,4 @@ pub(super) fn means(limit: Limit, factor: Option<f64>, worker: &WorkerWindow) ->
         Limit::Silent | Limit::Superseded => "another launch",
     };
     text.to_owned()
-}
-
-/// Describes what limits once the limit before is gone.
-pub(super) const fn then(resource: Limit) -> &'static str {
-    match resource {
-        Limit::Trainer => "the trainer sets the pace",
-        Limit::Cpu => "the CPU budget is the limit",
-        Limit::Function => "the functions of the job are the limit",
-        Limit::Network => "the network is the limit",
-        Limit::StoreLatency | Limit::StoreBandwidth | Limit::StoreErrors => "the store is the limit",
-        _ => "the way to the trainer is the limit",
-    }
 }

@@ -1,11 +1,6 @@
 //! FLAC, and samples that are not coded, where a container has them in parts: put end to end, they are what a file of their own has.
 
-use super::{
-    PacketStretch,
-    mp4::Mp4Sound,
-    ogg::{FLAC_HEAD, OggPackets},
-};
-use crate::{MediaError, SoundCodec, SoundContainer, Track, matroska::SoundBlocks};
+use super::PacketStretch;
 
 /// All parts end to end.
 #[derive(Clone, Debug, Default)]
@@ -26,27 +21,6 @@ pub(crate) struct JoinedPart {
 }
 
 impl JoinedPackets {
-    /// Puts the parts of a file together; `None` if its samples lie in one part, or in packets of others' codecs.
-    pub(crate) fn of_file(file: &[u8], track: &Track) -> Result<Option<Self>, MediaError> {
-        if !matches!(track.codec, SoundCodec::Pcm(_) | SoundCodec::Flac(_)) {
-            return Ok(None);
-        }
-        match track.container {
-            SoundContainer::Plain => Ok(None),
-            SoundContainer::Ogg => OggPackets::open(file, FLAC_HEAD)?.join().map(Some),
-            SoundContainer::Mp4 => Mp4Sound::of_track(file, track)?.packets().join().map(Some),
-            SoundContainer::Matroska => {
-                let blocks = SoundBlocks::read(file)?;
-                blocks.packets(file, super::PacketContent::Joined).join().map(Some)
-            }
-        }
-    }
-
-    /// Puts the pages of a part of a file together; `None` if no packet begins with them.
-    pub(crate) fn of_pages(pages: &[u8]) -> Option<Self> {
-        OggPackets::of_part(pages, super::ogg::OggContent::Flac)?.join().ok()
-    }
-
     /// Returns where in the file a byte of all parts lies, or the packet that has it.
     pub(crate) fn file_byte(&self, byte: usize) -> u64 {
         let mut before = 0;

@@ -38,8 +38,31 @@ use aac::{HE_AAC, PACKET_FRAMES, may_be_he_aac};
 use adts::AdtsPackets;
 use form::PlacedSetup;
 use mp3::Mp3Packets;
-use ogg::{OggContent, OggPackets};
+use ogg::{FLAC_HEAD, OggContent, OggPackets};
 use vorbis::VorbisBlocks;
+
+impl JoinedPackets {
+    /// Puts the parts of a file together; `None` if its samples lie in one part, or in packets of others' codecs.
+    pub(crate) fn of_file(file: &[u8], track: &Track) -> Result<Option<Self>, MediaError> {
+        if !matches!(track.codec, SoundCodec::Pcm(_) | SoundCodec::Flac(_)) {
+            return Ok(None);
+        }
+        match track.container {
+            SoundContainer::Plain => Ok(None),
+            SoundContainer::Ogg => OggPackets::open(file, FLAC_HEAD)?.join().map(Some),
+            SoundContainer::Mp4 => Mp4Sound::of_track(file, track)?.packets().join().map(Some),
+            SoundContainer::Matroska => {
+                let blocks = SoundBlocks::read(file)?;
+                blocks.packets(file, PacketContent::Joined).join().map(Some)
+            }
+        }
+    }
+
+    /// Puts the pages of a part of a file together; `None` if no packet begins with them.
+    pub(crate) fn of_pages(pages: &[u8]) -> Option<Self> {
+        OggPackets::of_part(pages, OggContent::Flac)?.join().ok()
+    }
+}
 
 /// A packet, and the number of frames that are decoded of it.
 pub(crate) struct CodedPacket<'p> {
