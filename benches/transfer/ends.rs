@@ -41,6 +41,7 @@ use crate::{
 
 /// The file of the batch, in the folder of both ends.
 pub(crate) const BATCH: &str = "replayed/step-00000/image.npy";
+/// Slots of a rank with one connection or two.
 const SLOTS: u32 = 4;
 const TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -107,6 +108,11 @@ impl End {
         });
     }
 
+    /// Returns the number of slots, so that each connection carries a batch while another one waits for a slot.
+    fn slots(&self) -> u32 {
+        SLOTS.max(2 * self.settings.connections_of_rank() as u32)
+    }
+
     fn identity(&self, role: Role) -> Identity {
         Identity::load(&self.folder.join("certs").join(role.name())).expect("certificates")
     }
@@ -120,7 +126,7 @@ impl End {
                 print(&endpoint.local_addr().expect("bound"));
                 let mut listener = HomeListener::start(None, Some(endpoint));
                 let request = listener.accept().await.expect("a client");
-                let slab = request.new_slab(SLOTS, BATCH_BYTES).expect("memory");
+                let slab = request.new_slab(self.slots(), BATCH_BYTES).expect("memory");
                 let (sender, receiver) = request.attached(&slab).await.expect("attached");
                 tokio::spawn(deliver(slab, sender, receiver, batch)).await.expect("it ends in order");
             }
@@ -164,7 +170,7 @@ impl End {
                 for _ in 0..self.settings.connections_of_rank() {
                     connections.push(self.connect(address).await);
                 }
-                let attach = home::attach_quic(connections, attach_request(SLOTS), BATCH_BYTES, TIMEOUT).await;
+                let attach = home::attach_quic(connections, attach_request(self.slots()), BATCH_BYTES, TIMEOUT).await;
                 let (mut sender, mut receiver) = attach.expect("attached");
                 while let FromHome::Filled { slot, used_bytes, .. } = receiver.recv().await.expect("the home is there")
                 {
@@ -244,7 +250,7 @@ async fn deliver(slab: Slab, mut sender: HomeSender, mut receiver: HomeReceiver,
             let Ok(Some(ToHome::Freed { .. })) = receiver.recv().await else { return };
         }
         let mut slot = slab.take_any().expect("a slot is free");
-        if sequence < u64::from(SLOTS) {
+        if sequence < u64::from(slab.slots()) {
             slot[..batch.len()].copy_from_slice(&batch);
         }
         if sender.deliver(sequence, slot.publish(), BATCH_BYTES as u64).await.is_err() {

@@ -5,11 +5,14 @@
 //!
 //! `cargo bench --bench transfer [-- --seconds N] [--rounds N]`
 //!
+//! With `--connections N`, measures batches over 1, 2, 4, ... and N connections instead, and the CPU time of each thread.
+//!
 //! tf.data takes a Python with TensorFlow: that of `benches/peers/run --peers tfdata --install-only`, or `SPDL_TFDATA_PYTHON`.
 
 #[path = "../arguments/mod.rs"]
 mod arguments;
 mod columns;
+mod connections;
 mod ends;
 mod floor;
 mod meter;
@@ -38,25 +41,35 @@ pub(crate) const BATCH_BYTES: usize = 64 * 224 * 224 * 3;
 const OURS: &str = "batches over QUIC";
 
 /// A kind of transfer, with its settings.
-#[derive(Clone, Copy)]
 enum Transfer {
-    Rust(Way, &'static str),
+    Rust(Way, String),
     /// tf.data with this compression.
     TfData(&'static str),
 }
 
-const TRANSFERS: [(&str, Transfer); 10] = [
-    (OURS, Transfer::Rust(Way::Batches, "")),
-    ("batches over QUIC, two connections", Transfer::Rust(Way::Batches, "connections=2")),
-    ("bare stream of Quinn, same settings", Transfer::Rust(Way::Stream, "")),
-    ("TLS 1.3 over TCP, same cipher", Transfer::Rust(Way::Tls, "")),
-    ("TCP, not encrypted", Transfer::Rust(Way::Tcp, "")),
-    ("UDP in packets of the same size, not encrypted", Transfer::Rust(Way::Udp, "")),
-    ("service of tf.data, not compressed or encrypted", Transfer::TfData("none")),
-    ("service of tf.data as it is by default, not encrypted", Transfer::TfData("AUTO")),
-    ("batches over QUIC, payloads of 1,452 bytes", Transfer::Rust(Way::Batches, "payload=1452")),
-    ("bare stream of Quinn, payloads of 1,452 bytes", Transfer::Rust(Way::Stream, "payload=1452")),
-];
+/// Returns all transfers, with their titles.
+fn transfers() -> [(&'static str, Transfer); 10] {
+    let rust = |way, settings: &str| Transfer::Rust(way, settings.to_owned());
+    [
+        (OURS, rust(Way::Batches, "")),
+        ("batches over QUIC, two connections", rust(Way::Batches, "connections=2")),
+        ("bare stream of Quinn, same settings", rust(Way::Stream, "")),
+        ("TLS 1.3 over TCP, same cipher", rust(Way::Tls, "")),
+        ("TCP, not encrypted", rust(Way::Tcp, "")),
+        ("UDP in packets of the same size, not encrypted", rust(Way::Udp, "")),
+        ("service of tf.data, not compressed or encrypted", Transfer::TfData("none")),
+        ("service of tf.data as it is by default, not encrypted", Transfer::TfData("AUTO")),
+        ("batches over QUIC, payloads of 1,452 bytes", rust(Way::Batches, "payload=1452")),
+        ("bare stream of Quinn, payloads of 1,452 bytes", rust(Way::Stream, "payload=1452")),
+    ]
+}
+
+/// What flowed from one end to the other, and figures of both, the sender first, at the beginning and at the end of that.
+struct Flow<T> {
+    bytes: u64,
+    seconds: f64,
+    ends: [[T; 2]; 2],
+}
 
 /// The results of a run.
 struct Run {
@@ -82,22 +95,28 @@ fn main() {
     }
     processes::set_limit(Duration::from_secs(3600));
     let (seconds, rounds) = (arguments::number("--seconds", 4), arguments::number("--rounds", 3));
+    let most = arguments::number("--connections", 0);
+    if most > 0 {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        return connections::report(folder.path(), most, seconds, rounds);
+    }
     let dataset = TestDataset::of_pictures(64, 64);
     write_batch(&dataset);
     write_certificates(dataset.path("certs").as_path());
+    let transfers = transfers();
     let python = tensorflow();
     println!("batches of {BATCH_BYTES} bytes, {rounds} rounds of {seconds} s; medians, CPU time of both processes");
     let mut runs: BTreeMap<usize, Vec<Run>> = BTreeMap::new();
     let mut floors = Vec::new();
     for _ in 0..rounds {
-        for (index, (_, transfer)) in TRANSFERS.iter().enumerate() {
-            if let Some(ends) = ends_of(*transfer, &dataset, python.as_deref(), seconds) {
+        for (index, (_, transfer)) in transfers.iter().enumerate() {
+            if let Some(ends) = ends_of(transfer, &dataset.path(""), python.as_deref(), seconds) {
                 runs.entry(index).or_default().push(measure(ends));
             }
         }
         floors.push(floor::measure());
     }
-    report(&runs, &floors);
+    report(&transfers, &runs, &floors);
     let ours_ms = median(runs[&0].iter().map(|run| run.sender_ms + run.receiver_ms).collect());
     columns::report(&ends::batch(&dataset.path("")), ours_ms * 1e6 / BATCH_BYTES as f64);
 }
@@ -117,7 +136,7 @@ fn write_batch(dataset: &TestDataset) {
     processes::run(&mut replay).json();
 }
 
-fn write_certificates(folder: &Path) {
+pub(crate) fn write_certificates(folder: &Path) {
     let ca = ClusterCa::open_or_create(folder).expect("a CA is made");
     for role in [Role::Worker, Role::Client] {
         let issued = ca.issue(role, "bench", &[], LEAF_VALIDITY).expect("issued");
@@ -142,17 +161,17 @@ fn tensorflow() -> Option<PathBuf> {
 
 /// Returns the commands of the sender, which prints its address, and of the receiver, which takes it as its last
 /// argument. Returns `None` if the transfer needs TensorFlow and there is none.
-fn ends_of(transfer: Transfer, dataset: &TestDataset, python: Option<&Path>, seconds: u64) -> Option<[Command; 2]> {
+fn ends_of(transfer: &Transfer, folder: &Path, python: Option<&Path>, seconds: u64) -> Option<[Command; 2]> {
     let ends = match transfer {
         Transfer::Rust(way, settings) => ["send", "receive"].map(|end| {
             let mut command = Command::new(env::current_exe().expect("this program"));
-            command.args(["end", end, way.name()]).arg(dataset.path("")).arg(settings).arg(seconds.to_string());
+            command.args(["end", end, way.name()]).arg(folder).arg(settings).arg(seconds.to_string());
             command
         }),
         Transfer::TfData(compression) => ["send", "receive"].map(|end| {
             let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("transfer/tfdata.py");
             let mut command = Command::new(python.unwrap_or(Path::new("")));
-            command.arg(script).arg(end).arg(dataset.path(ends::BATCH)).arg(compression).arg(seconds.to_string());
+            command.arg(script).arg(end).arg(folder.join(ends::BATCH)).arg(compression).arg(seconds.to_string());
             command.env("TF_CPP_MIN_LOG_LEVEL", "3").env("CUDA_VISIBLE_DEVICES", "").env("TF_ENABLE_ONEDNN_OPTS", "0");
             command
         }),
@@ -160,26 +179,35 @@ fn ends_of(transfer: Transfer, dataset: &TestDataset, python: Option<&Path>, sec
     (matches!(transfer, Transfer::Rust(..)) || python.is_some()).then_some(ends)
 }
 
-/// Runs both ends until the receiver has measured. The CPU time is read while batches flow.
-fn measure([mut send, mut receive]: [Command; 2]) -> Run {
+fn measure(ends: [Command; 2]) -> Run {
+    let Flow { bytes, seconds, ends } = flow(ends, cpu_time);
+    let batches = bytes as f64 / BATCH_BYTES as f64;
+    let ms = |[before, after]: [Duration; 2]| (after - before).as_secs_f64() * 1e3 / batches;
+    Run { mb_per_s: bytes as f64 / 1e6 / seconds, sender_ms: ms(ends[0]), receiver_ms: ms(ends[1]) }
+}
+
+/// Runs both ends until the receiver has measured. The figures of a process, which `read` reads by its id, are of while batches flow.
+fn flow<T>([mut send, mut receive]: [Command; 2], read: impl Fn(u32) -> T) -> Flow<T> {
     let mut sender = ServerProcess::spawn(&mut send);
     let address = sender.line();
     let mut receiver = ServerProcess::spawn(receive.arg(address.as_str().expect("an address")));
-    let cpu = |sender: &ServerProcess, receiver: &ServerProcess| [sender, receiver].map(|end| cpu_time(end.pid()));
+    let pids = [sender.pid(), receiver.pid()];
     let mark = |receiver: &mut ServerProcess| serde_json::from_value::<Mark>(receiver.line()).expect("a mark");
     let begin = mark(&mut receiver);
-    let before = cpu(&sender, &receiver);
+    let before = pids.map(&read);
     let end = mark(&mut receiver);
-    let after = cpu(&sender, &receiver);
+    let after = pids.map(&read);
     receiver.kill();
     sender.kill();
-    let batches = (end.bytes - begin.bytes) as f64 / BATCH_BYTES as f64;
-    let ms = |end: usize| (after[end] - before[end]).as_secs_f64() * 1e3 / batches;
-    let mb_per_s = (end.bytes - begin.bytes) as f64 / 1e6 / (end.seconds - begin.seconds);
-    Run { mb_per_s, sender_ms: ms(0), receiver_ms: ms(1) }
+    let ([of_sender, of_receiver], [later_sender, later_receiver]) = (before, after);
+    Flow {
+        bytes: end.bytes - begin.bytes,
+        seconds: end.seconds - begin.seconds,
+        ends: [[of_sender, later_sender], [of_receiver, later_receiver]],
+    }
 }
 
-fn report(runs: &BTreeMap<usize, Vec<Run>>, floors: &[floor::Floor]) {
+fn report(transfers: &[(&str, Transfer)], runs: &BTreeMap<usize, Vec<Run>>, floors: &[floor::Floor]) {
     println!(
         "{:<56} {:>12} {:>10} {:>12} {:>12} {:>10}",
         "", "MB / CPU s", "ours / it", "sender ms", "receiver ms", "MB/s"
@@ -191,7 +219,7 @@ fn report(runs: &BTreeMap<usize, Vec<Run>>, floors: &[floor::Floor]) {
         let ratio = median(ratios.collect());
         println!(
             "{:<56} {:>12.0} {ratio:>10.2} {:>12.2} {:>12.2} {:>10.0}",
-            TRANSFERS[*index].0,
+            transfers[*index].0,
             of(Run::mb_per_cpu_s),
             of(|run| run.sender_ms),
             of(|run| run.receiver_ms),

@@ -23,7 +23,7 @@ pub use self::{
     cluster::{Cluster, WorkerProcess, sum, undisturbed},
     dataset::{TestDataset, write_pictures},
     programs::{own_worker, program},
-    usage::{cpu_time, cpu_time_of_children, peak_resident_bytes, resident_bytes},
+    usage::{cpu_time, cpu_time_of_children, peak_resident_bytes, resident_bytes, thread_cpu_times},
 };
 use crate::LONG;
 

@@ -1,6 +1,6 @@
 //! CPU time and memory of processes, as `/proc` has them.
 
-use std::{fs, time::Duration};
+use std::{collections::BTreeMap, fs, time::Duration};
 
 /// Returns the CPU time of a process and all its threads, including those that have ended, in the kernel's steps of 10
 /// ms.
@@ -8,17 +8,27 @@ use std::{fs, time::Duration};
 /// # Panics
 /// If there is no such process.
 pub fn cpu_time(pid: u32) -> Duration {
-    ticks(pid, 11)
+    ticks(&format!("/proc/{pid}/stat"), 11)
 }
 
 /// Returns the CPU time of this process's children that have ended and were waited for, in steps of 10 ms.
 pub fn cpu_time_of_children() -> Duration {
-    ticks(std::process::id(), 13)
+    ticks("/proc/self/stat", 13)
 }
 
-/// Adds up two successive times of a process. The first is `first` fields behind its name.
-fn ticks(pid: u32, first: usize) -> Duration {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("the process is there");
+/// Returns the CPU time of each thread of a process, by its id, in the kernel's steps of 10 ms.
+///
+/// # Panics
+/// If there is no such process.
+pub fn thread_cpu_times(pid: u32) -> BTreeMap<u32, Duration> {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).expect("the process is there");
+    let ids = threads.map(|thread| thread.expect("a thread").file_name().to_string_lossy().parse().expect("its id"));
+    ids.map(|id: u32| (id, ticks(&format!("/proc/{pid}/task/{id}/stat"), 11))).collect()
+}
+
+/// Adds up two successive times of a process or thread. The first is `first` fields behind its name.
+fn ticks(file: &str, first: usize) -> Duration {
+    let stat = fs::read_to_string(file).expect("the process is there");
     // The name, which may contain blanks, ends with the last parenthesis.
     let (_, fields) = stat.rsplit_once(')').expect("a name in parentheses");
     let times = fields.split_whitespace().skip(first).take(2);
