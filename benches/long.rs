@@ -5,6 +5,7 @@
 
 mod arguments;
 mod bucket;
+mod numpy;
 mod rank;
 
 use std::{
@@ -15,9 +16,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use spdl_dataset::{IndexOptions, index};
 use spdl_job::Job;
-use spdl_shard::{format::format_called, store::DatasetStore};
+use spdl_shard::store::DatasetStore;
 use spdl_worker::{budget::Budget, feed::Access};
 
 const MB: u64 = 1_000_000;
@@ -29,28 +29,11 @@ struct Measured {
     faults: i64,
 }
 
-/// Writes `.npy` files of numbers of one byte, and indexes them.
-async fn dataset(folder: &Path, records: u64, bytes: u64) {
-    let header = format!("{{'descr': '|u1', 'fortran_order': False, 'shape': ({bytes},), }}");
-    let padding = (128 - (10 + header.len() + 1) % 128) % 128;
-    let header = format!("{header}{}\n", " ".repeat(padding));
-    for record in 0..records {
-        let mut file = b"\x93NUMPY\x01\0".to_vec();
-        file.extend_from_slice(&(header.len() as u16).to_le_bytes());
-        file.extend_from_slice(header.as_bytes());
-        file.extend((0..bytes).map(|at| (record * 31 + at * 7 + (at >> 8)) as u8));
-        fs::write(folder.join(format!("case_{record:05}.npy")), file).expect("a file");
-    }
-    let store = DatasetStore::create_with(folder.to_str().expect("UTF-8"), &Default::default()).expect("a folder");
-    let options = IndexOptions { format: format_called("files"), ..IndexOptions::default() };
-    index(&store, &store, &options, &|_| {}).await.expect("files are indexed");
-}
-
 async fn job(url: &str, bytes: u64, batch: u64) -> Job {
     let manifest = DatasetStore::open(url).expect("a folder").manifest().await.expect("a dataset");
     let text = format!(
-        "name = \"long\"\ndataset = \"{url}\"\nglobal_batch = {batch}\nepochs = 1000000\n\
-         [[column]]\nname = \"x\"\nfrom = \"npy\"\ndecode = \"tensor\"\ndtype = \"u8\"\nshape = [{bytes}]\n"
+        "name = \"long\"\ndataset = \"{url}\"\nglobal_batch = {batch}\nepochs = 1000000\n{}",
+        numpy::column(bytes)
     );
     rank::job(&text, &manifest.facts())
 }
@@ -107,7 +90,7 @@ fn main() {
     let (memory_bytes, rounds) = (number("--memory-mib", 1024) << 20, number("--rounds", 5));
     let folder = tempfile::tempdir().expect("a folder");
     let runtime = tokio::runtime::Runtime::new().expect("threads");
-    runtime.block_on(dataset(folder.path(), records, bytes));
+    runtime.block_on(numpy::write(folder.path(), records, bytes));
     let (mut child, url) = server(folder.path());
     let path = folder.path().to_str().expect("UTF-8").to_owned();
     let all = Budget::memory_for(3 * batch * bytes, 2 * records * bytes);

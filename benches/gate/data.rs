@@ -1,6 +1,6 @@
-//! Paths of pictures: a rank's feed of batches, and packing.
+//! Paths of pictures and long records: a rank's feed of batches, and packing.
 
-use std::path::Path;
+use std::{fs, path::Path};
 
 use spdl_cli::pictures::write_image_folder;
 use spdl_control::messages::Session;
@@ -14,9 +14,12 @@ use spdl_worker::{
 };
 use tokio::runtime::Runtime;
 
-use crate::columns::COLUMNS;
+use crate::{columns::COLUMNS, numpy};
 
 const PICTURES: u64 = 64;
+/// Long records of a batch, and the bytes of one.
+const LONG_RECORDS: u64 = 4;
+const LONG_BYTES: u64 = 8_000_000;
 const KINDS: [(&str, Jpegs); 3] =
     [("plain", Jpegs::AsTheyAre), ("crop-ready", Jpegs::CropReady), ("scalable", Jpegs::Scalable)];
 
@@ -26,6 +29,9 @@ pub(crate) fn prepare(folder: &Path) {
     for (name, jpegs) in KINDS {
         pack_as(folder, name, jpegs);
     }
+    let long = folder.join("long");
+    fs::create_dir(&long).expect("a folder");
+    runtime().block_on(numpy::write(&long, LONG_RECORDS, LONG_BYTES));
 }
 
 /// The functions that make members of records, and shards and indexes of members. The rest of a pack passes groups of records from
@@ -63,13 +69,23 @@ fn runtime() -> Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime starts")
 }
 
+/// Takes batches of crops of pictures.
+pub(crate) fn feed_pictures(folder: &Path, dataset: &str, batches: u64) {
+    feed(folder, dataset, (PICTURES, COLUMNS), batches);
+}
+
+/// Takes batches of long records.
+pub(crate) fn feed_long(folder: &Path, batches: u64) {
+    feed(folder, "long", (LONG_RECORDS, numpy::column(LONG_BYTES).as_str()), batches);
+}
+
 /// Takes all batches of a rank whose epoch is one batch: from the plan to the filled slot, with one decoding thread.
-pub(crate) fn feed(folder: &Path, dataset: &str, batches: u64) {
+fn feed(folder: &Path, dataset: &str, (samples, columns): (u64, &str), batches: u64) {
     let (runtime, stopped) = (runtime(), runtime());
     let store = store(folder, dataset);
     let facts = runtime.block_on(store.manifest()).expect("a manifest").facts();
     let text = format!(
-        "name = \"gate\"\ndataset = \"{}\"\nseed = 1\nglobal_batch = {PICTURES}\nepochs = {batches}\n{COLUMNS}",
+        "name = \"gate\"\ndataset = \"{}\"\nseed = 1\nglobal_batch = {samples}\nepochs = {batches}\n{columns}",
         store.url()
     );
     let job = JobFile::parse(&text, "gate").and_then(|file| file.freeze(&facts)).expect("a valid job");

@@ -9,6 +9,8 @@
 mod columns;
 mod data;
 mod memory;
+#[path = "../numpy/mod.rs"]
+mod numpy;
 mod transport;
 
 use std::{env, path::Path};
@@ -36,11 +38,14 @@ impl GatedPath {
 const FEW: [u64; 2] = [1, 2];
 const MANY: [u64; 2] = [100, 2_000];
 
-const PATHS: [GatedPath; 9] = [
+const PATHS: [GatedPath; 10] = [
     GatedPath::new("order", "batch of 32 positions", MANY, memory::order),
-    GatedPath::new("feed-plain", "batch of 64", FEW, |folder, count| data::feed(folder, "plain", count)),
-    GatedPath::new("feed-crop-ready", "batch of 64", FEW, |folder, count| data::feed(folder, "crop-ready", count)),
-    GatedPath::new("feed-scalable", "batch of 64", FEW, |folder, count| data::feed(folder, "scalable", count)),
+    GatedPath::new("feed-plain", "batch of 64", FEW, |folder, count| data::feed_pictures(folder, "plain", count)),
+    GatedPath::new("feed-crop-ready", "batch of 64", FEW, |folder, count| {
+        data::feed_pictures(folder, "crop-ready", count)
+    }),
+    GatedPath::new("feed-scalable", "batch of 64", FEW, |folder, count| data::feed_pictures(folder, "scalable", count)),
+    GatedPath::new("feed-long", "batch of 4", [1, 8], data::feed_long),
     GatedPath::new("codec-heartbeat", "message", MANY, transport::heartbeats),
     GatedPath::new("codec-attach", "message", MANY, transport::attaches),
     GatedPath::new("hand-over", "batch", MANY, transport::hand_over),
