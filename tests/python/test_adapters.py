@@ -8,7 +8,6 @@ import importlib
 import json
 import os
 import pathlib
-import subprocess
 import sys
 import types
 from typing import Any
@@ -17,7 +16,7 @@ import numpy
 import pytest
 import spdl_cluster
 import torchrun
-from conftest import FRAMEWORKS_HERE, LIMIT_S, Cluster, ctl, needs, write_job
+from conftest import FRAMEWORKS_HERE, Cluster, ctl, needs, write_job
 from spdl_cluster import SettingError
 from test_language import EOS, Tokens, write_megatron
 from test_recipes import ABSENT
@@ -25,8 +24,8 @@ from test_recipes import ABSENT
 torch = pytest.importorskip("torch", reason=os.environ.get("SPDL_TEST_NO_TORCH", "torch is not installed"))
 
 HERE = pathlib.Path(__file__).parent
-#: What programs import that are run on ranks; torchtitan's changes torch before it imports more.
-IMPORTS = {"torchtitan_program.py": "datasets,torch.distributed.fsdp", "trainer_program.py": "datasets,transformers.trainer"}
+#: What programs import; torchtitan's changes torch before it imports more.
+IMPORTS = {"torchtitan_program.py": "datasets,torch.distributed.fsdp", "trainer_program.py": "datasets,transformers.trainer", "megatron_program.py": ""}
 #: Places of a sequence, of two documents with their ends.
 SEQ_LEN = 96
 
@@ -68,14 +67,8 @@ def in_order(job: dict[str, Any], steps: int | None = None) -> list[list[int]]:
 
 def run(program: str, *arguments: object, world: int = 0) -> list[Any]:
     """Runs a program, on ranks of torchrun or alone, and returns what each line of its output has."""
-    if world:
-        output = torchrun.finish(torchrun.torchrun(HERE / program, world, *arguments, imports=IMPORTS[program]))
-    else:
-        alone = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0", "OMP_NUM_THREADS": "1"}
-        command = [sys.executable, HERE / program, *arguments]
-        done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=LIMIT_S, env={**os.environ, **alone})
-        assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
-        output = done.stdout
+    alone = {} if world else {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
+    output = torchrun.finish(torchrun.torchrun(HERE / program, world, *arguments, imports=IMPORTS[program], **alone))
     return [json.loads(line) for line in output.splitlines() if line.startswith('{"')]
 
 
