@@ -8,7 +8,7 @@ use crate::{
     video::{decode_number, encode_number},
 };
 
-const VERSION: u64 = 2;
+const VERSION: u64 = 1;
 /// The forms of samples, by their numbers in a table from [`FIRST_PCM`] on.
 const PCM: [PcmSample; 14] = [
     PcmSample::U8,
@@ -34,6 +34,40 @@ const FIRST_PCM: usize = 16;
 /// The containers, by their numbers.
 const CONTAINERS: [SoundContainer; 4] =
     [SoundContainer::Plain, SoundContainer::Ogg, SoundContainer::Mp4, SoundContainer::Matroska];
+/// The pairs of a codec and a container whose number is their place here.
+const FIRST_FORMS: [[u64; 2]; 15] = [
+    [16, 0],
+    [17, 0],
+    [18, 0],
+    [19, 0],
+    [20, 0],
+    [21, 0],
+    [22, 0],
+    [23, 0],
+    [0, 0],
+    [1, 0],
+    [2, 1],
+    [3, 1],
+    [4, 0],
+    [4, 2],
+    [3, 2],
+];
+/// The number of the first of all other pairs.
+const OTHER_FORMS: u64 = 32;
+
+/// Returns the number of a codec in a container.
+fn number_of(form: [u64; 2]) -> u64 {
+    let place = FIRST_FORMS.iter().position(|first| *first == form);
+    place.map_or(OTHER_FORMS + CONTAINERS.len() as u64 * form[0] + form[1], |place| place as u64)
+}
+
+/// Returns the codec and the container of a number; `None` if there are none.
+fn form_of(number: u64) -> Option<[u64; 2]> {
+    let first = usize::try_from(number).ok().and_then(|number| FIRST_FORMS.get(number));
+    let containers = CONTAINERS.len() as u64;
+    first.copied().or_else(|| number.checked_sub(OTHER_FORMS).map(|other| [other / containers, other % containers]))
+}
+
 /// The most channels of a sound, and the most frames of a packet of FLAC.
 const MAX_CHANNELS: u16 = 1024;
 const MAX_PACKET_FRAMES: u32 = 1 << 16;
@@ -92,7 +126,7 @@ impl SoundFacts {
         let number = number.expect("each form of samples and each codec is in a table");
         let container = CONTAINERS.iter().position(|known| known == container).expect("all are there") as u64;
         let [frames, rate, channels] = [frames.unwrap_or_default(), (*rate).into(), (*channels).into()];
-        let of_track = [VERSION, number, container, rate, channels, frames, data.start, data.end];
+        let of_track = [VERSION, number_of([number, container]), rate, channels, frames, data.start, data.end];
         let mut bytes = Vec::new();
         let mut append = |numbers: &[u64]| numbers.iter().for_each(|number| encode_number(*number, &mut bytes));
         append(&of_track);
@@ -116,14 +150,14 @@ impl SoundFacts {
 
     fn read_valid(bytes: &mut &[u8]) -> Option<Self> {
         let mut number = || decode_number(bytes);
-        let (version, codec, container) = (number()?, number()?, usize::try_from(number()?).ok()?);
+        let (version, [codec, container]) = (number()?, form_of(number()?)?);
         let (rate, channels, frames) = (number()?, number()?, number()?);
         let data = number()?..number()?;
         let (rate, channels) = (u32::try_from(rate).ok()?, u16::try_from(channels).ok()?);
         if version != VERSION || rate == 0 || !(1..=MAX_CHANNELS).contains(&channels) || data.start > data.end {
             return None;
         }
-        let container = *CONTAINERS.get(container)?;
+        let container = *CONTAINERS.get(usize::try_from(container).ok()?)?;
         let mut track = Track { codec: SoundCodec::Mp3, container, rate, channels, frames: Some(frames), data };
         let coding = match usize::try_from(codec).ok()? {
             nth if nth >= FIRST_PCM => {
