@@ -68,7 +68,7 @@ def in_order(job: dict[str, Any], steps: int | None = None) -> list[list[int]]:
 def run(program: str, *arguments: object, world: int = 0) -> list[Any]:
     """Runs a program, on ranks of torchrun or alone, and returns what each line of its output has."""
     alone = {} if world else {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
-    output = torchrun.finish(torchrun.torchrun(HERE / program, world, *arguments, imports=IMPORTS[program], **alone))
+    output = torchrun.finish(torchrun.torchrun(HERE / program, world, *arguments, imports=IMPORTS[program], folder=None, **alone))
     return [json.loads(line) for line in output.splitlines() if line.startswith('{"')]
 
 
