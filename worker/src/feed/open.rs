@@ -250,7 +250,9 @@ impl ReservedFeed {
         let is_copied = decoder.takes_only_numbers() || sequences.is_some();
         let may_share = self.work == FeedWork::All && has_digests && !is_copied;
         let sharing = may_share.then(|| resources.sharing.join(session.id, &session.job, layout)).flatten();
-        let may_be_early = self.work == FeedWork::All && !is_copied && is_of_one;
+        // Frames of videos are decoded for all samples of a batch together.
+        let may_be_early =
+            self.work == FeedWork::All && !is_copied && is_of_one && decoder.frame_choices().next().is_none();
         let early_bytes = may_be_early.then(|| EarlySample::bytes_of(layout));
         let has_parts = |field: &String| decoder.reads_video(field) || decoder.reads_sound_parts(field);
         let cache = resources.cache_stats();

@@ -201,8 +201,9 @@ impl PlannedBatches {
     /// batch that has the newest slot.
     fn begin_early(&mut self, now: u64) {
         let feed = &self.feed;
-        let threads = feed.decoding.pool.current_num_threads();
-        let wanted = if feed.early_bytes.is_some() { feed.slow.lock().wanted_ahead(threads) } else { 0 };
+        let may_begin = feed.early_bytes.is_some() && feed.shared().is_none() && !feed.parts.is_on();
+        let wanted =
+            if may_begin { feed.slow.lock().wanted_ahead(feed.decoding.pool.current_num_threads()) } else { 0 };
         let mut before = 0;
         for (sequence, (_, plan)) in (now + 1..).zip(&mut self.ahead).filter(|_| wanted > 0) {
             let BatchPlan::Known(batch) = plan else { continue };

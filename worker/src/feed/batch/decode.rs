@@ -1,6 +1,6 @@
 //! From records to the slot: gets the samples that have come into their entries, from one source after the other.
 
-use std::{cmp::Reverse, sync::atomic::Ordering, time::Duration};
+use std::{cmp::Reverse, sync::atomic::Ordering};
 
 use crossbeam_deque::{Stealer, Worker};
 use parking_lot::Mutex;
@@ -169,11 +169,18 @@ impl SampleSource for OwnSamples<'_> {
         let feed = self.feed;
         let result = decode_or_take(feed, (group, self.videos), sample, &mut place);
         let took = thread.end_item();
+        let stage = &feed.decoding.stages.decode;
         match result {
-            Ok(bytes) => note_decoded(feed, sample, took, bytes),
+            Ok(bytes) => {
+                stage.item(took, bytes);
+                // What another rank has decoded was copied, and no byte was read for it.
+                if bytes > 0 {
+                    feed.slow.lock().note(sample.id, sample.bytes, nanoseconds(took));
+                }
+            }
             Err(undecoded) => {
                 if !matches!(undecoded.reason, Reason::Quarantined { .. } | Reason::Awaited) {
-                    feed.decoding.stages.decode.failure();
+                    stage.failure();
                 }
                 self.left.lock().push(*undecoded);
             }
@@ -195,18 +202,9 @@ fn take(feed: &Feed, member: &SharingMember, sample: &BatchSample, kept: &KeptSa
     feed.has_good.store(true, Ordering::Relaxed);
 }
 
-/// Counts a sample for which so many bytes were read.
-pub(super) fn note_decoded(feed: &Feed, sample: &BatchSample, took: Duration, bytes: u64) {
-    feed.decoding.stages.decode.item(took, bytes);
-    // What another rank has decoded was copied, and no byte was read for it.
-    if bytes > 0 {
-        feed.slow.lock().note(sample.id, sample.bytes, nanoseconds(took));
-    }
-}
-
 /// Decodes one sample into its place, or copies it if another rank has decoded it. Returns the number of bytes of the fields that
 /// were read for it, or the sample if it was not written.
-pub(super) fn decode_or_take(
+fn decode_or_take(
     feed: &Feed,
     group: (&FetchedGroup, &SharedVideos<'_>),
     sample: &BatchSample,
@@ -230,7 +228,7 @@ pub(super) fn decode_or_take(
 
 /// Decodes one sample into its place, copies the parts of it that are kept already, and keeps those that other ranks
 /// want. Returns the number of bytes of the fields that were read, or the sample if it was not decoded.
-fn decode_sample(
+pub(super) fn decode_sample(
     feed: &Feed,
     (group, videos): (&FetchedGroup, &SharedVideos<'_>),
     sample: &BatchSample,

@@ -5,7 +5,6 @@
 use std::{
     collections::BTreeMap,
     mem::take,
-    slice::from_ref,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering::Relaxed},
@@ -13,12 +12,13 @@ use std::{
 };
 
 use smallvec::smallvec;
+use spdl_accounting::nanoseconds;
 use spdl_types::Position;
 use tokio::{sync::oneshot, task::JoinSet};
 
 use super::{
     buffer::EarlySample,
-    decode::{decode_or_take, note_decoded},
+    decode::decode_sample,
     records::{self, FetchedGroup},
     sample::{BatchSample, SampleGroup},
     shared_videos::SharedVideos,
@@ -85,14 +85,11 @@ impl EarlySamples {
                 self.unseen.push(nth);
                 continue;
             };
-            // A video lies in one block, so the others that take frames of it are of this group.
-            let videos = SharedVideos::find(&feed.decoder, from_ref(&fetched));
             for sample in fetched.samples() {
                 let is_slow = feed.slow.lock().is_slow(sample.id, sample.bytes);
                 // What is mixed with a sample lies beside the slot anyway.
                 let is_free = (sample.entry as usize) < entries && !self.samples.contains_key(&sample.entry);
-                let is_wanted = is_free && (is_slow || is_near) && feed.suspicion(sample.id) == Suspicion::None;
-                if is_wanted && !is_decoded_with_others(feed, &videos, sample) {
+                if is_free && (is_slow || is_near) && feed.suspicion(sample.id) == Suspicion::None {
                     let work = self.prepare(feed, *sample, bytes);
                     if is_slow {
                         self.decode(feed, now, work.into_iter().collect());
@@ -149,11 +146,6 @@ impl EarlySamples {
     }
 }
 
-/// Returns whether a sample takes frames that are decoded for others of its batch, too, or another rank has decoded it, or is at it.
-fn is_decoded_with_others(feed: &Feed, videos: &SharedVideos<'_>, sample: &BatchSample) -> bool {
-    videos.has(sample.entry) || feed.shared().is_some_and(|member| member.is_kept(sample.draw(), true))
-}
-
 /// What a thread needs to decode a sample.
 struct EarlyWork {
     /// The sample, alone.
@@ -179,7 +171,7 @@ async fn decode_early(feed: Arc<Feed>, request: DecodePermitRequest, samples: Ve
 }
 
 /// Decodes a sample into memory of its own on the calling decoding thread, unless its batch has taken it back. A sample that cannot be
-/// decoded, or that another rank is decoding, is left to its batch, which decides what happens to it.
+/// decoded is left to its batch, which decides what happens to it.
 fn decode_beside(feed: &Feed, at: Position, work: EarlyWork) {
     let EarlyWork { group, fixed_bytes, memory, is_taken, done } = work;
     if feed.progress.is_cancelled() || is_taken.swap(true, Relaxed) {
@@ -190,11 +182,12 @@ fn decode_beside(feed: &Feed, at: Position, work: EarlyWork) {
     let mut thread = decoding.threads.begin(decoding.thread_index(), feed.batch_id(at));
     thread.pause_if_due();
     let (mut early, videos) = (EarlySample::new(&feed.layout, fixed_bytes, memory), SharedVideos::default());
-    let decoded = early.write(&feed.layout, |place| decode_or_take(feed, (&group, &videos), sample, place));
+    let decoded = early.write(&feed.layout, |place| decode_sample(feed, (&group, &videos), sample, place, None));
     decoding.journal.mark(decoding.thread_index(), None);
     let took = thread.end_item();
     if let Ok(read_bytes) = decoded {
-        note_decoded(feed, sample, took, read_bytes);
+        decoding.stages.decode.item(took, read_bytes);
+        feed.slow.lock().note(sample.id, sample.bytes, nanoseconds(took));
         // The batch is gone if nobody waits for it.
         let _ = early.settled().map(|early| done.send(early));
     }

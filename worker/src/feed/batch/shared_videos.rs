@@ -57,11 +57,6 @@ impl<'g> SharedVideos<'g> {
         self.videos.get(&video)
     }
 
-    /// Returns whether the sample at an entry takes frames of a video that others of the batch take frames of, too.
-    pub(super) fn has(&self, entry: u32) -> bool {
-        self.before.contains_key(&entry)
-    }
-
     /// Returns how many samples come before the one at an entry in its video. The later ones mostly find their frames if others are
     /// decoded first.
     pub(super) fn before(&self, entry: u32) -> usize {

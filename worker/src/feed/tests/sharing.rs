@@ -10,7 +10,7 @@ use super::{fixture::read_batch, *};
 
 const JOB: &str = "epochs = 2\nglobal_batch = 12\nmax_bad_fraction = 1.0";
 
-pub(super) fn session(fixture: &FeedFixture, id: u64, name: &str) -> Session {
+fn session(fixture: &FeedFixture, id: u64, name: &str) -> Session {
     let session = fixture.session(1);
     let job = spdl_job::Job { name: name.to_owned(), ..session.job.clone() };
     Session { id: SessionId(id), job, ..session }

@@ -16,12 +16,12 @@ use super::{
 };
 use crate::{
     budget::MIN_MEMORY_BYTES,
-    feed::{Access, Resources, StoreAccess},
+    feed::{Access, Resources, StoreAccess, WrapStore},
     frames::FrameAccess,
 };
 
 /// 40 frames of H.264 with 20 in a group of pictures.
-pub(super) const GROUPS: &[u8] = include_bytes!("../../../../crates/media/tests/videos/groups.mkv");
+const GROUPS: &[u8] = include_bytes!("../../../../crates/media/tests/videos/groups.mkv");
 const CLIPS: usize = 16;
 
 /// The program of the children.
@@ -34,11 +34,14 @@ fn child() {
 }
 
 /// Returns resources whose children run a test of this program; `None` where there is no library, which is reported.
-pub(super) fn decoding(memory_bytes: u64, access: Access) -> Option<Arc<Resources>> {
+fn decoding(memory_bytes: u64, wrap: Option<WrapStore>) -> Option<Arc<Resources>> {
     let arguments = ["feed::tests::videos::child", "--exact", "--ignored", "--nocapture"].map(Into::into).into();
     let command = FrameChildCommand { program: std::env::current_exe().unwrap(), arguments };
     let frames = Some(FrameAccess { command, package_folders: Vec::new() });
-    let resources = resources_with(memory_bytes, Access { frames, ..access });
+    let resources = resources_with(
+        memory_bytes,
+        Access { frames, stores: StoreAccess { wrap, ..StoreAccess::default() }, ..Access::default() },
+    );
     match resources.decoding.frames.as_ref().unwrap().check() {
         Ok(_) => Some(resources),
         Err(error @ FrameDecodeError::Library { .. }) => {
@@ -89,7 +92,7 @@ async fn samples(fixture: &FeedFixture, resources: &Arc<Resources>) -> (BTreeMap
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_samples_of_a_batch_need_of_one_video_is_decoded_once_and_gives_the_same_frames() {
-    let Some(resources) = decoding(PLENTY, Access::default()) else { return };
+    let Some(resources) = decoding(PLENTY, None) else { return };
     let clips = [
         "frames = 2",
         "frames = 3, stride = 7",
@@ -109,14 +112,14 @@ async fn what_samples_of_a_batch_need_of_one_video_is_decoded_once_and_gives_the
         assert!(3 * of_all.packets <= of_each.packets, "{clip}: {of_all:?} for all, {of_each:?} one by one");
         assert!(of_all.frames <= of_each.frames);
         // Frames are kept as far as there is memory for them.
-        let little = decoding(MIN_MEMORY_BYTES, Access::default()).unwrap();
+        let little = decoding(MIN_MEMORY_BYTES, None).unwrap();
         assert!(samples(&together, &little).await.0 == expected, "{clip}: frames depend on memory");
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_damaged_packet_makes_those_samples_bad_that_are_bad_alone() {
-    let Some(resources) = decoding(PLENTY, Access::default()) else { return };
+    let Some(resources) = decoding(PLENTY, None) else { return };
     let mut files = vec![GROUPS.to_vec(); 3];
     // A packet of the second group of pictures, and the end of the file.
     let packet = OpenVideo::open(GROUPS).unwrap().video.packets[28];
@@ -140,8 +143,7 @@ async fn clips_of_long_matroska_files_read_their_own_packets() {
     // Behind the segment may be anything.
     let long = videos(&vec![[GROUPS, &[0; 5 << 20]].concat(); VIDEOS], 1, 3, "frames = 4").await;
     let (made, wrap) = flaky();
-    let reading = Access { stores: StoreAccess { wrap: Some(wrap), ..StoreAccess::default() }, ..Access::default() };
-    let (Some(whole), Some(parts)) = (decoding(PLENTY, Access::default()), decoding(PLENTY, reading)) else { return };
+    let (Some(whole), Some(parts)) = (decoding(PLENTY, None), decoding(PLENTY, Some(wrap))) else { return };
     let (expected, _) = samples(&short, &whole).await;
     parts.datasets.open(&long.job).await.unwrap();
     let store = made.lock().clone().unwrap();
