@@ -34,7 +34,7 @@ Act = Callable[[], Any] | None
 
 
 def import_some(modules: list[str], spent: str) -> None:
-    """Imports modules. Of one that cannot be imported, the program will say so."""
+    """Imports modules, but for those that cannot be imported: the program that needs them fails by itself."""
     for name in modules:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
@@ -53,7 +53,7 @@ def close(*descriptors: int) -> None:
 
 
 def serve(listening: socket.socket, spent: str) -> Act:
-    """Hands each request to the template that has its modules. Returns in a template what it does, and else at the end of the standard input."""
+    """Hands each request to the template that has its modules. Returns what a new template does, in that process; and None at the end of the standard input."""
     templates: dict[str, socket.socket] = {}
     poll = select.poll()
     poll.register(sys.stdin, select.POLLHUP)
